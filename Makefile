@@ -1,0 +1,45 @@
+# The front door. Every target sets up what it needs: python3 (3.11 or newer, with venv), make and a package index.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types bench lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "a2c-smcp needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	@echo "setting up $(VENV) (once, until requirements.lock changes)" >&2
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(READY) ## Make the virtual environment in .venv
+
+demo: $(READY) ## Run the main job: a Server, a computer and an agent, told as a story
+	@$(BIN)/a2c-smcp demo
+
+lint: $(READY) ## Style and import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports
+
+types: $(READY) ## Strict type check of the package
+	@$(BIN)/mypy
+
+test: lint types ## All checks and all tests
+	@$(BIN)/pytest
+
+bench: $(READY) ## Connection benchmark: joins per second and memory per connection
+	@$(BIN)/python benchmarks/connections.py
+
+lock: $(READY) ## Renew requirements.lock from pyproject.toml
+	@$(BIN)/uv pip compile pyproject.toml --extra server --extra cli --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file requirements.lock
+
+clean: ## Remove what set-up and tests made
+	@rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

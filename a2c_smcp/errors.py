@@ -1,0 +1,207 @@
+"""What can go wrong, as classes. A class is known on the wire by its code and the opening words of its message."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+__all__ = [
+    "AmbiguousComputer",
+    "ApprovalRefused",
+    "BadRequest",
+    "CallCancelled",
+    "CallTimeout",
+    "ComputerLeft",
+    "ComputerNotFound",
+    "Forbidden",
+    "InvalidWindowURI",
+    "NameMismatch",
+    "NameTaken",
+    "NotAuthorised",
+    "NotFound",
+    "NotInOffice",
+    "OfficeHasAgent",
+    "RateLimited",
+    "ResultGone",
+    "SMCPError",
+    "ServerNotFound",
+    "TooLarge",
+    "ToolForbidden",
+    "ToolNotFound",
+    "Unauthorized",
+    "Unavailable",
+    "UnsupportedEvent",
+    "VersionMismatch",
+    "WrongRole",
+]
+
+
+class SMCPError(Exception):
+    """Anything the protocol answers with an error. By itself: something unforeseen (500)."""
+
+    code: ClassVar[int] = 500
+    opening: ClassVar[str] = "Internal error"
+
+    def __init__(self, about: str = "", **details: Any) -> None:
+        self.message = f"{self.opening}: {about}" if about else self.opening
+        self.details = details
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.message}"
+
+    def to_wire(self) -> dict[str, Any]:
+        """003's nested error object beside the flat copy that the 0.2+ generation reads (WIRE §3)."""
+        error = {"code": self.code, "message": self.message, "details": self.details}
+        return {"error": error, **error}
+
+    @staticmethod
+    def from_wire(answer: object) -> SMCPError | None:
+        """The error that an answer carries, as the class raised on the other side; `None` if it carries none."""
+        if not isinstance(answer, dict):
+            return None
+        error = answer.get("error")
+        error = error if isinstance(error, dict) else answer
+        code, message, details = error.get("code"), error.get("message"), error.get("details")
+        if not isinstance(code, int) or not isinstance(message, str):
+            return None
+        return _revive(code, message, details if isinstance(details, dict) else {})
+
+    @staticmethod
+    def from_text(text: object) -> SMCPError:
+        """The error in the second ack argument of a refused join or leave: `"<code> <message>"`."""
+        code, _, message = str(text).partition(" ")
+        return _revive(int(code), message, {}) if code.isdecimal() else _revive(SMCPError.code, str(text), {})
+
+
+class BadRequest(SMCPError):
+    code = 400
+    opening = "Bad request"
+
+
+class UnsupportedEvent(BadRequest):
+    opening = "Unsupported event"
+
+
+class AmbiguousComputer(BadRequest):
+    opening = "Several of your offices have this computer, say which with office_id"
+
+
+class InvalidWindowURI(BadRequest, ValueError):
+    opening = "Not a window URI"
+
+
+class VersionMismatch(BadRequest):
+    code = 4008
+    opening = "Protocol version not supported"
+
+
+class Unauthorized(SMCPError):
+    code = 401
+    opening = "Not authenticated"
+
+
+class Forbidden(SMCPError):
+    code = 403
+    opening = "Forbidden"
+
+
+class WrongRole(Forbidden):
+    opening = "Wrong role"
+
+
+class NotInOffice(Forbidden):
+    opening = "Not in this office"
+
+
+class OfficeHasAgent(Forbidden):
+    opening = "Agent sid should be equal to office_id"  # 003's wording
+
+
+class NameTaken(Forbidden):
+    opening = "Name is taken in this office"
+
+
+class NameMismatch(Forbidden):
+    opening = "Not your name"
+
+
+class NotAuthorised(Forbidden):
+    opening = "Not authorised"
+
+
+class ApprovalRefused(Forbidden):
+    opening = "Approval refused"
+
+
+class ToolForbidden(Forbidden):
+    opening = "Tool is forbidden"
+
+
+class NotFound(SMCPError):
+    code = 404
+    opening = "Not found"
+
+
+class ComputerNotFound(NotFound):
+    opening = "No such computer"
+
+
+class ComputerLeft(NotFound):
+    opening = "Computer left while the call was in flight"
+
+
+class ToolNotFound(NotFound):
+    opening = "No such tool"
+
+
+class ServerNotFound(NotFound):
+    opening = "No such MCP server"
+
+
+class CallTimeout(SMCPError):
+    code = 408
+    opening = "No answer in time"
+
+
+class ResultGone(SMCPError):
+    code = 410
+    opening = "This req_id has run, its result is no longer kept"
+
+
+class TooLarge(SMCPError):
+    code = 413
+    opening = "Message too large"
+
+
+class RateLimited(SMCPError):
+    code = 429
+    opening = "Too much at once"
+
+
+class CallCancelled(SMCPError):
+    code = 499
+    opening = "Cancelled by the agent"
+
+
+class Unavailable(SMCPError):
+    code = 503
+    opening = "Server unavailable"
+
+
+def _tree(cls: type[SMCPError]) -> list[type[SMCPError]]:
+    return [cls, *(below for child in cls.__subclasses__() for below in _tree(child))]
+
+
+_FAMILY = _tree(SMCPError)
+
+
+def _revive(code: int, message: str, details: dict[str, Any]) -> SMCPError:
+    """The class with these opening words, else the general one of the code, else a plain error that keeps the code."""
+    kin = [cls for cls in _FAMILY if cls.code == code]
+    cls = next((cls for cls in kin if message.startswith(cls.opening)), kin[0] if kin else SMCPError)
+    error = cls()
+    error.message, error.details = message, details
+    error.args = (message,)
+    if cls.code != code:
+        error.code = code  # type: ignore[misc]  # a code newer than this tree
+    return error

@@ -1,0 +1,125 @@
+"""From text on the wire to checked payloads: strict JSON, and the rules that every named field obeys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import orjson
+
+from a2c_smcp.errors import BadRequest
+from a2c_smcp.protocol.events import OLDER_FIELDS, Event
+from a2c_smcp.protocol.names import MAX_INSTANCE, MAX_TOOL_NAME, MAX_WINDOW_URI, MIN_INSTANCE, fault_in
+
+__all__ = ["MAX_TIMEOUT", "decode", "dumps", "loads", "loads_exactly", "timeout_of"]
+
+MAX_TIMEOUT = 3600
+"""The longest `timeout` of a call, in seconds, unless configured otherwise."""
+
+
+def loads(text: str) -> Any:
+    """JSON, quickly: integers beyond 64 bits may lose digits, so what is passed on is passed on as text."""
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return loads_exactly(text)  # perhaps a lone surrogate or a huge number, which are JSON all the same
+
+
+def loads_exactly(text: str) -> Any:
+    """JSON, with integers of any size and any string, but no NaN or infinity. Raises `BadRequest`."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise BadRequest("nested too deeply") from None
+    except ValueError as error:
+        raise BadRequest(f"not JSON, {error}") from None
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON. Raises `BadRequest` for what JSON cannot say."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except RecursionError:
+        raise BadRequest("nested too deeply") from None
+    except (TypeError, ValueError) as error:
+        raise BadRequest(f"not JSON, {error}") from None
+
+
+def decode(event: Event, data: object) -> dict[str, Any]:
+    """The payload of an event, checked and otherwise untouched: unknown fields stay. Raises `BadRequest`.
+
+    A field that has an older name is found under the one that was sent.
+    """
+    if not isinstance(data, dict):
+        raise BadRequest("the payload must be an object")
+    for field in sorted(event.required):
+        if field not in data and OLDER_FIELDS.get(field) not in data:
+            raise BadRequest(f"{field}: missing", field=field)
+    for field, rule in _rules(event):
+        value = data.get(field)
+        if (value is not None or field in event.required) and field in data and (fault := rule(value)):
+            raise BadRequest(f"{field}: {fault}", field=field)
+    return data
+
+
+def timeout_of(event: Event, data: Mapping[str, Any], longest: int = MAX_TIMEOUT) -> int | None:
+    """The whole seconds a call may take; `None` where the request does not say (WIRE §5)."""
+    timeout = data.get("timeout")
+    if type(timeout) is int and 1 <= timeout <= longest:
+        return timeout
+    if "timeout" in event.required:
+        raise BadRequest(f"timeout: must be whole seconds from 1 to {longest}", field="timeout")
+    return None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
+
+
+def _instance_fault(value: object) -> str | None:
+    return fault_in(value, MAX_INSTANCE, MIN_INSTANCE)
+
+
+def _tool_fault(value: object) -> str | None:
+    return fault_in(value, MAX_TOOL_NAME)
+
+
+def _window_fault(value: object) -> str | None:
+    return fault_in(value, MAX_WINDOW_URI)
+
+
+def _role_fault(value: object) -> str | None:
+    return None if value in ("agent", "computer") else 'must be "agent" or "computer"'
+
+
+def _object_fault(value: object) -> str | None:
+    return None if isinstance(value, dict) else "must be an object"
+
+
+def _integer_fault(value: object) -> str | None:
+    return None if type(value) is int else "must be an integer"
+
+
+_RULES: dict[str, Callable[[object], str | None]] = {
+    "role": _role_fault,
+    "name": fault_in,
+    "office_id": fault_in,
+    "instance": _instance_fault,
+    "agent": fault_in,
+    "req_id": fault_in,
+    "computer": fault_in,
+    "tool_name": _tool_fault,
+    "params": _object_fault,
+    "timeout": _integer_fault,
+    "desktop_size": _integer_fault,
+    "window": _window_fault,
+}
+
+
+@cache
+def _rules(event: Event) -> tuple[tuple[str, Callable[[object], str | None]], ...]:
+    spellings = [(field, field) for field in sorted(event.checked)]
+    spellings += [(older, field) for field, older in OLDER_FIELDS.items() if field in event.checked]
+    return tuple((spelling, _RULES[field]) for spelling, field in spellings)

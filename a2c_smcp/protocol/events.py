@@ -1,0 +1,121 @@
+"""The event table: a row for each event says who sends it, what it carries, what follows, and its older names.
+
+To add an event, add a row. The older names of 003 stand here, in `older…` and `OLDER_FIELDS`, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cached_property
+from typing import Any
+
+from a2c_smcp import smcp
+from a2c_smcp.errors import UnsupportedEvent
+from a2c_smcp.protocol.names import MAX_NAME, fault_in
+from a2c_smcp.types import Role
+
+__all__ = ["EVENTS", "OLDER_FIELDS", "OLDER_NOTICES", "Action", "Event", "lookup"]
+
+
+class Action(Enum):
+    """What the Server does with an event."""
+
+    JOIN = auto()
+    LEAVE = auto()
+    LIST = auto()
+    CANCEL = auto()
+    BROADCAST = auto()
+    FORWARD = auto()
+
+
+@dataclass(frozen=True)
+class Event:
+    """One row. Without `request` it is an event newer than this table, of which only `computer` is known."""
+
+    name: str
+    action: Action
+    senders: tuple[Role, ...]
+    request: type[Any] | None = None
+    notice: str | None = None
+    older: str | None = None
+    older_notice: str | None = None
+
+    @cached_property
+    def required(self) -> frozenset[str]:
+        """The fields that must be there."""
+        fields: frozenset[str] = self.request.__required_keys__ if self.request else frozenset()
+        return fields | {"computer"} if self.action in (Action.BROADCAST, Action.FORWARD) else fields
+
+    @cached_property
+    def checked(self) -> frozenset[str]:
+        """The fields that must be sound if they are there; all others pass unseen."""
+        fields = frozenset(self.request.__annotations__) if self.request else frozenset()
+        return fields | self.required | _EXTRA_FIELDS.get(self.action, frozenset())
+
+
+# Not in 000: `instance` resumes a seat, `office_id` picks one of an agent's offices (WIRE §4).
+_EXTRA_FIELDS = {Action.JOIN: frozenset({"instance"}), Action.FORWARD: frozenset({"agent", "office_id"})}
+
+_EITHER: tuple[Role, ...] = ("agent", "computer")
+_AGENT: tuple[Role, ...] = ("agent",)
+_COMPUTER: tuple[Role, ...] = ("computer",)
+
+EVENTS = (
+    Event(smcp.JOIN_OFFICE_EVENT, Action.JOIN, _EITHER, smcp.EnterOfficeReq, smcp.ENTER_OFFICE_NOTIFICATION),
+    Event(smcp.LEAVE_OFFICE_EVENT, Action.LEAVE, _EITHER, smcp.LeaveOfficeReq, smcp.LEAVE_OFFICE_NOTIFICATION),
+    Event(smcp.LIST_ROOM_EVENT, Action.LIST, _AGENT, smcp.ListRoomReq),
+    Event(smcp.CANCEL_TOOL_CALL_EVENT, Action.CANCEL, _AGENT, smcp.AgentCallData, smcp.CANCEL_TOOL_CALL_NOTIFICATION),
+    Event(
+        smcp.UPDATE_CONFIG_EVENT,
+        Action.BROADCAST,
+        _COMPUTER,
+        smcp.UpdateComputerConfigReq,
+        smcp.UPDATE_CONFIG_NOTIFICATION,
+        older="server:update_mcp_config",
+        older_notice="notify:update_mcp_config",
+    ),
+    Event(
+        smcp.UPDATE_TOOL_LIST_EVENT,
+        Action.BROADCAST,
+        _COMPUTER,
+        smcp.UpdateToolListNotification,
+        smcp.UPDATE_TOOL_LIST_NOTIFICATION,
+    ),
+    Event(
+        smcp.UPDATE_DESKTOP_EVENT,
+        Action.BROADCAST,
+        _COMPUTER,
+        smcp.UpdateComputerConfigReq,
+        smcp.UPDATE_DESKTOP_NOTIFICATION,
+        older="server:desktop_refresh",
+        older_notice="notify:desktop_refresh",
+    ),
+    Event(smcp.TOOL_CALL_EVENT, Action.FORWARD, _AGENT, smcp.ToolCallReq),
+    Event(smcp.GET_TOOLS_EVENT, Action.FORWARD, _AGENT, smcp.GetToolsReq),
+    Event(smcp.GET_CONFIG_EVENT, Action.FORWARD, _AGENT, smcp.GetComputerConfigReq, older="client:get_mcp_config"),
+    Event(smcp.GET_DESKTOP_EVENT, Action.FORWARD, _AGENT, smcp.GetDeskTopReq),
+)
+
+OLDER_FIELDS = {"agent": "robot_id"}
+OLDER_NOTICES = {row.notice: row.older_notice for row in EVENTS if row.older_notice}
+
+_BY_NAME = {row.name: row for row in EVENTS} | {row.older: row for row in EVENTS if row.older}
+_CLIENT, _UPDATE = "client:", "server:update_"
+
+
+def lookup(name: str) -> Event:
+    """The row of an event. `client:<x>` and `server:update_<x>` have one even when they are newer than the table."""
+    row = _BY_NAME.get(name)
+    if row is not None:
+        return row
+    for prefix in (_CLIENT, _UPDATE):
+        if name.startswith(prefix) and not fault_in(name.removeprefix(prefix)):
+            return _newer(name)
+    raise UnsupportedEvent(repr(name[:MAX_NAME]))
+
+
+def _newer(name: str) -> Event:
+    if name.startswith(_CLIENT):
+        return Event(name, Action.FORWARD, _AGENT)
+    return Event(name, Action.BROADCAST, _COMPUTER, notice=f"notify:{name.removeprefix('server:')}")

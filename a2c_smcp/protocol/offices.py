@@ -1,0 +1,149 @@
+"""Who sits where. A decision takes snapshots and returns the change to commit; it changes nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from a2c_smcp.errors import Forbidden, NameTaken, NotInOffice, OfficeHasAgent, WrongRole
+from a2c_smcp.smcp import ENTER_OFFICE_NOTIFICATION, LEAVE_OFFICE_NOTIFICATION
+from a2c_smcp.types import Role
+
+__all__ = ["Change", "Member", "Notice", "Office", "entered", "join", "leave", "left", "seats_of", "vacate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A seat: one connection in one office under one name.
+
+    `instance` is a digest of principal, role, name and the secret of the client process: equal digests are the same
+    client, back on another connection. `owner` is the principal, `version` the protocol generation it speaks.
+    """
+
+    sid: str
+    role: Role
+    name: str
+    office_id: str
+    instance: str | None = field(default=None, repr=False)
+    owner: str = ""
+    version: str = "0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """A snapshot. That there is one agent, and one computer to a name, is in its very shape."""
+
+    office_id: str
+    agent: Member | None = None
+    computers: Mapping[str, Member] = field(default_factory=dict)
+    version: int = 0
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        computers = tuple(self.computers.values())
+        return (self.agent, *computers) if self.agent else computers
+
+    def holder(self, role: Role, name: str) -> Member | None:
+        """Who has the seat that a newcomer of this role and name would take."""
+        return self.agent if role == "agent" else self.computers.get(name)
+
+    def seat_of(self, sid: str) -> Member | None:
+        return next((member for member in self.members if member.sid == sid), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What the others in an office are told."""
+
+    event: str
+    office_id: str
+    data: dict[str, Any]
+    skip_sid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """All of it is committed, or nothing: only while every office in `expects` still has the version given there.
+
+    `replaces` is the older connection whose seats the newcomer has taken over.
+    """
+
+    expects: Mapping[str, int] = field(default_factory=dict)
+    leaves: tuple[Member, ...] = ()
+    enters: tuple[Member, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    replaces: str | None = None
+
+
+def join(newcomer: Member, offices: Iterable[Office], ghost: str | None = None) -> Change:
+    """`newcomer` takes a seat; `ghost` is an older connection of the same client, all of whose seats come along.
+
+    `offices` are the one that is joined and all in which either connection sits. What the client holds before is
+    compared with what it shall hold after: who sees no difference hears nothing.
+    """
+    by_id = {office.office_id: office for office in offices}
+    mine = seats_of(newcomer.sid, by_id.values())
+    before = mine + (seats_of(ghost, by_id.values()) if ghost else [])
+    if any(seat.role != newcomer.role for seat in mine):
+        raise WrongRole(f"this connection is already {mine[0].role} {mine[0].name!r}")
+    holder = by_id[newcomer.office_id].holder(newcomer.role, newcomer.name)
+    if holder and holder not in before:
+        raise _taken(newcomer)
+    kept = [seat for seat in before if seat.office_id != newcomer.office_id] if newcomer.role == "agent" else []
+    after = [replace(seat, sid=newcomer.sid) for seat in kept] + [newcomer]
+    return Change(
+        expects={office.office_id: office.version for office in by_id.values()},
+        leaves=tuple(seat for seat in before if seat not in after),
+        enters=tuple(seat for seat in after if seat not in before),
+        notices=(
+            *(left(seat, newcomer.sid) for seat in before if not _known(seat, after)),
+            *(entered(seat) for seat in after if not _known(seat, before)),
+        ),
+        replaces=ghost,
+    )
+
+
+def leave(sid: str, office: Office) -> Change:
+    """The connection gives up its seat in this office."""
+    if not office.seat_of(sid):
+        raise NotInOffice(repr(office.office_id))
+    return vacate(sid, [office])
+
+
+def vacate(sid: str, offices: Iterable[Office]) -> Change:
+    """The connection gives up every seat it has in these offices."""
+    offices = tuple(offices)
+    seats = seats_of(sid, offices)
+    return Change(
+        expects={office.office_id: office.version for office in offices},
+        leaves=tuple(seats),
+        notices=tuple(left(seat, sid) for seat in seats),
+    )
+
+
+def seats_of(sid: str, offices: Iterable[Office]) -> list[Member]:
+    return [seat for office in offices if (seat := office.seat_of(sid))]
+
+
+def entered(member: Member) -> Notice:
+    return Notice(ENTER_OFFICE_NOTIFICATION, member.office_id, _who(member), skip_sid=member.sid)
+
+
+def left(member: Member, skip_sid: str) -> Notice:
+    return Notice(LEAVE_OFFICE_NOTIFICATION, member.office_id, _who(member), skip_sid=skip_sid)
+
+
+def _who(member: Member) -> dict[str, Any]:
+    return {"office_id": member.office_id, member.role: member.name}
+
+
+def _known(seat: Member, among: list[Member]) -> bool:
+    """Whether the others in the office already know this seat: they see its name, not its connection."""
+    return any((other.office_id, other.name) == (seat.office_id, seat.name) for other in among)
+
+
+def _taken(newcomer: Member) -> Forbidden:
+    if newcomer.role == "agent":
+        return OfficeHasAgent(f"office {newcomer.office_id!r} has an agent already")
+    return NameTaken(f"another computer is called {newcomer.name!r}")

@@ -1,0 +1,88 @@
+"""Which events go where. A target is only ever looked up inside the sender's own offices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from a2c_smcp.errors import AmbiguousComputer, ComputerNotFound, NameMismatch, NotInOffice, WrongRole
+from a2c_smcp.protocol.events import OLDER_FIELDS, Event
+from a2c_smcp.protocol.offices import Member, Notice, Office
+from a2c_smcp.smcp import ListRoomRet, SessionInfo
+
+__all__ = ["Forward", "broadcast", "cancel", "forward", "list_room", "seated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A request on its way from an agent to a computer of the same office."""
+
+    event: str
+    caller: Member
+    target: Member
+    data: dict[str, Any]
+
+
+def seated(event: Event, seats: Sequence[Member], data: Mapping[str, Any]) -> list[Member]:
+    """Those of a connection's seats that may say this: of the right role, and with the name that it claims."""
+    if not seats:
+        raise NotInOffice("join an office first")
+    if seats[0].role not in event.senders:
+        raise WrongRole(f"{event.name} is not for a {seats[0].role}")
+    speaker = seats[0].role
+    claims = [claim for field in (speaker, OLDER_FIELDS.get(speaker)) if (claim := data.get(str(field))) is not None]
+    speaking = [seat for seat in seats if all(claim == seat.name for claim in claims)]
+    if not speaking:
+        raise NameMismatch(f"this connection is not {speaker} {claims[0]!r}")
+    return speaking
+
+
+def forward(event: Event, seats: Sequence[Member], offices: Iterable[Office], data: dict[str, Any]) -> Forward:
+    """Where an agent's request goes. A computer elsewhere and one that does not exist are the same to it."""
+    speaking = {seat.office_id: seat for seat in seated(event, seats, data)}
+    wanted = data.get("office_id")
+    if wanted is not None and wanted not in speaking:
+        raise NotInOffice(repr(wanted))
+    found = [
+        (speaking[office.office_id], computer)
+        for office in offices
+        if office.office_id in speaking
+        and wanted in (None, office.office_id)
+        and (computer := office.computers.get(data["computer"]))
+    ]
+    if not found:
+        raise ComputerNotFound(repr(data["computer"]), computer=data["computer"])
+    if len(found) > 1:
+        raise AmbiguousComputer(repr(data["computer"]), offices=sorted(computer.office_id for _, computer in found))
+    ((caller, target),) = found
+    return Forward(event.name, caller, target, data)
+
+
+def broadcast(event: Event, seats: Sequence[Member], data: Mapping[str, Any]) -> Notice:
+    """What a computer's update becomes. Its office is added, for agents that sit in several."""
+    (seat,) = seated(event, seats, data)
+    assert event.notice
+    return Notice(event.notice, seat.office_id, {**data, "office_id": seat.office_id}, skip_sid=seat.sid)
+
+
+def cancel(event: Event, seats: Sequence[Member], data: Mapping[str, Any], office_id: str | None) -> list[Notice]:
+    """Who hears of a cancel: the office of the call, or every office of the agent where the call is not known."""
+    assert event.notice
+    return [
+        Notice(event.notice, seat.office_id, dict(data), skip_sid=seat.sid)
+        for seat in seated(event, seats, data)
+        if office_id in (None, seat.office_id)
+    ]
+
+
+def list_room(event: Event, seats: Sequence[Member], office: Office, data: Mapping[str, Any]) -> ListRoomRet:
+    """Everybody in an office, for the agent that sits in it."""
+    if not any(seat.office_id == office.office_id for seat in seated(event, seats, data)):
+        raise NotInOffice(repr(office.office_id))
+    return ListRoomRet(sessions=[_session(member) for member in office.members], req_id=data["req_id"])
+
+
+def _session(member: Member) -> SessionInfo:
+    info = SessionInfo(sid=member.sid, name=member.name, role=member.role, office_id=member.office_id)
+    return {**info, "a2c_version": member.version}  # type: ignore[typeddict-unknown-key]

@@ -1,0 +1,33 @@
+"""Which generations of the protocol a Server speaks with."""
+
+from __future__ import annotations
+
+import re
+
+from a2c_smcp.errors import BadRequest, VersionMismatch
+
+__all__ = ["FIRST_VERSION", "PROTOCOL_VERSION", "accept"]
+
+PROTOCOL_VERSION = "0.4.2"
+FIRST_VERSION = "0.1"
+"""What a client speaks that does not say (WIRE §1)."""
+
+_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?:[-+.]?[0-9A-Za-z][0-9A-Za-z.+-]{0,31})?", re.ASCII)
+
+
+def accept(claimed: str | None, required: str | None = None) -> str:
+    """The version to talk with this client. Raises `BadRequest` if it is malformed, `VersionMismatch` if refused."""
+    version = FIRST_VERSION if claimed is None else claimed
+    parsed = _VERSION.fullmatch(version)
+    if parsed is None:
+        raise BadRequest("a2c_version: must look like 0.4 or 0.4.2", field="a2c_version")
+    if parsed[1] != "0" or (required and not f"{version}.".startswith(f"{required}.")):
+        lowest, highest = (required, required) if required else (FIRST_VERSION, PROTOCOL_VERSION)
+        raise VersionMismatch(
+            f"{version}, this server speaks {lowest} to {highest}" if lowest != highest else f"{version}, not {lowest}",
+            server_version=PROTOCOL_VERSION,
+            client_version=version,
+            min_supported=lowest,
+            max_supported=highest,
+        )
+    return version

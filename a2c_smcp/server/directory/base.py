@@ -1,0 +1,28 @@
+"""What a directory of offices must answer. Decisions are made elsewhere, on its snapshots."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from a2c_smcp.protocol.offices import Change, Member, Office
+
+__all__ = ["Directory"]
+
+
+class Directory(Protocol):
+    """Who sits where. The only writer is `commit`, which is compare-and-swap."""
+
+    async def office(self, office_id: str) -> Office:
+        """A snapshot; an office nobody sits in is empty, with the version that it will be compared by."""
+
+    async def seats(self, sid: str) -> tuple[Member, ...]:
+        """Every seat of a connection."""
+
+    async def holder(self, instance: str) -> str | None:
+        """The connection that sits somewhere with this instance digest."""
+
+    async def commit(self, change: Change) -> bool:
+        """All of the change, or `False` and nothing of it if an office has moved on since its snapshot."""
+
+    async def close(self) -> None:
+        """Lets go of whatever it holds open."""
