@@ -62,7 +62,7 @@ class SMCPError(Exception):
         error = answer.get("error")
         error = error if isinstance(error, dict) else answer
         code, message, details = error.get("code"), error.get("message"), error.get("details")
-        if not isinstance(code, int) or not isinstance(message, str):
+        if type(code) is not int or not isinstance(message, str):
             return None
         return _revive(code, message, details if isinstance(details, dict) else {})
 
@@ -70,7 +70,9 @@ class SMCPError(Exception):
     def from_text(text: object) -> SMCPError:
         """The error in the second ack argument of a refused join or leave: `"<code> <message>"`."""
         code, _, message = str(text).partition(" ")
-        return _revive(int(code), message, {}) if code.isdecimal() else _revive(SMCPError.code, str(text), {})
+        if code.isdecimal() and len(code) <= _LONGEST_CODE:
+            return _revive(int(code), message, {})
+        return _revive(SMCPError.code, str(text), {})
 
 
 class BadRequest(SMCPError):
@@ -193,6 +195,7 @@ def _tree(cls: type[SMCPError]) -> list[type[SMCPError]]:
 
 
 _FAMILY = _tree(SMCPError)
+_LONGEST_CODE = 9  # digits; Python refuses to read an integer of thousands
 
 
 def _revive(code: int, message: str, details: dict[str, Any]) -> SMCPError:

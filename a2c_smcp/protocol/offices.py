@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any
 
 from a2c_smcp.errors import Forbidden, NameTaken, NotInOffice, OfficeHasAgent, WrongRole
 from a2c_smcp.smcp import ENTER_OFFICE_NOTIFICATION, LEAVE_OFFICE_NOTIFICATION
 from a2c_smcp.types import Role
 
-__all__ = ["Change", "Member", "Notice", "Office", "entered", "join", "leave", "left", "seats_of", "vacate"]
+__all__ = [
+    "Change",
+    "Member",
+    "Notice",
+    "Office",
+    "entered",
+    "instance_digest",
+    "join",
+    "leave",
+    "left",
+    "seats_of",
+    "vacate",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,11 @@ class Change:
     enters: tuple[Member, ...] = ()
     notices: tuple[Notice, ...] = ()
     replaces: str | None = None
+
+
+def instance_digest(owner: str, role: Role, name: str, instance: str) -> str:
+    """What a seat keeps of a client's secret: equal only for the same principal, role, name and instance."""
+    return sha256("\0".join((owner, role, name, instance)).encode()).hexdigest()
 
 
 def join(newcomer: Member, offices: Iterable[Office], ghost: str | None = None) -> Change:

@@ -25,7 +25,8 @@ class CallToolResult:
     @property
     def text(self) -> str:
         """The text blocks, one below the other."""
-        return "\n".join(block["text"] for block in self.content if isinstance(block.get("text"), str))
+        blocks = (block for block in self.content if isinstance(block, dict))
+        return "\n".join(block["text"] for block in blocks if isinstance(block.get("text"), str))
 
     @classmethod
     def from_wire(cls, answer: object) -> CallToolResult:

@@ -31,7 +31,8 @@ def seated(event: Event, seats: Sequence[Member], data: Mapping[str, Any]) -> li
     if seats[0].role not in event.senders:
         raise WrongRole(f"{event.name} is not for a {seats[0].role}")
     speaker = seats[0].role
-    claims = [claim for field in (speaker, OLDER_FIELDS.get(speaker)) if (claim := data.get(str(field))) is not None]
+    spellings = (speaker, OLDER_FIELDS.get(speaker, speaker))
+    claims = [claim for spelling in spellings if (claim := data.get(spelling)) is not None]
     speaking = [seat for seat in seats if all(claim == seat.name for claim in claims)]
     if not speaking:
         raise NameMismatch(f"this connection is not {speaker} {claims[0]!r}")

@@ -8,7 +8,7 @@ from a2c_smcp.errors import BadRequest, VersionMismatch
 
 __all__ = ["FIRST_VERSION", "PROTOCOL_VERSION", "accept"]
 
-PROTOCOL_VERSION = "0.4.2"
+PROTOCOL_VERSION = "0.4.0"
 FIRST_VERSION = "0.1"
 """What a client speaks that does not say (WIRE §1)."""
 

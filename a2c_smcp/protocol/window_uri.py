@@ -12,6 +12,7 @@ __all__ = ["WindowURI"]
 
 _BOOLEANS = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 _HOST = re.compile(r"[^\s/?#%@\x00-\x20\x7f]+")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _INTEGER = re.compile(r"[0-9]{1,3}")
 
 
@@ -35,6 +36,8 @@ class WindowURI:
     @classmethod
     def parse(cls, uri: str) -> WindowURI:
         """Reads a URI; raises `InvalidWindowURI`. Each path segment is decoded by itself: `c%2Fd` stays one."""
+        if _CONTROL.search(uri) or uri != uri.strip():
+            raise InvalidWindowURI("control characters, or white space around it")  # urlsplit would drop them
         try:
             parts = urlsplit(uri)
             query = parse_qsl(parts.query, keep_blank_values=True, errors="strict")

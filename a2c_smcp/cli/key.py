@@ -1,0 +1,59 @@
+"""`a2c-smcp key`: a new API key, and the entry of a keys file that lets its holder in."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from a2c_smcp.server.auth import KeysFileError, hash_key, new_key, read_entry
+
+__all__ = ["key"]
+
+
+def key(
+    principal: Annotated[str, typer.Option(help="Who will hold the key; shown in the audit log.")],
+    office: Annotated[
+        list[str] | None, typer.Option(help="An office they may enter, or a pattern; repeat for more. Default: any.")
+    ] = None,
+    role: Annotated[
+        list[str] | None, typer.Option(metavar="agent|computer", help="A role they may take. Default: either.")
+    ] = None,
+    name: Annotated[
+        list[str] | None, typer.Option(help="A name they may use, or a pattern; repeat for more. Default: any.")
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Until when, such as 2027-01-01T00:00:00Z. Default: for ever.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for a program to read.")] = False,
+) -> None:
+    """Make an API key, and the entry that lets its holder in.
+
+    The Server keeps only the entry. The key itself is shown once, here, and cannot be had back from the entry.
+
+    Examples:
+
+    \b
+    a2c-smcp key --principal alice
+    a2c-smcp key --principal alice --role agent --office desk --office 'team-*'
+    a2c-smcp key --principal laptop --expires 2027-01-01T00:00:00Z --json
+    """
+    options = {"principal": principal, "offices": office, "roles": role, "names": name, "expires": expires}
+    entry = {field: value for field, value in options.items() if value not in (None, [])}
+    try:
+        read_entry(entry)
+    except KeysFileError as error:
+        raise typer.BadParameter(str(error)) from None
+    _show(new_key(), entry, as_json=as_json)
+
+
+def _show(new: str, entry: dict[str, Any], *, as_json: bool) -> None:
+    entries = {hash_key(new): entry}
+    if as_json:
+        typer.echo(json.dumps({"key": new, "entries": entries}))
+        return
+    typer.echo("The key, for its holder alone (A2C_API_KEY or --api-key):", err=True)
+    typer.echo(new)
+    typer.echo("\nThe entry, for the Server's keys file:", err=True)
+    typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))

@@ -1,0 +1,194 @@
+"""The Server as an ASGI application: the one place where its parts are chosen and joined."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import engineio
+import socketio
+
+from a2c_smcp.errors import NotFound, SMCPError
+from a2c_smcp.protocol.codec import dumps
+from a2c_smcp.server import gate
+from a2c_smcp.server.auth import AuthenticationProvider
+from a2c_smcp.server.metrics import Metrics
+from a2c_smcp.server.namespace import SMCPNamespace
+from a2c_smcp.server.outbox import Outbox
+from a2c_smcp.server.packets import SMCPPacket
+from a2c_smcp.server.settings import Settings
+from a2c_smcp.server.wires import Receive, Scope, Send, Wires
+from a2c_smcp.smcp import SMCP_NAMESPACE
+
+__all__ = ["SMCPApp", "create_app"]
+
+logger = logging.getLogger(__name__)
+
+_ROUND = 1.0
+_FAREWELL = 0.5
+_PACKETS_PER_POST = 10_000
+
+
+def create_app(settings: Settings | None = None) -> SMCPApp:
+    """A Server, ready to be served by any ASGI server or mounted in another application."""
+    return SMCPApp(settings or Settings())
+
+
+class SMCPApp:
+    """Serves `/socket.io/`, `/healthz` and `/readyz`, and keeps watch over its connections."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.namespace = SMCPNamespace(
+            settings.auth or _OpenDoor(),
+            directory=settings.directory,
+            limits=settings.limits,
+            require_version=settings.require_version,
+            legacy_notices=settings.legacy_notices,
+            metrics=self.metrics,
+            room_for=self._room_for,
+        )
+        self.sio = _socket_server(settings)
+        self.sio.register_namespace(self.namespace)
+        self._wires = Wires()
+        self._is_watched = False
+        self._is_draining = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
+        if path == "/socket.io":
+            await self._serve(scope, receive, send)
+        else:
+            await self._look(path, scope, send)
+
+    async def reload(self) -> None:
+        """Reads the credentials again."""
+        await self.namespace.reload()
+
+    async def drain(self) -> None:
+        """Lets calls in flight finish and tells the rest, then lets everybody go."""
+        self._is_draining = True
+        await self.namespace.drain()
+        await asyncio.gather(*(self._dismiss(sid) for sid in list(self.sio.eio.sockets)))
+
+    async def close(self) -> None:
+        await self.sio.shutdown()
+        await self.namespace.close()
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Everything under `/socket.io/`."""
+        if not self._is_watched:
+            self._is_watched = True
+            self.namespace.background.spawn(self._watch())
+        try:
+            gate.check_host(scope, self.settings.trusted_hosts)
+            gate.check_newcomer(scope, self.settings.require_version, is_draining=self._is_draining)
+        except SMCPError as error:
+            self.metrics.count("refused_total", code=error.code)
+            await gate.refuse(scope, send, error)
+            return
+        if scope["type"] == "websocket":
+            sid = await self._wires.carry(self.sio.handle_request, scope, receive, send)
+            if (socket := self.sio.eio.sockets.get(sid)) and socket.upgraded:
+                await self.sio.eio.disconnect(sid)
+        else:
+            await self.sio.handle_request(scope, receive, send)
+
+    async def _look(self, path: str, scope: Scope, send: Send) -> None:
+        """The pages for operators."""
+        match path:
+            case "/healthz":
+                await gate.respond(scope, send, 200, dumps({"status": "ok"}), "application/json")
+            case "/readyz":
+                ready = not self._is_draining
+                status = {"status": "ready" if ready else "draining"}
+                await gate.respond(scope, send, 200 if ready else 503, dumps(status), "application/json")
+            case "/metrics" if self.settings.metrics:
+                await gate.respond(scope, send, 200, self.metrics.render(), "text/plain; version=0.0.4")
+            case _:
+                await gate.refuse(scope, send, NotFound("this server has /socket.io/, /healthz and /readyz"))
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                await self.close()
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_ROUND)
+            try:
+                await self._round()
+            except Exception:
+                logger.exception("the watch over connections failed")
+
+    async def _round(self) -> None:
+        """Ends what blocks, overflows, never finishes its handshake, or is gone without a word."""
+        limits, manager, sockets = self.settings.limits, self.sio.manager, self.sio.eio.sockets
+        now = asyncio.get_running_loop().time()
+        for sid in self._wires.blocked(limits.blocked_write):
+            await self._cut(sid)
+        for sid, socket in list(sockets.items()):
+            outbox: Outbox = socket.queue
+            if manager.sid_from_eio_sid(sid, SMCP_NAMESPACE):
+                outbox.last_used = now
+            if outbox.overflowed:
+                await self._cut(sid)
+            elif now - outbox.last_used > limits.handshake:
+                await self._dismiss(sid)
+        await self.namespace.drop_lost(sockets)
+
+    async def _cut(self, sid: str) -> None:
+        """Ends a session whose peer does not read."""
+        self.metrics.count("cut_total")
+        self._wires.cut(sid)
+        await self.sio.eio.disconnect(sid)
+
+    async def _dismiss(self, sid: str) -> None:
+        """Ends a session whose peer may still read why."""
+        await self.sio.eio.disconnect(sid)
+        asyncio.get_running_loop().call_later(_FAREWELL, self._wires.cut, sid)
+
+    def _room_for(self, sid: str, size: int) -> AbstractContextManager[None]:
+        eio_sid = self.sio.manager.eio_sid_from_sid(sid, SMCP_NAMESPACE)
+        socket = self.sio.eio.sockets.get(eio_sid)
+        return socket.queue.room_for(size) if socket else nullcontext()
+
+
+class _OpenDoor(AuthenticationProvider):
+    """Lets everybody in."""
+
+    async def authenticate(self, sio: Any, environ: Any, auth: Any, headers: Any) -> bool:
+        return True
+
+
+def _socket_server(settings: Settings) -> socketio.AsyncServer:
+    limits = settings.limits
+    # The library's own log shows payloads, and its errors are made by clients: ours are logged where they are made.
+    quiet = logging.getLogger("a2c_smcp.server.socketio")
+    quiet.setLevel(logging.CRITICAL)
+    engineio.payload.Payload.max_decode_packets = _PACKETS_PER_POST
+    sio = socketio.AsyncServer(
+        async_mode="asgi",
+        namespaces=[SMCP_NAMESPACE],
+        serializer=type("Packet", (SMCPPacket,), {"max_message": limits.max_message}),
+        cors_allowed_origins=list(settings.cors_origins) or None,
+        max_http_buffer_size=limits.transport,
+        ping_interval=limits.ping_interval,
+        ping_timeout=limits.ping_timeout,
+        http_compression=False,
+        logger=quiet,
+        engineio_logger=quiet,
+    )
+    sio.eio.create_queue = partial(Outbox, limits.unread_bytes)
+    return sio

@@ -1,0 +1,235 @@
+"""Calls in flight: their deadlines, duplicates, cancels, and what becomes of them when somebody leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, ComputerLeft, RateLimited, SMCPError, Unavailable
+from a2c_smcp.protocol.offices import Member
+from a2c_smcp.protocol.routing import Forward
+from a2c_smcp.server.background import Background
+from a2c_smcp.server.packets import Answer, Rejected, size_of
+from a2c_smcp.server.settings import Limits
+from a2c_smcp.smcp import TOOL_CALL_EVENT
+
+__all__ = ["Calls"]
+
+Key = tuple[str, str, str, str]
+Deliver = Callable[[str, Forward, Callable[..., None]], Awaitable[None]]
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Call:
+    """One request on its way. `caller` and `target` are connections: they change when their client resumes."""
+
+    forward: Forward
+    key: Key | None
+    caller: str
+    target: str
+    outcome: asyncio.Future[Any]
+    timer: asyncio.TimerHandle | None = None
+
+    def answered(self, *answer: Any) -> None:
+        match answer:
+            case (Answer(),):
+                self.finish(answer[0])
+            case (Rejected(error),):
+                self.finish(error)
+            case _:
+                self.finish(answer)
+
+    def finish(self, outcome: Any) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+
+    def expire(self, timeout: float) -> None:
+        self.finish(CallTimeout(f"{self.forward.target.name!r} did not answer within {timeout:g} s"))
+
+    def is_same(self, other: Forward) -> bool:
+        ours, theirs = self.forward.data, other.data
+        return all(ours[field] == theirs[field] for field in ("computer", "tool_name", "params"))
+
+
+@dataclass(slots=True)
+class _Kept:
+    call: Call
+    size: int
+    timer: asyncio.TimerHandle
+
+
+class Calls:
+    """The requests that this Server has passed on and not yet seen answered.
+
+    Tool calls are known by (office, who, agent, req_id): one that comes again joins the first, and an answer whose
+    agent is gone is kept for a while. `who` is the client's instance, or its principal where it has none.
+    """
+
+    def __init__(
+        self, deliver: Deliver, is_here: Callable[[str], bool], background: Background, limits: Limits
+    ) -> None:
+        self._deliver = deliver
+        self._is_here = is_here
+        self._background = background
+        self._limits = limits
+        self._running: set[Call] = set()
+        self._by_key: dict[Key, Call] = {}
+        self._by_member: dict[str, set[Call]] = {}
+        self._waiting: Counter[str] = Counter()
+        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
+        self._kept_bytes = 0
+        self._closing = False
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    async def relay(self, forward: Forward, timeout: float) -> Any:
+        """The computer's answer, or an `SMCPError`."""
+        caller = forward.caller.sid
+        if self._waiting[caller] >= self._limits.calls_per_agent:
+            raise RateLimited(f"at most {self._limits.calls_per_agent} calls of one agent at a time")
+        key = _key(forward.caller, forward.data["req_id"]) if forward.event == TOOL_CALL_EVENT else None
+        call = self._known(key, forward)
+        self._waiting[caller] += 1
+        try:
+            if call is None:
+                call = self._start(forward, key, timeout)
+                await self._send(call)
+            outcome = await asyncio.shield(call.outcome)
+        finally:
+            self._waiting[caller] -= 1
+            if not self._waiting[caller]:
+                del self._waiting[caller]
+        if isinstance(outcome, SMCPError):
+            raise outcome
+        return outcome
+
+    def office_of(self, seats: list[Member], req_id: str) -> str | None:
+        """The office of a call in flight, if one of these seats has made it."""
+        return next((seat.office_id for seat in seats if _key(seat, req_id) in self._by_key), None)
+
+    def cancel(self, seats: list[Member], req_id: str) -> None:
+        """Answers for a computer that has not answered soon after its call was cancelled."""
+        for seat in seats:
+            if call := self._by_key.get(_key(seat, req_id)):
+                asyncio.get_running_loop().call_later(self._limits.cancel_answer, call.finish, CallCancelled())
+
+    def move(self, old: str, new: str) -> None:
+        """A client is back on another connection: its calls are sent again, or answered there."""
+        for call in self._by_member.pop(old, set()):
+            self._by_member.setdefault(new, set()).add(call)
+            if call.caller == old:
+                call.caller = new
+            if call.target == old:
+                call.target = new
+                self._background.spawn(self._send(call))
+
+    def computer_left(self, computer: Member) -> None:
+        for call in list(self._by_member.get(computer.sid, ())):
+            if call.target == computer.sid:
+                call.finish(ComputerLeft(repr(computer.name), computer=computer.name))
+
+    def agent_left(self, agent: Member) -> None:
+        """Nothing is kept for an agent that has left for good; what still runs can no longer be joined."""
+        for key in [key for key in self._kept if key[:3] == _key(agent, "")[:3]]:
+            self._drop(key)
+        for call in self._by_member.get(agent.sid, ()):
+            if call.key and call.key[:3] == _key(agent, "")[:3]:
+                self._by_key.pop(call.key, None)
+                call.key = None
+
+    async def drain(self) -> None:
+        """Takes no new calls, gives those in flight time to finish, and tells the rest."""
+        self._closing = True
+        if self._running:
+            await asyncio.wait([call.outcome for call in self._running], timeout=self._limits.drain)
+        for call in list(self._running):
+            call.finish(Unavailable("the server is shutting down"))
+        for key in list(self._kept):
+            self._drop(key)
+
+    def _known(self, key: Key | None, forward: Forward) -> Call | None:
+        """The call that this one repeats. What came for it meanwhile may already be kept."""
+        if key is None:
+            return None
+        call = self._by_key.get(key) or (self._kept[key].call if key in self._kept else None)
+        if call is None:
+            return None
+        if not call.is_same(forward):
+            raise BadRequest("req_id: was used for another call", field="req_id")
+        call.caller = forward.caller.sid
+        return call
+
+    def _start(self, forward: Forward, key: Key | None, timeout: float) -> Call:
+        target = forward.target.sid
+        if self._closing:
+            raise Unavailable("the server is shutting down")
+        if len(self._by_member.get(target, ())) >= self._limits.calls_per_computer:
+            raise RateLimited(f"at most {self._limits.calls_per_computer} calls to one computer at a time")
+        loop = asyncio.get_running_loop()
+        call = Call(forward, key, forward.caller.sid, target, loop.create_future())
+        call.timer = loop.call_later(timeout, call.expire, timeout)
+        call.outcome.add_done_callback(lambda _: self._ended(call))
+        self._running.add(call)
+        for sid in (call.caller, target):
+            self._by_member.setdefault(sid, set()).add(call)
+        if key:
+            self._by_key[key] = call
+        return call
+
+    async def _send(self, call: Call) -> None:
+        """Passes a call on, unless its computer is away: it is sent when the computer is back."""
+        if self._is_here(call.target) and not call.outcome.done():
+            try:
+                await self._deliver(call.target, call.forward, _reply_to(call))
+            except SMCPError as error:
+                call.finish(error)
+
+    def _ended(self, call: Call) -> None:
+        if call.timer:
+            call.timer.cancel()
+        self._running.discard(call)
+        for sid in (call.caller, call.target):
+            calls = self._by_member.get(sid, set())
+            calls.discard(call)
+            if not calls:
+                self._by_member.pop(sid, None)
+        if call.key:
+            del self._by_key[call.key]
+            if not isinstance(call.outcome.result(), SMCPError) and not self._is_here(call.caller):
+                self._keep(call.key, call)
+
+    def _keep(self, key: Key, call: Call) -> None:
+        outcome = call.outcome.result()
+        size = size_of(outcome.text) if isinstance(outcome, Answer) else 0
+        timer = asyncio.get_running_loop().call_later(self._limits.kept_answer, self._drop, key)
+        self._kept[key] = _Kept(call, size, timer)
+        self._kept_bytes += size
+        while self._kept and (
+            len(self._kept) > self._limits.kept_answers or self._kept_bytes > self._limits.kept_bytes
+        ):
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: Key) -> None:
+        if kept := self._kept.pop(key, None):
+            kept.timer.cancel()
+            self._kept_bytes -= kept.size
+
+
+def _key(agent: Member, req_id: str) -> Key:
+    return (agent.office_id, agent.instance or agent.owner, agent.name, req_id)
+
+
+def _reply_to(call: Call) -> Callable[..., None]:
+    """The ack callback of a call. The library keeps it until the ack comes, which may be never, so it holds no call."""
+    reference = weakref.ref(call)
+
+    def reply(*answer: Any) -> None:
+        if call := reference():
+            call.answered(*answer)
+
+    return reply

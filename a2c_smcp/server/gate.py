@@ -1,0 +1,66 @@
+"""What is settled in HTTP, before Socket.IO hears of a connection: its address, its protocol version, health."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from a2c_smcp.errors import BadRequest, SMCPError, Unavailable, VersionMismatch
+from a2c_smcp.protocol import version
+from a2c_smcp.protocol.codec import dumps
+from a2c_smcp.server.wires import Message, Scope, Send
+
+__all__ = ["check_host", "check_newcomer", "refuse", "respond"]
+
+
+def check_host(scope: Scope, trusted: frozenset[str] | None) -> None:
+    """Refuses to be addressed by a foreign name: a web page can point its own name at this machine."""
+    if trusted is None:
+        return
+    host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
+    name = host.removeprefix("[").partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if name.lower() not in trusted:
+        raise BadRequest(
+            f"a server without authentication is not to be reached as {name[:128]!r}, "
+            "use its loopback address or give it an API key"
+        )
+
+
+def check_newcomer(scope: Scope, required_version: str | None, *, is_draining: bool) -> None:
+    """Refuses a new session that speaks no version of ours, or comes too late. Running sessions are not asked again."""
+    query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    if "sid" in query:
+        return
+    if is_draining:
+        raise Unavailable("the server is shutting down")
+    claimed = query.get("a2c_version")
+    version.accept(claimed[0] if claimed else None, required_version)
+
+
+async def refuse(scope: Scope, send: Send, error: SMCPError) -> None:
+    """An error before there is anything to ack: HTTP, with the error as its body (WIRE §1)."""
+    status = 400 if isinstance(error, BadRequest) else error.code
+    headers = {"x-a2c-error-code": str(error.code)} if isinstance(error, VersionMismatch) else {}
+    body = {"code": error.code, "message": error.message, **error.details}
+    await respond(scope, send, status, dumps(body), "application/json", headers)
+
+
+async def respond(
+    scope: Scope, send: Send, status: int, body: str, content_type: str, headers: Mapping[str, str] | None = None
+) -> None:
+    """One whole response. Towards a websocket it takes the place of the handshake."""
+    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close"})
+        return
+    data = body.encode()
+    fields = {"content-type": content_type, "content-length": str(len(data)), **(headers or {})}
+    prefix = "websocket." if scope["type"] == "websocket" else ""
+    start: dict[str, Any] = {
+        "type": f"{prefix}http.response.start",
+        "status": status,
+        "headers": [(name.encode(), value.encode()) for name, value in fields.items()],
+    }
+    ending: Message = {"type": f"{prefix}http.response.body", "body": data}
+    await send(start)
+    await send(ending)

@@ -1,0 +1,304 @@
+"""The `/smcp` namespace: every event is decoded, decided by the protocol, carried out, and answered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Container, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs
+
+import socketio
+
+from a2c_smcp.errors import BadRequest, SMCPError, Unauthorized, Unavailable
+from a2c_smcp.protocol import routing, version
+from a2c_smcp.protocol.codec import decode, loads_exactly, timeout_of
+from a2c_smcp.protocol.events import OLDER_FIELDS, Action, Event, lookup
+from a2c_smcp.protocol.offices import Change, Member, instance_digest
+from a2c_smcp.protocol.results import error_ack
+from a2c_smcp.protocol.routing import Forward
+from a2c_smcp.server import audit
+from a2c_smcp.server.auth import AuthenticationProvider, Principal, admit
+from a2c_smcp.server.background import Background
+from a2c_smcp.server.calls import Calls
+from a2c_smcp.server.directory import Directory, MemoryDirectory
+from a2c_smcp.server.metrics import Metrics
+from a2c_smcp.server.notices import Notices, office_room, older_room
+from a2c_smcp.server.offices import Offices
+from a2c_smcp.server.packets import Payload, Rejected, size_of
+from a2c_smcp.server.settings import Limits
+from a2c_smcp.smcp import SMCP_NAMESPACE, ListRoomRet
+
+__all__ = ["SMCPNamespace"]
+
+logger = logging.getLogger(__name__)
+
+_SERVER_GRACE = 1.0  # WIRE §5: the Server waits a second longer than the MCP call, the agent another
+_CLEAN = "client disconnect"
+
+Joined = tuple[bool, str | None]
+RoomFor = Callable[[str, int], AbstractContextManager[None]]
+"""Holds room for a message among what a connection has not read yet, or raises `RateLimited`."""
+
+
+@dataclass(eq=False, slots=True)
+class Connection:
+    """One authenticated session. `lock` puts what changes its seats in order."""
+
+    sid: str
+    principal: Principal
+    version: str
+    speaks_older_names: bool = False
+    is_final: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    expiry: asyncio.TimerHandle | None = None
+
+
+class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped base
+    """Register it on your own `socketio.AsyncServer`, or use `create_app`, which also bounds what clients may send."""
+
+    def __init__(
+        self,
+        auth_provider: AuthenticationProvider,
+        *,
+        directory: Directory | None = None,
+        limits: Limits | None = None,
+        require_version: str | None = None,
+        legacy_notices: bool = False,
+        metrics: Metrics | None = None,
+        room_for: RoomFor | None = None,
+        namespace: str = SMCP_NAMESPACE,
+    ) -> None:
+        super().__init__(namespace)
+        self.auth_provider = auth_provider
+        self.limits = limits or Limits()
+        self.metrics = metrics or Metrics()
+        self.background = Background()
+        self._directory = directory or MemoryDirectory()
+        self._require_version = require_version
+        self._room_for = room_for or (lambda sid, size: nullcontext())
+        self._offices = Offices(self._directory)
+        self._connections: dict[str, Connection] = {}
+        self._absent: dict[str, asyncio.TimerHandle] = {}
+        self._notices = Notices(self.emit, self.background, self.limits, older_to_all=legacy_notices)
+        self._calls = Calls(self._deliver, self._connections.__contains__, self.background, self.limits)
+        self._is_draining = False
+        self._handlers: dict[Action, Callable[[Connection, Event, dict[str, Any]], Awaitable[Any]]] = {
+            Action.JOIN: self.on_server_join_office,
+            Action.LEAVE: self.on_server_leave_office,
+            Action.LIST: self.on_server_list_room,
+            Action.CANCEL: self.on_server_tool_call_cancel,
+            Action.BROADCAST: self.on_server_update,
+            Action.FORWARD: self.on_client_request,
+        }
+        self.metrics.gauge("connections", lambda: len(self._connections))
+        self.metrics.gauge("calls_in_flight", lambda: len(self._calls))
+
+    # What comes from the library
+
+    async def trigger_event(self, event: str, sid: str, *args: Any) -> Any:
+        """Every event arrives here. A client may send one that is called `connect`: only the library's own counts."""
+        if event == "connect" and self.server.manager.is_pre_connected(sid, self.namespace):
+            return await self.on_connect(sid, *args)
+        if event == "disconnect" and not self.server.manager.is_connected(sid, self.namespace):
+            return await self.on_disconnect(sid, *args)
+        row = None
+        try:
+            row = lookup(event)
+            if sid not in self._connections:
+                raise Unauthorized
+            return await self._handle(self._connections[sid], event, row, args)
+        except SMCPError as error:
+            self.metrics.count("refused_total", code=error.code)
+            return error_ack(row, error)
+        except Exception:
+            logger.exception("%s failed", row.name if row else "an event")
+            self.metrics.count("refused_total", code=SMCPError.code)
+            return error_ack(row, SMCPError())
+
+    async def on_connect(self, sid: str, environ: dict[str, Any], auth: Any = None) -> None:
+        headers = {
+            name.removeprefix("HTTP_").replace("_", "-").lower(): value
+            for name, value in environ.items()
+            if name.startswith("HTTP_")
+        }
+        try:
+            if self._is_draining:
+                raise Unavailable("the server is shutting down")
+            claimed = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True).get("a2c_version", [None])
+            spoken = version.accept(claimed[0], self._require_version)
+            principal = await admit(self.auth_provider, self.server, environ, auth, headers, self.limits.authentication)
+        except SMCPError as error:
+            self.metrics.count("refused_total", code=error.code)
+            audit.record("refused", code=error.code)
+            data = {"code": error.code, "message": error.message}
+            raise socketio.exceptions.ConnectionRefusedError(error.message, data) from None
+        connection = self._connections[sid] = Connection(sid, principal, spoken)
+        if principal.expires is not None:
+            connection.expiry = self.background.later(principal.expires - time.time(), lambda: self.dismiss(sid))
+        self.metrics.count("connections_total")
+        audit.record("connected", principal=principal.id, version=spoken)
+
+    async def on_disconnect(self, sid: str, reason: Any = None) -> None:
+        """Seats with an instance are kept for a while after an unexpected end, all others are given up at once."""
+        connection = self._connections.pop(sid, None)
+        if connection is None:
+            return
+        if connection.expiry:
+            connection.expiry.cancel()
+        async with connection.lock:
+            is_clean = reason == _CLEAN or connection.is_final or self._is_draining
+            for seat in await self._directory.seats(sid):
+                if is_clean or seat.instance is None:
+                    await self._apply(await self._offices.leave(sid, seat.office_id))
+            if await self._directory.seats(sid):
+                await self._notices.flush(sid)
+                self._absent[sid] = self.background.later(self.limits.resume, lambda: self._give_up(sid))
+        audit.record("disconnected", principal=connection.principal.id, reason=reason)
+
+    # What clients ask for
+
+    async def on_server_join_office(self, speaker: Connection, event: Event, data: dict[str, Any]) -> Joined:
+        role, name, office_id, instance = data["role"], data["name"], data["office_id"], data.get("instance")
+        owner = speaker.principal.id
+        speaker.principal.check(role, name, office_id)
+        if self._is_draining:
+            raise Unavailable("the server is shutting down")
+        digest = instance_digest(owner, role, name, instance) if instance else None
+        async with speaker.lock:
+            await self._apply(
+                await self._offices.join(Member(speaker.sid, role, name, office_id, digest, owner, speaker.version))
+            )
+        if speaker.sid not in self._connections:
+            await self._give_up(speaker.sid)
+        return True, None
+
+    async def on_server_leave_office(self, speaker: Connection, event: Event, data: dict[str, Any]) -> Joined:
+        async with speaker.lock:
+            await self._apply(await self._offices.leave(speaker.sid, data["office_id"]))
+        return True, None
+
+    async def on_server_list_room(self, speaker: Connection, event: Event, data: dict[str, Any]) -> ListRoomRet:
+        seats = await self._directory.seats(speaker.sid)
+        return routing.list_room(event, seats, await self._directory.office(data["office_id"]), data)
+
+    async def on_server_tool_call_cancel(self, speaker: Connection, event: Event, data: dict[str, Any]) -> None:
+        seats = routing.seated(event, await self._directory.seats(speaker.sid), data)
+        office_id = self._calls.office_of(seats, data["req_id"])
+        for notice in routing.cancel(event, seats, _exact(data), office_id):
+            await self._notices.announce(notice)
+        self._calls.cancel(seats, data["req_id"])
+
+    async def on_server_update(self, speaker: Connection, event: Event, data: dict[str, Any]) -> None:
+        notice = routing.broadcast(event, await self._directory.seats(speaker.sid), _exact(data))
+        await self._notices.update(speaker.sid, event, notice)
+
+    async def on_client_request(self, speaker: Connection, event: Event, data: dict[str, Any]) -> Any:
+        timeout = timeout_of(event, data, self.limits.max_timeout)
+        seats = await self._directory.seats(speaker.sid)
+        offices = [await self._directory.office(seat.office_id) for seat in seats]
+        forward = routing.forward(event, seats, offices, data)
+        self.metrics.count("calls_total")
+        return await self._calls.relay(forward, timeout + _SERVER_GRACE if timeout else self.limits.request_timeout)
+
+    # What operators ask for
+
+    async def dismiss(self, sid: str) -> None:
+        """Ends a connection and its seats, for good: its token is no longer worth anything."""
+        if connection := self._connections.get(sid):
+            connection.is_final = True
+            await self.disconnect(sid)
+
+    async def reload(self) -> None:
+        """Reads the credentials again and shows out whom they no longer let in."""
+        self.auth_provider.reload()
+        for connection in list(self._connections.values()):
+            if not self.auth_provider.valid(connection.principal):
+                await self.dismiss(connection.sid)
+
+    async def drop_lost(self, sockets: Container[str]) -> None:
+        """Ends sessions whose transport, one of `sockets`, ended without telling."""
+        for sid in list(self._connections):
+            if self.server.manager.eio_sid_from_sid(sid, self.namespace) not in sockets:
+                await self.disconnect(sid)
+                await self.on_disconnect(sid)
+
+    async def drain(self) -> None:
+        """Stops taking newcomers and calls, and returns when no call is in flight any more."""
+        self._is_draining = True
+        await self._calls.drain()
+
+    async def close(self) -> None:
+        await self.background.close()
+        await self._directory.close()
+
+    # What follows
+
+    async def _handle(self, speaker: Connection, name: str, event: Event, args: Sequence[Any]) -> Any:
+        if args and isinstance(args[0], Rejected):
+            raise args[0].error
+        if len(args) != 1:
+            raise BadRequest("an event carries one object")
+        data = decode(event, args[0])
+        if not speaker.speaks_older_names and (name != event.name or data.keys() & OLDER_FIELDS.values()):
+            await self._learn_older_names(speaker)
+        return await self._handlers[event.action](speaker, event, data)
+
+    async def _learn_older_names(self, speaker: Connection) -> None:
+        speaker.speaks_older_names = True
+        for seat in await self._directory.seats(speaker.sid):
+            await self.enter_room(speaker.sid, older_room(seat.office_id))
+
+    async def _apply(self, change: Change) -> None:
+        """Carries out what has been committed: who hears what, what becomes of calls, what others are told."""
+        stays = {(seat.office_id, seat.role, seat.name) for seat in change.enters}
+        for seat in change.leaves:
+            if (seat.office_id, seat.role, seat.name) not in stays:
+                await self._notices.flush(seat.sid)
+                self._calls.computer_left(seat) if seat.role == "computer" else self._calls.agent_left(seat)
+                audit.record("left", office=seat.office_id, role=seat.role, name=seat.name)
+            await self.leave_room(seat.sid, office_room(seat.office_id))
+            await self.leave_room(seat.sid, older_room(seat.office_id))
+        if change.replaces:
+            self._replace(change.replaces, by=change.enters[0].sid)
+        for seat in change.enters:
+            await self._enter_rooms(seat)
+        for notice in change.notices:
+            await self._notices.announce(notice)
+
+    async def _enter_rooms(self, seat: Member) -> None:
+        connection = self._connections.get(seat.sid)
+        if connection is None:
+            return
+        await self.enter_room(seat.sid, office_room(seat.office_id))
+        if connection.speaks_older_names:
+            await self.enter_room(seat.sid, older_room(seat.office_id))
+        audit.record("joined", office=seat.office_id, role=seat.role, name=seat.name, principal=seat.owner)
+
+    def _replace(self, ghost: str, by: str) -> None:
+        """The seats of an older connection are somebody else's now. If it is still open, it is ended."""
+        if timer := self._absent.pop(ghost, None):
+            timer.cancel()
+        self._calls.move(ghost, by)
+        if ghost in self._connections:
+            self.background.spawn(self.dismiss(ghost))
+
+    async def _give_up(self, sid: str) -> None:
+        """Nobody came back for these seats."""
+        self._absent.pop(sid, None)
+        await self._apply(await self._offices.vacate(sid))
+
+    async def _deliver(self, sid: str, forward: Forward, reply: Callable[..., None]) -> None:
+        data = forward.data
+        size = size_of(data.text) if isinstance(data, Payload) else 0
+        with self._room_for(sid, size):
+            await self.emit(forward.event, data, to=sid, callback=reply)
+
+
+def _exact(data: dict[str, Any]) -> dict[str, Any]:
+    """A payload that will be encoded again, to the last digit."""
+    exact: dict[str, Any] = loads_exactly(data.text) if isinstance(data, Payload) else data
+    return exact

@@ -1,0 +1,103 @@
+"""What is broadcast to an office, in order, under all the names it goes by, and not too often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from a2c_smcp.errors import RateLimited
+from a2c_smcp.protocol.events import OLDER_NOTICES, Event
+from a2c_smcp.protocol.offices import Notice
+from a2c_smcp.server.background import Background
+from a2c_smcp.server.settings import Limits
+
+__all__ = ["Emit", "Notices", "office_room", "older_room"]
+
+Emit = Callable[..., Awaitable[None]]
+
+
+def office_room(office_id: str) -> str:
+    """The Socket.IO room behind an office. The prefix keeps a client's words from naming any other room."""
+    return f"office:{office_id}"
+
+
+def older_room(office_id: str) -> str:
+    """Those in an office who speak 003's names."""
+    return f"older:{office_id}"
+
+
+@dataclass(slots=True)
+class _Pace:
+    """When a computer last said something of one kind, and what it has said too early since."""
+
+    sent: float = float("-inf")
+    pending: Notice | None = None
+    timer: asyncio.TimerHandle | None = None
+
+
+@dataclass(slots=True)
+class _Updates:
+    """The updates of one computer."""
+
+    paces: dict[str, _Pace] = field(default_factory=dict)
+    newer: deque[float] = field(default_factory=deque)
+
+
+class Notices:
+    """Delivers notices. The known updates of a computer are merged when they come too fast, newer ones refused."""
+
+    def __init__(self, emit: Emit, background: Background, limits: Limits, *, older_to_all: bool = False) -> None:
+        self._emit = emit
+        self._background = background
+        self._limits = limits
+        self._older_to_all = older_to_all
+        self._updates: dict[str, _Updates] = {}
+
+    async def announce(self, notice: Notice) -> None:
+        room = office_room(notice.office_id)
+        await self._emit(notice.event, notice.data, room=room, skip_sid=notice.skip_sid)
+        if older := OLDER_NOTICES.get(notice.event):
+            room = room if self._older_to_all else older_room(notice.office_id)
+            await self._emit(older, notice.data, room=room, skip_sid=notice.skip_sid)
+
+    async def update(self, sid: str, event: Event, notice: Notice) -> None:
+        """A computer's update: now, or merged with what follows within the pace that WIRE §6 allows."""
+        updates = self._updates.setdefault(sid, _Updates())
+        now = asyncio.get_running_loop().time()
+        if event.request is None:
+            self._admit(updates.newer, now)
+            return await self.announce(notice)
+        pace = updates.paces.setdefault(notice.event, _Pace())
+        due = pace.sent + 1 / self._limits.updates_per_second
+        if pace.timer:
+            pace.pending = notice
+        elif now >= due:
+            pace.sent = now
+            await self.announce(notice)
+        else:
+            pace.pending = notice
+            pace.timer = self._background.later(due - now, lambda: self._send_pending(pace))
+        return None
+
+    async def flush(self, sid: str) -> None:
+        """Sends what still waits, before its sender leaves."""
+        updates = self._updates.pop(sid, None)
+        for pace in updates.paces.values() if updates else ():
+            if pace.timer:
+                pace.timer.cancel()
+            await self._send_pending(pace)
+
+    async def _send_pending(self, pace: _Pace) -> None:
+        notice, pace.pending, pace.timer = pace.pending, None, None
+        if notice:
+            pace.sent = asyncio.get_running_loop().time()
+            await self.announce(notice)
+
+    def _admit(self, recent: deque[float], now: float) -> None:
+        while recent and recent[0] <= now - 1:
+            recent.popleft()
+        if len(recent) >= self._limits.newer_updates_per_second:
+            raise RateLimited(f"at most {self._limits.newer_updates_per_second} updates of this kind a second")
+        recent.append(now)

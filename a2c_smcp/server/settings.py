@@ -1,0 +1,56 @@
+"""What a Server can be told. The defaults are WIRE §6's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from a2c_smcp.server.auth import AuthenticationProvider
+from a2c_smcp.server.directory import Directory
+
+__all__ = ["Limits", "Settings"]
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Sizes in bytes, times in seconds."""
+
+    max_message: int = 4 * MIB
+    max_timeout: int = 3600
+    request_timeout: float = 25.0
+    calls_per_agent: int = 512
+    calls_per_computer: int = 512
+    updates_per_second: int = 20
+    newer_updates_per_second: int = 50
+    unread_bytes: int = 16 * MIB
+    blocked_write: float = 10.0
+    handshake: float = 10.0
+    authentication: float = 5.0
+    ping_interval: float = 10.0
+    ping_timeout: float = 8.0
+    resume: float = 5.0
+    cancel_answer: float = 1.0
+    kept_answer: float = 60.0
+    kept_answers: int = 1024
+    kept_bytes: int = 64 * MIB
+    drain: float = 10.0
+
+    @property
+    def transport(self) -> int:
+        """What the transport admits: twice a message, so that what is too large can be answered."""
+        return 2 * self.max_message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """`auth=None` lets everybody in. `trusted_hosts` are the only names by which the Server may then be addressed."""
+
+    auth: AuthenticationProvider | None = None
+    directory: Directory | None = None
+    limits: Limits = field(default_factory=Limits)
+    require_version: str | None = None
+    cors_origins: tuple[str, ...] = ()
+    trusted_hosts: frozenset[str] | None = None
+    legacy_notices: bool = False
+    metrics: bool = False

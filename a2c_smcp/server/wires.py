@@ -1,0 +1,111 @@
+"""WebSocket connections at the ASGI seam: each bound to its Engine.IO session, so that it can be watched and cut."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from a2c_smcp.errors import BadRequest
+from a2c_smcp.protocol.codec import loads
+
+__all__ = ["ASGIApp", "Message", "Receive", "Scope", "Send", "Wires"]
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_OPEN = "0{"
+_PACKET_TYPES = tuple("0123456")
+
+
+class _Wire:
+    """One websocket: the task that serves it, the one that is writing to it and since when."""
+
+    __slots__ = ("is_cut", "task", "writer", "writing_since")
+
+    def __init__(self) -> None:
+        self.task = asyncio.current_task()
+        self.writer: asyncio.Task[Any] | None = None
+        self.writing_since = 0.0
+        self.is_cut = False
+
+    async def write(self, send: Send, message: Message) -> None:
+        if self.is_cut:
+            raise OSError("this websocket was cut")
+        self.writer, self.writing_since = asyncio.current_task(), asyncio.get_running_loop().time()
+        try:
+            await send(message)
+        finally:
+            self.writer = None
+
+    def cut(self) -> None:
+        self.is_cut = True
+        for task in {self.task, self.writer}:
+            if task:
+                task.cancel()
+
+
+class Wires:
+    """Every open websocket by its Engine.IO session id."""
+
+    def __init__(self) -> None:
+        self._wires: dict[str, _Wire] = {}
+
+    async def carry(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> str:
+        """Serves one websocket with `app` and returns its session.
+
+        The session is named in the URL of an upgrade, else in the first packet that is sent.
+        """
+        wire = _Wire()
+        sid: str = parse_qs(scope["query_string"].decode("latin-1")).get("sid", [""])[0]
+
+        async def watched_send(message: Message) -> None:
+            nonlocal sid
+            if not sid:
+                sid = _session_in(message)
+                if sid:
+                    self._wires[sid] = wire
+            await wire.write(send, message)
+
+        async def checked_receive() -> Message:
+            message = await receive()
+            return message if _is_sound(message) else {"type": "websocket.disconnect", "code": 1002}
+
+        if sid:
+            self._wires[sid] = wire
+        try:
+            await app(scope, checked_receive, watched_send)
+        finally:
+            if self._wires.get(sid) is wire:
+                del self._wires[sid]
+        return sid
+
+    def blocked(self, longer_than: float) -> Iterator[str]:
+        """The sessions of which a write has waited this long."""
+        limit = asyncio.get_running_loop().time() - longer_than
+        yield from [sid for sid, wire in self._wires.items() if wire.writer and wire.writing_since < limit]
+
+    def cut(self, sid: str) -> None:
+        """Ends a websocket now, whether or not its peer reads."""
+        if wire := self._wires.get(sid):
+            wire.cut()
+
+
+def _session_in(message: Message) -> str:
+    text = message.get("text")
+    if not (text and text.startswith(_OPEN)):
+        return ""
+    try:
+        return str(loads(text[1:]).get("sid", ""))
+    except BadRequest:
+        return ""
+
+
+def _is_sound(message: Message) -> bool:
+    """Whether the library can take this: text that is no Engine.IO packet ends the connection, as in other servers."""
+    text = message.get("text")
+    return text is None or text.startswith(_PACKET_TYPES)

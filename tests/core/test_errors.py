@@ -1,0 +1,169 @@
+"""The error tree: codes, the shape on the wire, and the way back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from a2c_smcp import errors
+from a2c_smcp.errors import SMCPError
+
+CODES = {  # WIRE §3, and 4008 of §1
+    400: {"BadRequest", "UnsupportedEvent", "AmbiguousComputer", "InvalidWindowURI"},
+    401: {"Unauthorized"},
+    403: {
+        *("Forbidden", "WrongRole", "NotInOffice", "OfficeHasAgent", "NameTaken", "NameMismatch", "NotAuthorised"),
+        *("ApprovalRefused", "ToolForbidden"),
+    },
+    404: {"NotFound", "ComputerNotFound", "ComputerLeft", "ToolNotFound", "ServerNotFound"},
+    408: {"CallTimeout"},
+    410: {"ResultGone"},
+    413: {"TooLarge"},
+    429: {"RateLimited"},
+    499: {"CallCancelled"},
+    500: {"SMCPError"},
+    503: {"Unavailable"},
+    4008: {"VersionMismatch"},
+}
+CLASSES = [getattr(errors, name) for name in errors.__all__]
+
+every_class = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(("error", "code", "message", "details", "x")), inner)
+    ),
+    max_leaves=12,
+)
+
+
+@pytest.mark.covers("error-codes")
+def test_every_class_has_the_code_of_the_table() -> None:
+    found: dict[int, set[str]] = {}
+    for cls in CLASSES:
+        found.setdefault(cls.code, set()).add(cls.__name__)
+    assert found == CODES
+
+
+def test_every_class_of_the_tree_is_exported() -> None:
+    def below(cls: type[SMCPError]) -> set[type[SMCPError]]:
+        return {cls}.union(*(below(child) for child in cls.__subclasses__()))
+
+    assert below(SMCPError) == set(CLASSES)
+
+
+def test_opening_words_tell_the_classes_of_one_code_apart() -> None:
+    for cls in CLASSES:
+        kin = [other for other in CLASSES if other.code == cls.code and other is not cls]
+        assert not any(cls.opening.startswith(other.opening) for other in kin), cls
+
+
+@pytest.mark.covers("office-one-agent")
+def test_a_second_agent_is_refused_in_the_words_of_003() -> None:
+    assert str(errors.OfficeHasAgent("office 'o'")).startswith("403 Agent sid should be equal to office_id")
+
+
+@pytest.mark.covers("error-shape")
+@every_class
+def test_an_error_is_nested_and_flat_on_the_wire(cls: type[SMCPError]) -> None:
+    error = {"code": cls.code, "message": f"{cls.opening}: why", "details": {"field": "x"}}
+    assert cls("why", field="x").to_wire() == {"error": error, **error}
+
+
+def test_an_error_with_nothing_to_add_still_has_all_its_keys() -> None:
+    wire = errors.Unavailable().to_wire()
+    assert wire["error"] == {"code": 503, "message": "Server unavailable", "details": {}}
+
+
+@pytest.mark.covers("error-shape")
+@every_class
+@pytest.mark.parametrize("shape", ["both", "nested", "flat"])
+def test_every_class_comes_back_from_the_wire(cls: type[SMCPError], shape: str) -> None:
+    wire = cls("why", toolId="t").to_wire()
+    wire = {"both": wire, "nested": {"error": wire["error"]}, "flat": {k: v for k, v in wire.items() if k != "error"}}[
+        shape
+    ]
+    error = SMCPError.from_wire(wire)
+    assert error is not None
+    assert (type(error), error.code, error.message) == (cls, cls.code, f"{cls.opening}: why")
+    assert error.details == {"toolId": "t"}
+
+
+@pytest.mark.covers("error-shape")
+@every_class
+@pytest.mark.parametrize("about", ["", "why, with: signs 403 and 空"])
+def test_every_class_comes_back_from_the_text_of_a_refused_join(cls: type[SMCPError], about: str) -> None:
+    sent = cls(about)
+    error = SMCPError.from_text(str(sent))
+    assert (type(error), str(error), error.details) == (cls, str(sent), {})
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "cls"),
+    [
+        (403, "You shall not pass", errors.Forbidden),
+        (404, "请求的工具不存在", errors.NotFound),
+        (400, "", errors.BadRequest),
+        (418, "I'm a teapot", SMCPError),
+        (4242, "No such computer", SMCPError),
+        (-32000, "MCP's own", SMCPError),
+    ],
+)
+def test_words_or_codes_we_do_not_know_survive(code: int, message: str, cls: type[SMCPError]) -> None:
+    error = SMCPError.from_wire({"error": {"code": code, "message": message}})
+    assert error is not None
+    assert (type(error), error.code, error.message, error.details) == (cls, code, message, {})
+    assert str(error) == f"{code} {message}"
+    assert error.to_wire()["code"] == code
+    assert cls.code != code or type(error).code == code, "a foreign code must not stick to the class"
+
+
+def test_a_foreign_code_does_not_change_the_class() -> None:
+    SMCPError.from_wire({"code": 418, "message": "x"})
+    assert SMCPError.code == 500
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(None, True, 7, "404 No such tool", [], [404, "x"], {}),
+        {"error": None},
+        {"error": "broken"},
+        {"error": {}},
+        {"error": {"code": 404}},
+        {"error": {"message": "x"}},
+        {"error": {"code": "404", "message": "x"}},
+        {"error": {"code": 404.0, "message": "x"}},
+        {"error": {"code": True, "message": "x"}},
+        {"code": 404, "message": ["x"]},
+        {"tools": [], "req_id": "r"},
+        {"content": [], "isError": True},
+    ],
+)
+def test_what_is_no_error_is_not_read_as_one(answer: object) -> None:
+    assert SMCPError.from_wire(answer) is None
+
+
+@pytest.mark.parametrize("details", [None, [], "x", 5])
+def test_details_that_are_no_object_are_dropped(details: object) -> None:
+    error = SMCPError.from_wire({"code": 404, "message": "x", "details": details})
+    assert error is not None
+    assert error.details == {}
+
+
+@given(json_values)
+def test_reading_never_fails_whatever_was_answered(answer: object) -> None:
+    error = SMCPError.from_wire(answer)
+    assert error is None or error.to_wire()["error"]["code"] == error.code
+
+
+@pytest.mark.parametrize("text", [None, "", "no code at all", "403", "403x y", "9" * 5000, "-1 x", 403, "² squared"])
+def test_a_text_that_is_not_ours_is_kept_as_far_as_it_goes(text: object) -> None:
+    error = SMCPError.from_text(text)
+    assert isinstance(error, SMCPError)
+    assert str(text) in str(error)
+
+
+def test_an_invalid_window_uri_is_also_a_value_error() -> None:
+    assert issubclass(errors.InvalidWindowURI, ValueError)

@@ -1,0 +1,110 @@
+"""Tool results to and from the wire, and the answers to failed requests."""
+
+from typing import Any
+
+import pytest
+
+from a2c_smcp.errors import CallCancelled, CallTimeout, ComputerNotFound, OfficeHasAgent, SMCPError, ToolNotFound
+from a2c_smcp.protocol import CallToolResult, lookup
+from a2c_smcp.protocol.results import error_ack, failed_call
+
+TEXT = {"type": "text", "text": "hello"}
+IMAGE = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        {"content": [], "isError": False},
+        {"content": [TEXT, IMAGE], "isError": True},
+        {"content": [TEXT], "isError": False, "structuredContent": {"n": 2**70}, "_meta": {"a2c_x": "y"}},
+        {"content": [], "isError": False, "structuredContent": {}},
+        {"content": [], "isError": False, "newer": {"than": "us"}, "error": {"code": 499}},
+    ],
+)
+def test_a_result_comes_back_from_the_wire_as_it_was(wire: dict[str, Any]) -> None:
+    assert CallToolResult.from_wire(wire).to_wire() == wire
+
+
+def test_a_result_is_spelled_as_mcp_spells_it() -> None:
+    result = CallToolResult([TEXT], is_error=True, structured_content={"a": 1}, meta={"k": "v"})
+    assert result.to_wire() == {"content": [TEXT], "isError": True, "structuredContent": {"a": 1}, "_meta": {"k": "v"}}
+
+
+def test_meta_is_accepted_for_underscore_meta_and_written_as_mcp_does() -> None:
+    result = CallToolResult.from_wire({"content": [], "meta": {"k": "v"}})
+    assert result.meta == {"k": "v"}
+    assert result.to_wire()["_meta"] == {"k": "v"}
+    assert "meta" not in result.to_wire()
+
+
+def test_underscore_meta_wins_over_meta() -> None:
+    assert CallToolResult.from_wire({"_meta": {"a": 1}, "meta": {"b": 2}}).meta == {"a": 1}
+
+
+@pytest.mark.parametrize("wire", [{}, {"content": None}, {"content": "text"}, {"isError": None, "_meta": None}])
+def test_what_a_sloppy_computer_leaves_out_is_empty(wire: dict[str, Any]) -> None:
+    assert CallToolResult.from_wire(wire) == CallToolResult()
+
+
+def test_reading_leaves_the_answer_as_it_was() -> None:
+    wire = {"content": [TEXT], "isError": False, "_meta": {"k": "v"}, "newer": 1}
+    CallToolResult.from_wire(wire)
+    assert set(wire) == {"content", "isError", "_meta", "newer"}
+
+
+@pytest.mark.parametrize("answer", [None, True, "text", 5, [], [TEXT]])
+def test_an_answer_that_is_no_object_is_no_result(answer: object) -> None:
+    with pytest.raises(SMCPError):
+        CallToolResult.from_wire(answer)
+
+
+def test_the_text_of_a_result_is_that_of_its_text_blocks() -> None:
+    blocks: list[Any] = [TEXT, IMAGE, {"type": "text", "text": None}, "no block", None, TEXT]
+    assert CallToolResult.from_wire({"content": blocks}).text == "hello\nhello"
+
+
+@pytest.mark.covers("error-shape")
+@pytest.mark.parametrize("name", ["server:join_office", "server:leave_office"])
+def test_a_refused_join_or_leave_is_answered_with_two_arguments(name: str) -> None:
+    error = OfficeHasAgent("office 'o' has an agent already")
+    expected = (False, "403 Agent sid should be equal to office_id: office 'o' has an agent already")
+    assert error_ack(lookup(name), error) == expected
+
+
+@pytest.mark.covers("error-shape")
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("client:get_tools", "client:get_config", "client:get_desktop", "client:newer", "client:get_mcp_config"),
+        *("server:list_room", "server:tool_call_cancel", "server:update_config", "server:update_newer"),
+    ],
+)
+def test_any_other_failure_is_answered_with_the_error_object(name: str) -> None:
+    error = ComputerNotFound("'pc'", computer="pc")
+    assert error_ack(lookup(name), error) == error.to_wire()
+
+
+@pytest.mark.covers("error-shape")
+def test_an_event_without_a_row_is_answered_with_the_error_object() -> None:
+    assert error_ack(None, SMCPError()) == SMCPError().to_wire()
+
+
+@pytest.mark.covers("error-shape")
+def test_a_failed_tool_call_is_an_error_and_a_valid_mcp_result_at_once() -> None:
+    ack = error_ack(lookup("client:tool_call"), ToolNotFound("'x'", toolId="x"))
+    error = {"code": 404, "message": "No such tool: 'x'", "details": {"toolId": "x"}}
+    text = {"type": "text", "text": "No such tool: 'x'"}
+    assert ack == {"error": error, **error, "isError": True, "content": [text]}
+    assert CallToolResult.from_wire(ack).text == "No such tool: 'x'"
+    assert isinstance(SMCPError.from_wire(ack), ToolNotFound)
+
+
+@pytest.mark.covers("error-shape")
+def test_a_cancelled_call_says_so_in_its_meta() -> None:
+    ack = failed_call(CallCancelled())
+    assert (ack["code"], ack["isError"], ack["_meta"]) == (499, True, {"a2c_cancelled": True})
+
+
+def test_only_a_cancelled_call_says_so() -> None:
+    assert "_meta" not in failed_call(CallTimeout())
