@@ -1,1 +1,14 @@
-def main() -> None: ...
+"""The `a2c-smcp` command. Each subcommand is a file of its own."""
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Runs the command line; says how to get it where its extra is not installed."""
+    try:
+        from a2c_smcp.cli.app import app
+    except ModuleNotFoundError as error:
+        sys.exit(f"a2c-smcp: {error.name} is not installed. Install the command line with: pip install 'a2c-smcp[all]'")
+    app()

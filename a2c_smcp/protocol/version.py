@@ -22,12 +22,11 @@ def accept(claimed: str | None, required: str | None = None) -> str:
     if parsed is None:
         raise BadRequest("a2c_version: must look like 0.4 or 0.4.2", field="a2c_version")
     if parsed[1] != "0" or (required and not f"{version}.".startswith(f"{required}.")):
-        lowest, highest = (required, required) if required else (FIRST_VERSION, PROTOCOL_VERSION)
         raise VersionMismatch(
-            f"{version}, this server speaks {lowest} to {highest}" if lowest != highest else f"{version}, not {lowest}",
+            f"this server speaks {required or '0.x'}, not {version}",
             server_version=PROTOCOL_VERSION,
             client_version=version,
-            min_supported=lowest,
-            max_supported=highest,
+            min_supported=required or FIRST_VERSION,
+            max_supported=required or PROTOCOL_VERSION,
         )
     return version

@@ -120,17 +120,14 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             return error_ack(row, SMCPError())
 
     async def on_connect(self, sid: str, environ: dict[str, Any], auth: Any = None) -> None:
-        headers = {
-            name.removeprefix("HTTP_").replace("_", "-").lower(): value
-            for name, value in environ.items()
-            if name.startswith("HTTP_")
-        }
         try:
             if self._is_draining:
                 raise Unavailable("the server is shutting down")
             claimed = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True).get("a2c_version", [None])
             spoken = version.accept(claimed[0], self._require_version)
-            principal = await admit(self.auth_provider, self.server, environ, auth, headers, self.limits.authentication)
+            principal = await admit(
+                self.auth_provider, self.server, environ, auth, _headers(environ), self.limits.authentication
+            )
         except SMCPError as error:
             self.metrics.count("refused_total", code=error.code)
             audit.record("refused", code=error.code)
@@ -302,3 +299,11 @@ def _exact(data: dict[str, Any]) -> dict[str, Any]:
     """A payload that will be encoded again, to the last digit."""
     exact: dict[str, Any] = loads_exactly(data.text) if isinstance(data, Payload) else data
     return exact
+
+
+def _headers(environ: dict[str, Any]) -> dict[str, str]:
+    """The request's headers under lower-case names; outside of ASGI the library no longer knows `_` from `-`."""
+    if scope := environ.get("asgi.scope"):
+        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    found = {name.removeprefix("HTTP_").lower(): value for name, value in environ.items() if name.startswith("HTTP_")}
+    return found | {name.replace("_", "-"): value for name, value in found.items()}

@@ -116,7 +116,6 @@ def test_words_or_codes_we_do_not_know_survive(code: int, message: str, cls: typ
     assert (type(error), error.code, error.message, error.details) == (cls, code, message, {})
     assert str(error) == f"{code} {message}"
     assert error.to_wire()["code"] == code
-    assert cls.code != code or type(error).code == code, "a foreign code must not stick to the class"
 
 
 def test_a_foreign_code_does_not_change_the_class() -> None:

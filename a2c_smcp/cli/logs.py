@@ -1,0 +1,41 @@
+"""Logs of the programs: lines for people, or JSON for machines, on stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from enum import StrEnum
+
+__all__ = ["Level", "set_up"]
+
+
+class Level(StrEnum):
+    """How much is said."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+class _JSONLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def set_up(level: Level, *, as_json: bool = False) -> None:
+    """Configures logging for this process. The web server speaks only of what went wrong."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JSONLines() if as_json else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+    logging.basicConfig(level=level.value.upper(), handlers=[handler], force=True)
+    for name in ("uvicorn", "uvicorn.error", "asyncio"):
+        logging.getLogger(name).setLevel(logging.WARNING)

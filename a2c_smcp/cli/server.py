@@ -1,0 +1,170 @@
+"""`a2c-smcp server`: the signalling hub."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from a2c_smcp.cli import logs
+from a2c_smcp.cli.loop import on_hangup, run, stop_on_signals
+from a2c_smcp.errors import SMCPError
+from a2c_smcp.protocol import version
+from a2c_smcp.server.app import create_app
+from a2c_smcp.server.auth import AuthenticationProvider, DefaultAuthenticationProvider
+from a2c_smcp.server.jwt import JWTAuthenticationProvider
+from a2c_smcp.server.run import address_of, listen, serving
+from a2c_smcp.server.settings import Limits, Settings
+
+__all__ = ["server"]
+
+
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def _option(panel: str, variable: str, text: str, **more: Any) -> Any:
+    flag = f"--{variable.lower().replace('_', '-')}"
+    return typer.Option(flag, envvar=f"A2C_{variable}", help=text, rich_help_panel=panel, show_envvar=False, **more)
+
+
+_wire = partial(_option, "Connections")
+_door = partial(_option, "Who may come in")
+_log = partial(_option, "Logs and numbers")
+
+
+def server(
+    host: Annotated[str, _wire("HOST", "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, _wire("PORT", "Port to listen on; 0 takes a free one.", min=0, max=65535)] = 7000,
+    tls_cert: Annotated[Path | None, _wire("TLS_CERT", "Certificate chain (PEM).")] = None,
+    tls_key: Annotated[Path | None, _wire("TLS_KEY", "Its private key (PEM).")] = None,
+    cors_origin: Annotated[
+        list[str] | None, _wire("CORS_ORIGIN", "Web origin that may connect from a browser; repeat for more.")
+    ] = None,
+    max_message: Annotated[int, _wire("MAX_MESSAGE", "Largest message in bytes.", min=1024)] = Limits().max_message,
+    require_version: Annotated[
+        str | None, _wire("REQUIRE_VERSION", "Only clients of this protocol version, such as 0.4.")
+    ] = None,
+    legacy_notices: Annotated[
+        bool, _wire("LEGACY_NOTICES", "Send notices under their older names too, to everybody.")
+    ] = False,
+    api_key: Annotated[list[str] | None, _door("API_KEY", "API key that may do anything; repeat for more.")] = None,
+    keys_file: Annotated[
+        Path | None, _door("KEYS_FILE", "Keys with their offices, roles and names: see `a2c-smcp key --help`.")
+    ] = None,
+    jwt_secret: Annotated[str | None, _door("JWT_SECRET", "Shared secret of JSON Web Tokens.")] = None,
+    jwt_key_file: Annotated[Path | None, _door("JWT_KEY_FILE", "Public key of their issuer (PEM).")] = None,
+    jwt_jwks_file: Annotated[Path | None, _door("JWT_JWKS_FILE", "Public keys of their issuer (JWKS).")] = None,
+    jwt_algorithm: Annotated[
+        list[str] | None, _door("JWT_ALGORITHM", "Algorithm to accept, such as RS256; repeat for more.")
+    ] = None,
+    jwt_issuer: Annotated[str | None, _door("JWT_ISSUER", "Issuer that tokens must have.")] = None,
+    jwt_audience: Annotated[str | None, _door("JWT_AUDIENCE", "Audience that tokens must have.")] = None,
+    insecure: Annotated[bool, _door("INSECURE", "Listen beyond this machine without authentication.")] = False,
+    log_level: Annotated[logs.Level, _log("LOG_LEVEL", "How much to log.")] = logs.Level.info,
+    log_json: Annotated[bool, _log("LOG_JSON", "Log as JSON lines.")] = False,
+    metrics: Annotated[bool, _log("METRICS", "Serve counters at /metrics.")] = False,
+) -> None:
+    """Run the Server: the signalling hub between agents and computers.
+
+    Each option can also be given in the environment, as A2C_ and its name: A2C_PORT, A2C_API_KEY, … SIGTERM and
+    Ctrl-C let calls in flight finish, SIGHUP reads key files again.
+
+    Examples:
+
+    \b
+    a2c-smcp server
+    a2c-smcp server --port 8000 --api-key "$KEY"
+    a2c-smcp server --host 0.0.0.0 --keys-file keys.json --tls-cert cert.pem --tls-key key.pem
+    a2c-smcp server --jwt-jwks-file jwks.json --jwt-algorithm RS256 --jwt-issuer https://id.example
+    """
+    logs.set_up(log_level, as_json=log_json)
+    tokens = {"secret": jwt_secret, "key_file": jwt_key_file, "jwks_file": jwt_jwks_file}
+    auth = _auth(api_key or [], keys_file, tokens, jwt_algorithm or [], issuer=jwt_issuer, audience=jwt_audience)
+    _check_exposure(host, auth, insecure=insecure)
+    _check_version(require_version)
+    _check_tls(tls_cert, tls_key)
+    settings = Settings(
+        auth=auth,
+        limits=Limits(max_message=max_message),
+        require_version=require_version,
+        cors_origins=tuple(cors_origin or ()),
+        trusted_hosts=None if auth or insecure else _LOOPBACK_NAMES | {host.lower()},
+        legacy_notices=legacy_notices,
+        metrics=metrics,
+    )
+    run(_serve(settings, host, port, tls_cert, tls_key))
+
+
+def _auth(
+    api_keys: list[str], keys_file: Path | None, tokens: dict[str, Any], algorithms: list[str], **expected: Any
+) -> AuthenticationProvider | None:
+    """The provider that the options describe, if any."""
+    source = {name: value for name, value in tokens.items() if value is not None}
+    if source and (api_keys or keys_file):
+        raise typer.BadParameter("give either API keys or JSON Web Tokens, not both")
+    try:
+        if source:
+            default = ["HS256"] if "secret" in source else []
+            return JWTAuthenticationProvider(**source, algorithms=algorithms or default, **expected)
+        if api_keys or keys_file:
+            return DefaultAuthenticationProvider(api_keys, keys_file)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return None
+
+
+def _check_exposure(host: str, auth: AuthenticationProvider | None, *, insecure: bool) -> None:
+    if auth:
+        return
+    if not _is_loopback(host) and not insecure:
+        raise typer.BadParameter(
+            f"{host} can be reached from other machines and nobody would be asked for a key: "
+            "give --api-key, --keys-file or --jwt-…, or --insecure if that is what you want"
+        )
+    who = "everybody on this machine" if _is_loopback(host) else "EVERYBODY WHO CAN REACH IT"
+    typer.secho(f"no authentication: {who} may connect (--api-key changes that)", fg="yellow", err=True)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _check_version(required: str | None) -> None:
+    try:
+        version.accept(required)
+    except SMCPError:
+        raise typer.BadParameter("--require-version must look like 0.4 or 0.4.2") from None
+
+
+def _check_tls(cert: Path | None, key: Path | None) -> None:
+    if (cert is None) != (key is None):
+        raise typer.BadParameter("--tls-cert and --tls-key go together")
+    if cert and key:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+        except (OSError, ssl.SSLError) as error:
+            raise typer.BadParameter(f"the certificate or its key cannot be used: {error.strerror or error}") from None
+
+
+async def _serve(settings: Settings, host: str, port: int, tls_cert: Path | None, tls_key: Path | None) -> None:
+    app = create_app(settings)
+    try:
+        listener = listen(host, port)
+    except OSError as error:
+        typer.secho(f"cannot listen on {host}:{port}: {error.strerror}. Choose another --port.", fg="red", err=True)
+        raise typer.Exit(1) from None
+    stop = stop_on_signals()
+    on_hangup(lambda: app.namespace.background.spawn(app.reload()))
+    async with serving(app, listener, tls_cert=tls_cert, tls_key=tls_key):
+        typer.echo(f"listening on {'https' if tls_cert else 'http'}://{address_of(listener)}")
+        sys.stdout.flush()
+        await stop.wait()
+        typer.echo("stopping: calls in flight may finish (again to stop at once)", err=True)

@@ -1,0 +1,332 @@
+"""Strict JSON, and the rule of every field of every event."""
+
+import gc
+import weakref
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from a2c_smcp.errors import BadRequest
+from a2c_smcp.protocol import EVENTS, lookup
+from a2c_smcp.protocol.codec import MAX_TIMEOUT, decode, dumps, loads, loads_exactly, timeout_of
+
+ROWS = [*EVENTS, lookup("client:newer"), lookup("server:update_newer")]
+
+FIELDS = {  # event: (required, optional but checked), from 000 and WIRE §4
+    "server:join_office": ("role name office_id", "instance"),
+    "server:leave_office": ("office_id", ""),
+    "server:list_room": ("agent req_id office_id", ""),
+    "server:tool_call_cancel": ("agent req_id", ""),
+    "server:update_config": ("computer", ""),
+    "server:update_tool_list": ("computer", ""),
+    "server:update_desktop": ("computer", ""),
+    "client:tool_call": ("agent req_id computer tool_name params timeout", "office_id"),
+    "client:get_tools": ("agent req_id computer", "office_id"),
+    "client:get_config": ("agent req_id computer", "office_id"),
+    "client:get_desktop": ("agent req_id computer", "office_id desktop_size window"),
+    "client:newer": ("computer", "agent office_id"),
+    "server:update_newer": ("computer", ""),
+}
+REQUIRED = [(event, field) for event, (required, _) in FIELDS.items() for field in required.split()]
+OPTIONAL = [(event, field) for event, (_, optional) in FIELDS.items() for field in optional.split()]
+
+NOT_TEXT = [1, True, 1.5, ["a"], {"a": 1}]
+NOT_NAMES = [
+    *NOT_TEXT,
+    "",
+    " ",
+    "a ",
+    "\ta",
+    "a\u3000",
+    "a\x00b",
+    "a\nb",
+    "\x7f",
+    "a\x9bb",
+    "\u202eb",
+    "a\u2066b",
+    "\ud800",
+]
+NOT_INTEGERS = [True, False, 1.0, "1", [], {}]
+BAD: dict[str, list[Any]] = {
+    **dict.fromkeys(("name", "office_id", "agent", "req_id", "computer"), [*NOT_NAMES, "x" * 129]),
+    "tool_name": [*NOT_NAMES, "x" * 257],
+    "window": [*NOT_NAMES, "x" * 2049],
+    "instance": [*NOT_NAMES, "x" * 15, "x" * 129, "x" * 16 + " "],
+    "role": ["", "Agent", "agent ", "server", 0, True, ["agent"], {}],
+    "params": [[], "{}", 0, True],
+    "timeout": NOT_INTEGERS,
+    "desktop_size": NOT_INTEGERS,
+}
+GOOD: dict[str, list[Any]] = {
+    **dict.fromkeys(
+        ("name", "office_id", "agent", "req_id", "computer"), ["a", "x" * 128, "我的 电脑", "a/b:c#d", "🙂"]
+    ),
+    "tool_name": ["t", "x" * 256],
+    "window": ["window://h/p?priority=1", "x" * 2048],
+    "instance": ["x" * 16, "x" * 128],
+    "role": ["agent", "computer"],
+    "params": [{}, {"deep": [{"n": None}]}],
+    "timeout": [30],
+    "desktop_size": [5, 0, -1, 2**70],
+}
+
+any_text = st.text() | st.sampled_from(["\ud800", "a\udfffb", "\u202e"])
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | any_text
+json_values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(any_text, inner, max_size=4), max_leaves=20
+)
+payloads = st.dictionaries(
+    st.sampled_from([*BAD, "robot_id", "_meta", "unknown"]),
+    json_values | st.sampled_from(["a", "agent", "computer", {}, 5]),
+)
+
+
+def payload(event: str, **changes: Any) -> dict[str, Any]:
+    return {field: GOOD[field][0] for field in FIELDS[event][0].split()} | changes
+
+
+# JSON
+
+
+@pytest.mark.covers("strict-json")
+@pytest.mark.parametrize("read", [loads, loads_exactly])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("NaN", "Infinity", "-Infinity", '{"x":NaN}', "[1,-Infinity]"),
+        *(
+            "",
+            " ",
+            "{",
+            "[1,]",
+            "{'a':1}",
+            '{"a":1,}',
+            "01",
+            "+1",
+            ".5",
+            "1.",
+            "0x1",
+            "tru",
+            "undefined",
+            "// x",
+            "\ufeff{}",
+        ),
+        *('"a\nb"', '"\\x"', '"', "{} {}", "{1:2}"),
+        *("[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000),
+    ],
+    ids=lambda text: ascii(text[:16]),
+)
+def test_what_is_not_strict_json_is_a_bad_request(read: Any, text: str) -> None:
+    with pytest.raises(BadRequest):
+        read(text)
+
+
+@pytest.mark.covers("strict-json")
+@pytest.mark.parametrize("number", [2**63, 2**64, -(2**64), 10**30, 10**400])
+def test_integers_of_any_size_are_read_and_written_exactly(number: int) -> None:
+    assert loads_exactly(dumps({"n": number})) == {"n": number}
+
+
+@pytest.mark.covers("strict-json")
+@pytest.mark.parametrize("read", [loads, loads_exactly])
+@pytest.mark.parametrize("text", [r'"\ud800"', r'"a\udfffb"', '"\ud800"', r'"\ud83d\ude42"', r'"\u0000"'], ids=ascii)
+def test_any_string_is_read(read: Any, text: str) -> None:
+    value = read(text)
+    assert isinstance(value, str)
+    assert loads_exactly(dumps(value)) == value
+
+
+@pytest.mark.covers("strict-json")
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(float("nan"), float("inf"), float("-inf"), [float("nan")], {"x": {"y": float("inf")}}, {float("nan"): 1}),
+        *({1, 2}, b"bytes", object(), {(1, 2): 3}, 1j),
+    ],
+    ids=str,
+)
+def test_what_json_cannot_say_is_a_bad_request(value: object) -> None:
+    with pytest.raises(BadRequest):
+        dumps(value)
+
+
+def test_what_never_ends_is_a_bad_request() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    well: list[Any] = []
+    for _ in range(100_000):
+        well = [well]
+    for value in (circle, well):
+        with pytest.raises(BadRequest):
+            dumps(value)
+
+
+def test_json_is_written_without_white_space() -> None:
+    assert dumps({"a": [1, None, "é"]}) == r'{"a":[1,null,"\u00e9"]}'
+
+
+@pytest.mark.covers("strict-json")
+@given(json_values)
+def test_whatever_is_written_is_read_back_the_same(value: object) -> None:
+    assert loads_exactly(dumps(value)) == value
+
+
+@given(st.text() | st.text(alphabet='[]{}",:0123456789eE+-.truefalsn \\ud8'))
+def test_any_text_is_json_or_a_bad_request(text: str) -> None:
+    for read in (loads, loads_exactly):
+        try:
+            read(text)
+        except BadRequest as error:
+            assert error.code == 400  # noqa: PT017 - both readers must end in this or in a value
+
+
+# Fields
+
+
+def test_the_table_above_names_every_row() -> None:
+    assert {row.name for row in ROWS} == set(FIELDS)
+    for row in ROWS:
+        required, optional = (set(fields.split()) for fields in FIELDS[row.name])
+        assert (row.required, row.checked) == (required, required | optional)
+
+
+@pytest.mark.parametrize("event", FIELDS)
+@pytest.mark.parametrize("data", [None, True, 5, "{}", [], [{}], b"{}"])
+def test_a_payload_that_is_no_object_is_refused(event: str, data: object) -> None:
+    with pytest.raises(BadRequest):
+        decode(lookup(event), data)
+
+
+@pytest.mark.parametrize(("event", "field"), REQUIRED)
+def test_a_missing_field_is_named(event: str, field: str) -> None:
+    data = payload(event)
+    del data[field]
+    with pytest.raises(BadRequest, match=f"{field}: missing") as refusal:
+        decode(lookup(event), data)
+    assert refusal.value.details == {"field": field}
+
+
+@pytest.mark.covers("names-limits")
+@pytest.mark.parametrize(("event", "field"), REQUIRED + OPTIONAL)
+def test_an_unsound_field_is_refused_and_named(event: str, field: str) -> None:
+    for value in BAD[field]:
+        with pytest.raises(BadRequest, match=f"{field}: must") as refusal:
+            decode(lookup(event), payload(event, **{field: value}))
+        assert refusal.value.details == {"field": field}, value
+
+
+@pytest.mark.covers("names-limits")
+@pytest.mark.parametrize(("event", "field"), REQUIRED + OPTIONAL)
+def test_a_sound_field_is_taken_up_to_its_limit(event: str, field: str) -> None:
+    for value in GOOD[field]:
+        assert decode(lookup(event), payload(event, **{field: value}))[field] == value
+
+
+@pytest.mark.parametrize(("event", "field"), REQUIRED)
+def test_a_required_field_may_not_be_null(event: str, field: str) -> None:
+    with pytest.raises(BadRequest, match=field):
+        decode(lookup(event), payload(event, **{field: None}))
+
+
+@pytest.mark.parametrize(("event", "field"), OPTIONAL)
+def test_an_optional_field_may_be_null_or_absent(event: str, field: str) -> None:
+    assert decode(lookup(event), payload(event, **{field: None}))[field] is None
+    assert field not in decode(lookup(event), payload(event))
+
+
+WITH_AGENT = [event for event, (required, _) in FIELDS.items() if "agent" in required.split()]
+
+
+@pytest.mark.covers("older-names")
+@pytest.mark.parametrize("event", WITH_AGENT)
+def test_robot_id_is_accepted_for_agent(event: str) -> None:
+    data = payload(event, robot_id="a")
+    del data["agent"]
+    assert decode(lookup(event), data) is data
+    assert data["robot_id"] == "a"
+    assert "agent" not in data, "a payload is never rewritten"
+
+
+@pytest.mark.covers("older-names", "names-limits")
+@pytest.mark.parametrize("event", [*WITH_AGENT, "client:newer"])
+def test_an_unsound_robot_id_is_refused_beside_a_sound_agent_too(event: str) -> None:
+    for value in BAD["agent"]:
+        with pytest.raises(BadRequest) as refusal:
+            decode(lookup(event), payload(event, agent="a", robot_id=value))
+        assert refusal.value.details == {"field": "robot_id"}
+
+
+@pytest.mark.covers("older-names")
+@pytest.mark.parametrize("event", WITH_AGENT)
+def test_a_null_robot_id_does_not_stand_for_an_agent(event: str) -> None:
+    data = payload(event, robot_id=None)
+    del data["agent"]
+    with pytest.raises(BadRequest) as refusal:
+        decode(lookup(event), data)
+    assert refusal.value.details == {"field": "agent"}
+
+
+@pytest.mark.parametrize("event", FIELDS)
+def test_fields_we_do_not_know_pass_untouched_in_the_very_same_object(event: str) -> None:
+    data = payload(event, _meta={"traceparent": "00-…"}, unknown=[None, {"x": 2**70}], None_="", args=" ")
+    copy = deepcopy(data)
+    assert decode(lookup(event), data) is data
+    assert data == copy
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@given(data=json_values | payloads)
+def test_any_json_is_a_payload_or_a_bad_request(row: Any, data: object) -> None:
+    copy = deepcopy(data)
+    try:
+        decoded = decode(row, data)
+    except BadRequest:
+        pass
+    else:
+        assert decoded is data
+    assert data == copy
+
+
+def test_an_event_that_a_client_has_invented_is_not_remembered() -> None:
+    event = lookup("client:invented")
+    decode(event, {"computer": "pc"})
+    forgotten = weakref.ref(event)
+    del event
+    gc.collect()
+    assert forgotten() is None
+
+
+# Timeouts
+
+
+@pytest.mark.covers("calls-timeout-field")
+@pytest.mark.parametrize("timeout", [1, 30, 3600])
+def test_a_timeout_is_whole_seconds_up_to_the_maximum(timeout: int) -> None:
+    assert timeout_of(lookup("client:tool_call"), {"timeout": timeout}) == timeout
+
+
+@pytest.mark.covers("calls-timeout-field")
+@pytest.mark.parametrize("timeout", [None, 0, -1, 3601, 10**30, True, 1.0, 0.5, "30", [30], {}])
+def test_any_other_timeout_of_a_tool_call_is_refused(timeout: object) -> None:
+    with pytest.raises(BadRequest) as refusal:
+        timeout_of(lookup("client:tool_call"), {"timeout": timeout})
+    assert refusal.value.details == {"field": "timeout"}
+
+
+@pytest.mark.covers("calls-timeout-field")
+def test_the_maximum_is_the_deployers_choice() -> None:
+    event = lookup("client:tool_call")
+    assert MAX_TIMEOUT == 3600
+    assert timeout_of(event, {"timeout": 60}, 60) == 60
+    assert timeout_of(event, {"timeout": 7200}, 7200) == 7200
+    with pytest.raises(BadRequest, match="from 1 to 60"):
+        timeout_of(event, {"timeout": 61}, 60)
+
+
+@pytest.mark.covers("calls-timeout-field")
+@pytest.mark.parametrize("event", ["client:get_tools", "client:get_config", "client:get_desktop", "client:newer"])
+def test_a_request_that_says_no_timeout_has_none(event: str) -> None:
+    assert timeout_of(lookup(event), payload(event)) is None

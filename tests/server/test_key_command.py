@@ -1,0 +1,72 @@
+"""`a2c-smcp key`: what it prints lets its holder in."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from a2c_smcp.cli.key import key
+from a2c_smcp.server.auth import DefaultAuthenticationProvider, Principal, hash_key
+
+pytestmark = pytest.mark.covers("auth-keys")
+
+
+def run(*arguments: str) -> Result:
+    app = typer.Typer()
+    app.command()(key)
+    return CliRunner().invoke(app, arguments)
+
+
+async def holder(new: str, entries: object, folder: Path) -> object:
+    path = folder / "keys.json"
+    path.write_text(json.dumps(entries), "utf-8")
+    return await DefaultAuthenticationProvider(keys_file=path).authenticate(None, {}, {"token": new}, {})
+
+
+async def test_the_first_line_is_the_key_and_the_rest_a_keys_file(tmp_path: Path) -> None:
+    result = run("--principal", "alice")
+    new, _, entries = result.stdout.partition("\n")
+    assert result.exit_code == 0
+    assert await holder(new, json.loads(entries), tmp_path) == Principal("alice")
+    assert new not in entries + result.stderr
+    assert "keys file" in result.stderr
+
+
+async def test_every_option_finds_its_way_into_the_entry(tmp_path: Path) -> None:
+    scope = ["--office", "desk", "--office", "团队-*", "--role", "agent", "--name", "planner"]
+    result = run("--principal", "alice", *scope, "--expires", "2999-01-01T00:00:00Z", "--json")
+    made = json.loads(result.stdout)
+    assert list(made["entries"]) == [hash_key(made["key"])]
+    assert await holder(made["key"], made["entries"], tmp_path) == Principal(
+        "alice", frozenset({"desk", "团队-*"}), frozenset({"agent"}), frozenset({"planner"}), 32472144000.0
+    )
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--principal", ""],
+        ["--principal", "alice", "--role", "admin"],
+        ["--principal", "alice", "--office", ""],
+        ["--principal", "alice", "--expires", ""],
+        ["--principal", "alice", "--expires", "2027-01-01"],
+        ["--principal", "alice", "--expires", "tomorrow"],
+    ],
+)
+def test_a_mistake_is_a_usage_error_and_makes_no_key(arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+def test_help_has_an_example() -> None:
+    assert "a2c-smcp key --principal alice" in run("--help").stdout
+
+
+def test_two_keys_are_never_the_same() -> None:
+    assert run("--principal", "alice").stdout != run("--principal", "alice").stdout
