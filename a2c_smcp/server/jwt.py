@@ -185,8 +185,9 @@ def _check_secret(secret: str, algorithms: tuple[str, ...]) -> _Key:
 
 
 def _read_pem(path: Path, algorithms: tuple[str, ...]) -> _Key:
+    content = _read(path)
     try:
-        key = load_pem_public_key(_read(path))
+        key = load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm):
         raise ValueError(
             f"{path}: holds no public key in PEM format, make one with `openssl pkey -in PRIVATE.pem -pubout`"
@@ -198,9 +199,10 @@ def _read_pem(path: Path, algorithms: tuple[str, ...]) -> _Key:
 
 
 def _read_set(path: Path, algorithms: tuple[str, ...]) -> tuple[_Key, ...]:
+    content = _read(path)
     try:
-        entries = list(json.loads(_read(path))["keys"])
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError, RecursionError):
+        entries = list(json.loads(content)["keys"])
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise ValueError(
             f'{path}: is not a JSON Web Key Set, which looks like {{"keys": [{{"kty": "RSA", …}}]}}'
         ) from None

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -33,6 +34,7 @@ FIELDS = {  # event: (required, optional but checked), from 000 and WIRE §4
 REQUIRED = [(event, field) for event, (required, _) in FIELDS.items() for field in required.split()]
 OPTIONAL = [(event, field) for event, (_, optional) in FIELDS.items() for field in optional.split()]
 
+NAMES = ("name", "office_id", "agent", "req_id", "computer")
 NOT_TEXT = [1, True, 1.5, ["a"], {"a": 1}]
 NOT_NAMES = [
     *NOT_TEXT,
@@ -51,7 +53,7 @@ NOT_NAMES = [
 ]
 NOT_INTEGERS = [True, False, 1.0, "1", [], {}]
 BAD: dict[str, list[Any]] = {
-    **dict.fromkeys(("name", "office_id", "agent", "req_id", "computer"), [*NOT_NAMES, "x" * 129]),
+    **{field: [*NOT_NAMES, "x" * 129] for field in NAMES},
     "tool_name": [*NOT_NAMES, "x" * 257],
     "window": [*NOT_NAMES, "x" * 2049],
     "instance": [*NOT_NAMES, "x" * 15, "x" * 129, "x" * 16 + " "],
@@ -61,9 +63,7 @@ BAD: dict[str, list[Any]] = {
     "desktop_size": NOT_INTEGERS,
 }
 GOOD: dict[str, list[Any]] = {
-    **dict.fromkeys(
-        ("name", "office_id", "agent", "req_id", "computer"), ["a", "x" * 128, "我的 电脑", "a/b:c#d", "🙂"]
-    ),
+    **{field: ["a", "x" * 128, "我的 电脑", "a/b:c#d", "🙂"] for field in NAMES},
     "tool_name": ["t", "x" * 256],
     "window": ["window://h/p?priority=1", "x" * 2048],
     "instance": ["x" * 16, "x" * 128],
@@ -177,10 +177,8 @@ def test_whatever_is_written_is_read_back_the_same(value: object) -> None:
 @given(st.text() | st.text(alphabet='[]{}",:0123456789eE+-.truefalsn \\ud8'))
 def test_any_text_is_json_or_a_bad_request(text: str) -> None:
     for read in (loads, loads_exactly):
-        try:
+        with suppress(BadRequest):
             read(text)
-        except BadRequest as error:
-            assert error.code == 400  # noqa: PT017 - both readers must end in this or in a value
 
 
 # Fields

@@ -390,6 +390,8 @@ async def test_a_reload_without_a_file_changes_nothing() -> None:
 
 # What a principal may do
 
+ALICE = Principal("alice", frozenset({"desk", "team-*"}), frozenset({"agent"}), frozenset({"planner", "plan-[0-9]"}))
+
 
 @pytest.mark.covers("auth-scope")
 def test_anybody_may_do_anything() -> None:
@@ -413,11 +415,8 @@ def test_anybody_may_do_anything() -> None:
     ],
 )
 def test_what_is_outside_the_scope_is_refused_by_its_name(role: Any, name: str, office_id: str, field: str) -> None:
-    alice = Principal(
-        "alice", frozenset({"desk", "team-*"}), frozenset({"agent"}), frozenset({"planner", "plan-[0-9]"})
-    )
     with pytest.raises(NotAuthorised) as refusal:
-        alice.check(role, name, office_id)
+        ALICE.check(role, name, office_id)
     assert refusal.value.code == 403
     assert refusal.value.details == {"field": field}
     assert repr({"role": role, "name": name, "office_id": office_id}[field]) in refusal.value.message
@@ -426,10 +425,7 @@ def test_what_is_outside_the_scope_is_refused_by_its_name(role: Any, name: str, 
 @pytest.mark.covers("auth-scope")
 @pytest.mark.parametrize(("name", "office_id"), [("planner", "desk"), ("plan-7", "team-"), ("planner", "team-a/b c")])
 def test_patterns_admit_what_they_match(name: str, office_id: str) -> None:
-    alice = Principal(
-        "alice", frozenset({"desk", "team-*"}), frozenset({"agent"}), frozenset({"planner", "plan-[0-9]"})
-    )
-    alice.check("agent", name, office_id)
+    ALICE.check("agent", name, office_id)
 
 
 @pytest.mark.covers("auth-scope")
@@ -450,9 +446,7 @@ async def test_true_admits_anybody_and_a_principal_admits_them() -> None:
 
 
 @pytest.mark.covers("auth-fails-closed")
-@pytest.mark.parametrize(
-    "answer", [False, None, 0, 1, 1.0, "yes", "", "alice", {"id": "alice"}, [], object(), Principal]
-)
+@pytest.mark.parametrize("answer", [False, None, 0, 1, 1.0, "yes", "", "alice", {"id": "alice"}, [], Principal])
 async def test_any_other_answer_is_a_no(answer: object) -> None:
     with pytest.raises(Unauthorized):
         await enter(says(answer))

@@ -1,0 +1,96 @@
+"""Who may import what (DESIGN, "The dependency rule"), read off the source."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import a2c_smcp
+
+ROOT = Path(a2c_smcp.__file__).parent
+SOCKETS = ("server/", "agent/", "computer/socketio/")
+ONLY_UNDER = {"socketio": SOCKETS, "engineio": SOCKETS, "mcp": ("computer/mcp_clients/",)}
+
+NAMES = ("a2c_smcp.types", "a2c_smcp.smcp", "a2c_smcp.errors")
+OURS = {  # what each part of the core may import of ours
+    "types.py": (),
+    "errors.py": (),
+    "smcp.py": ("a2c_smcp.types",),
+    "protocol/": (*NAMES, "a2c_smcp.protocol"),
+}
+IO = {
+    *(
+        "asyncio",
+        "concurrent",
+        "ctypes",
+        "datetime",
+        "http",
+        "io",
+        "logging",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "random",
+    ),
+    *(
+        "secrets",
+        "select",
+        "selectors",
+        "shutil",
+        "signal",
+        "socket",
+        "ssl",
+        "subprocess",
+        "sys",
+        "tempfile",
+        "threading",
+    ),
+    *("time", "uuid", "urllib.request", "socketio", "engineio", "aiohttp", "httpx", "httpx2", "redis", "uvicorn"),
+}
+
+
+def sources(under: str) -> list[Path]:
+    return [path for path in sorted(ROOT.rglob("*.py")) if path.relative_to(ROOT).as_posix().startswith(under)]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The modules that a file names in its imports, also those inside functions; `from __future__` is none."""
+    package = ["a2c_smcp", *path.relative_to(ROOT).parent.parts]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def within(module: str, parents: object) -> bool:
+    return any(f"{module}.".startswith(f"{parent}.") for parent in parents)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("module", "places"), ONLY_UNDER.items())
+def test_a_third_party_is_imported_only_where_it_belongs(module: str, places: tuple[str, ...]) -> None:
+    users = {
+        path.relative_to(ROOT).as_posix()
+        for path in sources("")
+        if any(within(name, [module]) for name in imports(path))
+    }
+    assert not [user for user in users if not user.startswith(places)]
+
+
+@pytest.mark.parametrize(("part", "allowed"), OURS.items())
+def test_the_core_imports_nothing_above_it_and_no_io(part: str, allowed: tuple[str, ...]) -> None:
+    assert sources(part)
+    for path in sources(part):
+        for name in imports(path):
+            assert not within(name, IO), f"{path.name} imports {name}"
+            if within(name, ["a2c_smcp"]):
+                assert within(name, allowed), f"{path.name} imports {name}"
+
+
+def test_the_core_never_waits() -> None:
+    waits = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
+    for path in (path for part in OURS for path in sources(part)):
+        assert not [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, waits)], path
