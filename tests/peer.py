@@ -98,7 +98,6 @@ class Peer:
 
     async def close(self) -> None:
         await self.client.disconnect()
-        await self.client.wait()
 
     async def _on_event(self, event: str, *data: Any) -> Any:
         async with self._news:

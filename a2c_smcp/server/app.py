@@ -94,12 +94,15 @@ class SMCPApp:
             self.metrics.count("refused_total", code=error.code)
             await gate.refuse(scope, send, error)
             return
+        sid = gate.session_in(scope)
         if scope["type"] == "websocket":
-            sid = await self._wires.carry(self.sio.handle_request, scope, receive, send)
+            sid = await self._wires.carry(self.sio.handle_request, sid, scope, receive, send)
             if (socket := self.sio.eio.sockets.get(sid)) and socket.upgraded:
                 await self.sio.eio.disconnect(sid)
         else:
             await self.sio.handle_request(scope, receive, send)
+            if (socket := self.sio.eio.sockets.get(sid)) and socket.closed:
+                socket.queue.put_nowait(None)  # a poll that still waits for packets
 
     async def _look(self, path: str, scope: Scope, send: Send) -> None:
         """The pages for operators."""

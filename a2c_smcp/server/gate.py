@@ -11,7 +11,7 @@ from a2c_smcp.protocol import version
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.server.wires import Message, Scope, Send
 
-__all__ = ["check_host", "check_newcomer", "refuse", "respond"]
+__all__ = ["check_host", "check_newcomer", "refuse", "respond", "session_in"]
 
 
 def check_host(scope: Scope, trusted: frozenset[str] | None) -> None:
@@ -29,13 +29,17 @@ def check_host(scope: Scope, trusted: frozenset[str] | None) -> None:
 
 def check_newcomer(scope: Scope, required_version: str | None, *, is_draining: bool) -> None:
     """Refuses a new session that speaks no version of ours, or comes too late. Running sessions are not asked again."""
-    query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    query = _query(scope)
     if "sid" in query:
         return
     if is_draining:
         raise Unavailable("the server is shutting down")
-    claimed = query.get("a2c_version")
-    version.accept(claimed[0] if claimed else None, required_version)
+    version.accept(query.get("a2c_version"), required_version)
+
+
+def session_in(scope: Scope) -> str | None:
+    """The Engine.IO session that a request belongs to; `None` for one that opens a session."""
+    return _query(scope).get("sid")
 
 
 async def refuse(scope: Scope, send: Send, error: SMCPError) -> None:
@@ -64,3 +68,8 @@ async def respond(
     ending: Message = {"type": f"{prefix}http.response.body", "body": data}
     await send(start)
     await send(ending)
+
+
+def _query(scope: Scope) -> dict[str, str]:
+    query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    return {name: values[0] for name, values in query.items()}

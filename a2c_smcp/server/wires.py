@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
-from urllib.parse import parse_qs
 
-from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.codec import loads
 
 __all__ = ["ASGIApp", "Message", "Receive", "Scope", "Send", "Wires"]
@@ -55,20 +53,14 @@ class Wires:
     def __init__(self) -> None:
         self._wires: dict[str, _Wire] = {}
 
-    async def carry(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> str:
-        """Serves one websocket with `app` and returns its session.
-
-        The session is named in the URL of an upgrade, else in the first packet that is sent.
-        """
+    async def carry(self, app: ASGIApp, sid: str | None, scope: Scope, receive: Receive, send: Send) -> str | None:
+        """Serves one websocket with `app` and returns its session: the one it upgrades, or the one it opens."""
         wire = _Wire()
-        sid: str = parse_qs(scope["query_string"].decode("latin-1")).get("sid", [""])[0]
 
         async def watched_send(message: Message) -> None:
             nonlocal sid
-            if not sid:
-                sid = _session_in(message)
-                if sid:
-                    self._wires[sid] = wire
+            if sid is None and (sid := _opened_by(message)):
+                self._wires[sid] = wire
             await wire.write(send, message)
 
         async def checked_receive() -> Message:
@@ -80,7 +72,7 @@ class Wires:
         try:
             await app(scope, checked_receive, watched_send)
         finally:
-            if self._wires.get(sid) is wire:
+            if sid and self._wires.get(sid) is wire:
                 del self._wires[sid]
         return sid
 
@@ -95,14 +87,10 @@ class Wires:
             wire.cut()
 
 
-def _session_in(message: Message) -> str:
+def _opened_by(message: Message) -> str | None:
+    """The session that this packet opens, if it opens one."""
     text = message.get("text")
-    if not (text and text.startswith(_OPEN)):
-        return ""
-    try:
-        return str(loads(text[1:]).get("sid", ""))
-    except BadRequest:
-        return ""
+    return str(loads(text[1:])["sid"]) if text and text.startswith(_OPEN) else None
 
 
 def _is_sound(message: Message) -> bool:

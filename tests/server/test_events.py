@@ -9,7 +9,12 @@ import pytest
 from tests.peer import Peer
 from tests.server.conftest import TRANSPORTS
 
-RESULT = {"content": [{"type": "text", "text": "3"}], "isError": False, "structuredContent": {"n": 3}, "_meta": {"x": 1}}
+RESULT = {
+    "content": [{"type": "text", "text": "3"}],
+    "isError": False,
+    "structuredContent": {"n": 3},
+    "_meta": {"x": 1},
+}
 
 
 @pytest.mark.covers("002-join_office", "002-tool_call", "transports", "002-enter_office")
