@@ -150,7 +150,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             is_clean = reason == _CLEAN or connection.is_final or self._is_draining
             for seat in await self._directory.seats(sid):
                 if is_clean or seat.instance is None:
-                    await self._apply(await self._offices.leave(sid, seat.office_id))
+                    await self._apply(await self._offices.leave(sid, seat.office_id), is_lost=not is_clean)
             if await self._directory.seats(sid):
                 await self._notices.flush(sid)
                 self._absent[sid] = self.background.later(self.limits.resume, lambda: self._give_up(sid))
@@ -249,13 +249,19 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         for seat in await self._directory.seats(speaker.sid):
             await self.enter_room(speaker.sid, older_room(seat.office_id))
 
-    async def _apply(self, change: Change) -> None:
-        """Carries out what has been committed: who hears what, what becomes of calls, what others are told."""
+    async def _apply(self, change: Change, *, is_lost: bool = False) -> None:
+        """Carries out what has been committed: who hears what, what becomes of calls, what others are told.
+
+        Of an agent that was lost and did not leave, answers are kept.
+        """
         stays = {(seat.office_id, seat.role, seat.name) for seat in change.enters}
         for seat in change.leaves:
             if (seat.office_id, seat.role, seat.name) not in stays:
                 await self._notices.flush(seat.sid)
-                self._calls.computer_left(seat) if seat.role == "computer" else self._calls.agent_left(seat)
+                if seat.role == "computer":
+                    self._calls.computer_left(seat)
+                elif not is_lost:
+                    self._calls.agent_left(seat)
                 audit.record("left", office=seat.office_id, role=seat.role, name=seat.name)
             await self.leave_room(seat.sid, office_room(seat.office_id))
             await self.leave_room(seat.sid, older_room(seat.office_id))
@@ -286,7 +292,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
     async def _give_up(self, sid: str) -> None:
         """Nobody came back for these seats."""
         self._absent.pop(sid, None)
-        await self._apply(await self._offices.vacate(sid))
+        await self._apply(await self._offices.vacate(sid), is_lost=True)
 
     async def _deliver(self, sid: str, forward: Forward, reply: Callable[..., None]) -> None:
         data = forward.data

@@ -203,14 +203,15 @@ class OfficesMachine(RuleBasedStateMachine):
 
     @rule(newcomer=seats, rival=seats)
     def somebody_is_faster(self, newcomer: Member, rival: Member) -> None:
-        """The decision was made on a snapshot that no longer holds: nothing of it is committed, it is made anew."""
+        """A decision made on a snapshot that no longer holds is not committed, not even in part, but made anew."""
         rival = replace(rival, instance=None)
-        ghosts = {member.sid for member in self.held if newcomer.instance and member.instance == newcomer.instance}
-        if rival.sid in {newcomer.sid, *ghosts}:
-            return
-        self.directory.rival = lambda: self.attempt(rival)
-        self.attempt(newcomer)
-        self.directory.rival = None  # a refused join commits nothing, so nobody came in between
+        if rival.sid not in {newcomer.sid, *self.ghosts_of(newcomer)}:
+            self.contend(newcomer, lambda: self.attempt(rival))
+
+    @rule(newcomer=seats)
+    def the_ghost_is_given_up_while_its_client_comes_back(self, newcomer: Member) -> None:
+        for ghost in self.ghosts_of(newcomer) - {newcomer.sid}:
+            self.contend(newcomer, lambda ghost=ghost: self.vacate(ghost))
 
     @rule(
         sid=st.sampled_from(AGENTS + COMPUTERS),
@@ -270,9 +271,18 @@ class OfficesMachine(RuleBasedStateMachine):
         for sid in AGENTS + COMPUTERS:
             self.vacate(sid)
         assert self.directory.snapshot() == Contended().snapshot()
+        assert not any(kept for kept in vars(self.directory).values() if isinstance(kept, dict)), "nothing leaks"
         assert self.entered == self.left
 
     # How it is checked
+
+    def ghosts_of(self, newcomer: Member) -> set[str]:
+        return {member.sid for member in self.held if newcomer.instance and member.instance == newcomer.instance}
+
+    def contend(self, newcomer: Member, rival: Callable[[], object]) -> None:
+        self.directory.rival = rival
+        self.attempt(newcomer)
+        self.directory.rival = None  # a refused join commits nothing, so nobody came in between
 
     def attempt(self, newcomer: Member) -> Change | None:
         """A join that the model either refuses, and then nothing may change, or whose outcome it knows."""
