@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PEERS := .cache/peers/0.1.2/.ready .cache/peers/0.4.2/.ready
+NODE_CLIENT := .cache/javascript/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types bench lock clean
+.PHONY: help setup demo test lint types peers node-client bench lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "a2c-smcp needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -31,7 +33,24 @@ lint: $(READY) ## Style and import contracts
 types: $(READY) ## Strict type check of the package
 	@$(BIN)/mypy
 
-test: lint types ## All checks and all tests
+peers: $(PEERS) ## Install the published package, to be tested against, in .cache/peers
+
+.cache/peers/%/.ready: tests/interop/peers-%.txt | $(READY)
+	@echo "installing the published a2c-smcp $* (once, until its lock changes)" >&2
+	@$(BIN)/uv venv --quiet --clear --no-python-downloads --python $(BIN)/python $(@D)
+	@$(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(@D) $<
+	@touch $@
+
+node-client: $(if $(shell command -v node >/dev/null && command -v npm),$(NODE_CLIENT)) ## Install the JavaScript client, to be tested against, in .cache/javascript
+
+$(NODE_CLIENT): tests/interop/javascript/package.json tests/interop/javascript/package-lock.json
+	@echo "installing the JavaScript socket.io-client (once, until its lock changes)" >&2
+	@mkdir -p $(@D)
+	@cp $^ $(@D)
+	@npm ci --prefix $(@D) --loglevel error --ignore-scripts --no-audit --no-fund >/dev/null
+	@touch $@
+
+test: lint types peers node-client ## All checks and all tests
 	@$(BIN)/pytest
 
 bench: $(READY) ## Connection benchmark: joins per second and memory per connection

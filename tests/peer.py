@@ -144,6 +144,10 @@ class Wire:
                 return str(message.data)
             await self.send("3")
 
+    async def join(self, role: str, name: str, office: str, **more: Any) -> None:
+        request = json.dumps({"role": role, "name": name, "office_id": office, **more})
+        assert await self.ask(f'42{NAMESPACE},1["server:join_office",{request}]', 1) == [True, None]
+
     async def ask(self, frame: str, ack: int) -> Any:
         """Sends a frame and returns the arguments of the ack with this id."""
         await self.send(frame)
@@ -153,6 +157,17 @@ class Wire:
                 return json.loads(frame[len(head) - 1 :])
         raise ConnectionError("the connection ended before the ack")
 
+    def stop_reading(self) -> None:
+        """From now on nothing is taken from the network: a peer that hangs."""
+        self._transport.pause_reading()
+
     async def close(self) -> None:
+        if self._transport and not self._transport.is_reading():
+            self._transport.abort()
         await self.socket.close()
         await self._session.close()
+
+    @property
+    def _transport(self) -> Any:
+        connection = self.socket._response.connection
+        return connection.transport if connection else None

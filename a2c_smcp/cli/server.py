@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import logging
+import socket
 import ssl
 import sys
 from functools import partial
@@ -23,6 +26,7 @@ from a2c_smcp.server.settings import Limits, Settings
 
 __all__ = ["server"]
 
+logger = logging.getLogger(__name__)
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -107,6 +111,11 @@ def _auth(
     source = {name: value for name, value in tokens.items() if value is not None}
     if source and (api_keys or keys_file):
         raise typer.BadParameter("give either API keys or JSON Web Tokens, not both")
+    if not source and (algorithms or any(expected.values())):
+        raise typer.BadParameter(
+            "--jwt-algorithm, --jwt-issuer and --jwt-audience say nothing without a key: "
+            "give --jwt-secret, --jwt-key-file or --jwt-jwks-file too"
+        )
     try:
         if source:
             default = ["HS256"] if "secret" in source else []
@@ -127,7 +136,7 @@ def _check_exposure(host: str, auth: AuthenticationProvider | None, *, insecure:
             "give --api-key, --keys-file or --jwt-…, or --insecure if that is what you want"
         )
     who = "everybody on this machine" if _is_loopback(host) else "EVERYBODY WHO CAN REACH IT"
-    typer.secho(f"no authentication: {who} may connect (--api-key changes that)", fg="yellow", err=True)
+    logger.warning("no authentication: %s may connect (--api-key changes that)", who)
 
 
 def _is_loopback(host: str) -> bool:
@@ -147,11 +156,19 @@ def _check_version(required: str | None) -> None:
 def _check_tls(cert: Path | None, key: Path | None) -> None:
     if (cert is None) != (key is None):
         raise typer.BadParameter("--tls-cert and --tls-key go together")
-    if cert and key:
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
-        except (OSError, ssl.SSLError) as error:
-            raise typer.BadParameter(f"the certificate or its key cannot be used: {error.strerror or error}") from None
+    if not (cert and key):
+        return
+    try:
+        for path in (cert, key):
+            path.open("rb").close()
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=lambda: "")
+    except ssl.SSLError as error:
+        raise typer.BadParameter(
+            f"{cert} and {key} are not a certificate and its private key, in PEM format and without a passphrase: "
+            f"{error.reason or error.strerror}"
+        ) from None
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: cannot be read: {error.strerror}") from None
 
 
 async def _serve(settings: Settings, host: str, port: int, tls_cert: Path | None, tls_key: Path | None) -> None:
@@ -159,7 +176,11 @@ async def _serve(settings: Settings, host: str, port: int, tls_cert: Path | None
     try:
         listener = listen(host, port)
     except OSError as error:
-        typer.secho(f"cannot listen on {host}:{port}: {error.strerror}. Choose another --port.", fg="red", err=True)
+        is_foreign = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+        remedy = (
+            "Give --host an address of this machine" if is_foreign else "Choose another --port, or 0 for a free one"
+        )
+        typer.secho(f"cannot listen on {host}:{port}: {error.strerror}. {remedy}.", fg="red", err=True)
         raise typer.Exit(1) from None
     stop = stop_on_signals()
     on_hangup(lambda: app.namespace.background.spawn(app.reload()))
@@ -167,4 +188,4 @@ async def _serve(settings: Settings, host: str, port: int, tls_cert: Path | None
         typer.echo(f"listening on {'https' if tls_cert else 'http'}://{address_of(listener)}")
         sys.stdout.flush()
         await stop.wait()
-        typer.echo("stopping: calls in flight may finish (again to stop at once)", err=True)
+        logger.info("stopping: calls in flight may finish (again to stop at once)")

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 _ROUND = 1.0
 _FAREWELL = 0.5
+_BREATH = 0.02
 _PACKETS_PER_POST = 10_000
 
 
@@ -76,6 +77,7 @@ class SMCPApp:
         """Lets calls in flight finish and tells the rest, then lets everybody go."""
         self._is_draining = True
         await self.namespace.drain()
+        await self._hear_out()
         await asyncio.gather(*(self._dismiss(sid) for sid in list(self.sio.eio.sockets)))
 
     async def close(self) -> None:
@@ -162,6 +164,15 @@ class SMCPApp:
         await self.sio.eio.disconnect(sid)
         asyncio.get_running_loop().call_later(_FAREWELL, self._wires.cut, sid)
 
+    async def _hear_out(self) -> None:
+        """Gives everybody a moment to read what they were told last: a polling client has to come for it."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + _FAREWELL
+        is_read = False
+        while not is_read and clock() < deadline:
+            await asyncio.sleep(_BREATH)
+            is_read = not any(socket.queue.unread for socket in self.sio.eio.sockets.values())
+
     def _room_for(self, sid: str, size: int) -> AbstractContextManager[None]:
         eio_sid = self.sio.manager.eio_sid_from_sid(sid, SMCP_NAMESPACE)
         socket = self.sio.eio.sockets.get(eio_sid)
@@ -185,7 +196,7 @@ def _socket_server(settings: Settings) -> socketio.AsyncServer:
         async_mode="asgi",
         namespaces=[SMCP_NAMESPACE],
         serializer=type("Packet", (SMCPPacket,), {"max_message": limits.max_message}),
-        cors_allowed_origins=list(settings.cors_origins) or None,
+        cors_allowed_origins=partial(gate.is_welcome, frozenset(settings.cors_origins)),
         max_http_buffer_size=limits.transport,
         ping_interval=limits.ping_interval,
         ping_timeout=limits.ping_timeout,

@@ -11,7 +11,9 @@ from a2c_smcp.protocol import version
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.server.wires import Message, Scope, Send
 
-__all__ = ["check_host", "check_newcomer", "refuse", "respond", "session_in"]
+__all__ = ["check_host", "check_newcomer", "is_welcome", "refuse", "respond", "session_in"]
+
+_PAGE_SCHEMES = {"ws": "http", "wss": "https"}
 
 
 def check_host(scope: Scope, trusted: frozenset[str] | None) -> None:
@@ -29,17 +31,24 @@ def check_host(scope: Scope, trusted: frozenset[str] | None) -> None:
 
 def check_newcomer(scope: Scope, required_version: str | None, *, is_draining: bool) -> None:
     """Refuses a new session that speaks no version of ours, or comes too late. Running sessions are not asked again."""
-    query = _query(scope)
-    if "sid" in query:
+    if session_in(scope):
         return
     if is_draining:
         raise Unavailable("the server is shutting down")
-    version.accept(query.get("a2c_version"), required_version)
+    version.accept(_in_query(scope, "a2c_version", blank=True), required_version)
+
+
+def is_welcome(allowed: frozenset[str], origin: str | None, environ: Mapping[str, Any]) -> bool:
+    """Whether a web page of this origin may connect: one that is allowed, or that this very server is the origin of."""
+    scheme = environ["asgi.scope"]["scheme"]
+    scheme = _first(environ, "HTTP_X_FORWARDED_PROTO") or _PAGE_SCHEMES.get(scheme, scheme)
+    hosts = (_first(environ, name) for name in ("HTTP_HOST", "HTTP_X_FORWARDED_HOST"))
+    return bool(allowed & {origin, "*"}) or origin in {f"{scheme}://{host}" for host in hosts if host}
 
 
 def session_in(scope: Scope) -> str | None:
     """The Engine.IO session that a request belongs to; `None` for one that opens a session."""
-    return _query(scope).get("sid")
+    return _in_query(scope, "sid")
 
 
 async def refuse(scope: Scope, send: Send, error: SMCPError) -> None:
@@ -70,6 +79,11 @@ async def respond(
     await send(ending)
 
 
-def _query(scope: Scope) -> dict[str, str]:
-    query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    return {name: values[0] for name, values in query.items()}
+def _in_query(scope: Scope, name: str, *, blank: bool = False) -> str | None:
+    """A value of the URL's query. The library takes a blank one for none, and so must whoever asks about sessions."""
+    return next(iter(parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=blank).get(name, ())), None)
+
+
+def _first(environ: Mapping[str, Any], name: str) -> str:
+    """What the first of several proxies has written into this header."""
+    return str(environ.get(name, "")).partition(",")[0].strip()

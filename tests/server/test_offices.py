@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.peer import Peer, Wire
+from tests.peer import Peer
 
 
 async def names_in(agent: Peer, office: str) -> list[str]:
@@ -171,10 +171,10 @@ async def test_list_room_is_refused_for_an_office_one_does_not_sit_in(connect: A
 @pytest.mark.covers("office-isolation")
 @pytest.mark.parametrize("event", ["client:tool_call", "client:get_tools", "client:get_config", "client:newer"])
 async def test_a_computer_elsewhere_answers_exactly_like_one_that_does_not_exist(
-    connect: Any, shared_hub: Any, computer: Peer, office: str, event: str
+    connect_wire: Any, computer: Peer, office: str, event: str
 ) -> None:
-    wire = await Wire.connect(shared_hub.url)
-    await wire.ask(f'42/smcp,1["server:join_office",{json.dumps(join_of("agent", "spy", office + "-2"))}]', 1)
+    wire = await connect_wire()
+    await wire.join("agent", "spy", f"{office}-2")
     call = {"agent": "spy", "req_id": "r", "computer": "laptop", "tool_name": "t", "params": {}, "timeout": 1}
     elsewhere = await wire.ask(f'42/smcp,2["{event}",{json.dumps(call)}]', 2)
     await computer.ask("server:leave_office", {"office_id": office})
@@ -182,7 +182,6 @@ async def test_a_computer_elsewhere_answers_exactly_like_one_that_does_not_exist
     assert json.dumps(elsewhere) == json.dumps(nowhere)
     assert elsewhere[0]["code"] == 404
     assert computer.asked == []
-    await wire.close()
 
 
 @pytest.mark.covers("office-isolation", "claims-name")

@@ -1,0 +1,29 @@
+"""Peers that are not ours, each in a process of its own that ends with its test."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.driver import Driver
+
+CACHE = Path(__file__).parents[2] / ".cache"
+"""Where `make peers` and `make node-client` install what is driven here."""
+
+
+@pytest.fixture
+async def drive(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+    """Starts a peer: `await drive(program, argument, …)`."""
+    async with AsyncExitStack() as stack:
+
+        async def start(*command: str | Path) -> Driver:
+            driver = await Driver.start(*command, home=Path(tempfile.mkdtemp(prefix="home-", dir=tmp_path)))
+            stack.push_async_callback(driver.close)
+            return driver
+
+        yield start

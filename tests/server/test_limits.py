@@ -1,0 +1,293 @@
+"""Limits (WIRE §6): what is over one gets its code, harms nobody else, and is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.peer import Peer, Wire
+from tests.server.test_calls import RESULT, Gate
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+async def pair(hub: Any, connect: Any, office: str, transport: str = "websocket") -> tuple[Peer, Peer]:
+    agent, computer = await connect(hub, transport), await connect(hub, transport)
+    await agent.join("agent", "planner", office)
+    await computer.join("computer", "laptop", office)
+    return agent, computer
+
+
+@pytest.mark.covers("limit-message", "always-an-ack")
+@pytest.mark.parametrize("transport", ["websocket", "polling"])
+async def test_a_message_over_the_limit_is_answered_413_and_the_connection_lives_on(
+    serve: Any, connect: Any, office: str, transport: str
+) -> None:
+    hub = await serve(limits={"max_message": 64 * KIB})
+    agent, computer = await pair(hub, connect, office, transport)
+    computer.answers("client:tool_call", RESULT)
+    answer = await agent.call_tool("laptop", params={"x": "a" * 65 * KIB})
+    assert answer["code"] == answer["error"]["code"] == 413
+    assert answer["isError"] is True
+    assert answer["details"]["limit"] == 64 * KIB
+    refused, reason = await agent.ask("server:join_office", {"pad": "a" * 65 * KIB})
+    assert (refused, reason[:3]) == (False, "413")
+    assert computer.asked == []
+    assert await agent.call_tool("laptop", params={"x": "a" * 60 * KIB}) == RESULT
+    assert hub.app.metrics.snapshot()['refused_total{code="413"}'] == 2
+
+
+@pytest.mark.covers("limit-message")
+async def test_the_limit_counts_bytes_as_encoded_to_the_last_one(serve: Any, connect_wire: Any) -> None:
+    hub = await serve(limits={"max_message": 2 * KIB})
+    wire = await connect_wire(hub)
+    for character, width in (("a", 1), ("é", 2), ("任", 3)):
+        head, tail = '2/smcp,1["client:newer",{"x":"', '"}]'
+        room = 2 * KIB - len(head) - len(tail)
+        full = character * (room // width) + "a" * (room % width)
+        assert (await wire.ask(f"4{head}{full}{tail}", 1))[0]["code"] == 400, "exactly the limit is taken"
+        assert (await wire.ask(f"4{head}{full}a{tail}", 1))[0]["code"] == 413
+
+
+@pytest.mark.covers("limit-message")
+async def test_a_result_over_the_limit_becomes_413_for_its_caller_only(serve: Any, connect: Any, office: str) -> None:
+    hub = await serve(limits={"max_message": 64 * KIB})
+    agent, computer = await pair(hub, connect, office)
+    computer.answers("client:tool_call", {"content": [{"type": "text", "text": "a" * 65 * KIB}]})
+    computer.answers("client:get_tools", {"tools": []})
+    answer = await agent.call_tool("laptop")
+    assert answer["code"] == 413
+    assert (await agent.request("client:get_tools", "laptop")) == {"tools": []}
+
+
+@pytest.mark.covers("limit-message")
+async def test_four_mebibytes_travel_both_ways(agent: Peer, computer: Peer) -> None:
+    text = "x" * (4 * MIB - 2 * KIB)
+    computer.answers("client:tool_call", lambda data: {"content": [], "echo": data["params"]["text"]})
+    assert (await agent.call_tool("laptop", params={"text": text}, timeout=30))["echo"] == text
+
+
+@pytest.mark.covers("limit-calls")
+async def test_calls_in_flight_are_limited_per_agent_and_per_computer(serve: Any, connect: Any, office: str) -> None:
+    hub = await serve(limits={"calls_per_agent": 3, "calls_per_computer": 2})
+    agent, computer = await pair(hub, connect, office)
+    tablet = await connect(hub)
+    await tablet.join("computer", "tablet", office)
+    gate = Gate()
+    for peer in (computer, tablet):
+        peer.answers("client:tool_call", gate)
+    calls = [asyncio.create_task(agent.call_tool("laptop", timeout=30)) for _ in range(2)]
+    await computer.was_asked("client:tool_call", times=2)
+    assert (await agent.call_tool("laptop"))["code"] == 429
+    calls.append(asyncio.create_task(agent.call_tool("tablet", timeout=30)))
+    await tablet.was_asked("client:tool_call")
+    answer = await agent.call_tool("tablet")
+    assert answer["code"] == 429
+    assert "one agent" in answer["message"]
+    gate.open()
+    assert await asyncio.gather(*calls) == [RESULT] * 3
+    assert await agent.call_tool("laptop") == RESULT
+
+
+@pytest.mark.covers("limit-updates")
+async def test_known_updates_are_merged_to_twenty_a_second_and_the_last_word_arrives(
+    agent: Peer, computer: Peer, office: str
+) -> None:
+    started = asyncio.get_running_loop().time()
+    for number in range(200):
+        assert await computer.ask("server:update_desktop", {"computer": "laptop", "number": number}) is None
+    await agent.hears("notify:update_desktop", number=199)
+    elapsed = asyncio.get_running_loop().time() - started
+    heard = [data["number"] for event, data in await agent.heard_until_now() if event == "notify:update_desktop"]
+    assert heard[0] == 0, "the first is told at once"
+    assert heard == sorted(heard)
+    assert len(heard) <= 20 * elapsed + 2
+
+
+@pytest.mark.covers("limit-updates")
+async def test_what_waits_to_be_told_is_told_before_its_sender_leaves(agent: Peer, computer: Peer, office: str) -> None:
+    for number in range(2):
+        await computer.ask("server:update_tool_list", {"computer": "laptop", "number": number})
+    await computer.ask("server:leave_office", {"office_id": office})
+    await agent.hears("notify:leave_office")
+    assert [event for event, _ in await agent.heard_until_now()] == [
+        "notify:enter_office",
+        "notify:update_tool_list",
+        "notify:update_tool_list",
+        "notify:leave_office",
+    ]
+
+
+@pytest.mark.covers("limit-updates")
+async def test_newer_updates_are_never_merged_and_refused_above_fifty_a_second(agent: Peer, computer: Peer) -> None:
+    asked = [computer.ask("server:update_newer", {"computer": "laptop", "number": n}) for n in range(80)]
+    answers = await asyncio.gather(*asked)
+    refused = [answer for answer in answers if answer is not None]
+    assert {answer["code"] for answer in refused} == {429}
+    assert len(refused) == 30
+    heard = [data["number"] for event, data in await agent.heard_until_now() if event == "notify:update_newer"]
+    assert heard == list(range(50))
+
+
+async def join_sloth(wire: Wire, office: str) -> None:
+    """A computer that joins and then reads nothing more."""
+    await wire.join("computer", "sloth", office)
+    wire.stop_reading()
+
+
+@pytest.mark.covers("limit-unread", "calls-one-hurts-no-other")
+async def test_calls_to_a_member_that_does_not_read_are_refused_and_neighbours_never_wait(
+    serve: Any, connect: Any, connect_wire: Any, office: str
+) -> None:
+    hub = await serve(limits={"unread_bytes": 4 * MIB, "max_message": 2 * MIB})
+    agent, computer = await pair(hub, connect, office)
+    await join_sloth(await connect_wire(hub), office)
+    computer.answers("client:tool_call", RESULT)
+    bulk = {"text": "x" * MIB}
+    calls = [asyncio.create_task(agent.call_tool("sloth", params=bulk, timeout=30)) for _ in range(20)]
+    done, waiting = await asyncio.wait(calls, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    assert (await next(iter(done)))["code"] == 429
+    for _ in range(20):
+        assert await agent.call_tool("laptop", params=bulk) == RESULT
+    for call in waiting:
+        call.cancel()
+
+
+@pytest.mark.covers("limit-unread")
+async def test_a_member_whose_notices_no_longer_fit_is_disconnected(
+    serve: Any, connect: Any, connect_wire: Any, office: str
+) -> None:
+    hub = await serve(limits={"unread_bytes": MIB, "max_message": MIB})
+    agent, computer = await pair(hub, connect, office)
+    await join_sloth(await connect_wire(hub), office)
+    for number in range(40):
+        news = {"computer": "laptop", "pad": "x" * 512 * KIB, "number": number}
+        await computer.ask("server:update_newer", news)
+        if any(event == "notify:leave_office" for event, _ in agent.heard):
+            break
+        await asyncio.sleep(0.05)
+    assert await agent.hears("notify:leave_office", computer="sloth")
+    assert await agent.request("client:x", "laptop") is None
+
+
+@pytest.mark.covers("limit-unread")
+async def test_a_member_on_which_a_write_blocks_too_long_is_disconnected(
+    serve: Any, connect: Any, connect_wire: Any, office: str
+) -> None:
+    hub = await serve(limits={"blocked_write": 0.5})
+    agent, _ = await pair(hub, connect, office)
+    await join_sloth(await connect_wire(hub), office)
+    calls = [
+        asyncio.create_task(agent.call_tool("sloth", params={"text": "x" * 3 * MIB}, timeout=30)) for _ in range(3)
+    ]
+    assert await agent.hears("notify:leave_office", computer="sloth")
+    assert {(await call)["code"] for call in calls} == {404}
+
+
+@pytest.mark.covers("limit-polling-batch")
+async def test_a_polling_client_gets_at_most_sixteen_packets_in_one_response(
+    shared_hub: Any, connect: Any, office: str
+) -> None:
+    agent, computers = await connect(transport="polling"), []
+    await agent.join("agent", "planner", office)
+    for number in range(3):
+        computers.append(await connect())
+        await computers[-1].join("computer", f"c{number}", office)
+    asked = [peer.ask("server:update_newer", {"computer": peer.name, "n": n}) for n in range(30) for peer in computers]
+    await asyncio.gather(*asked)
+    heard = [event for event, _ in await agent.heard_until_now() if event == "notify:update_newer"]
+    assert len(heard) == 90, "none is lost, and the client, which breaks above sixteen, is still there"
+
+
+@pytest.mark.covers("limit-polling-batch", "always-an-ack")
+async def test_a_client_may_send_many_packets_in_one_poll(shared_hub: Any) -> None:
+    url = f"{shared_hub.url}/socket.io/?EIO=4&transport=polling"
+    async with aiohttp.ClientSession() as session:
+        opened = json.loads((await (await session.get(url)).text())[1:])
+        url += f"&sid={opened['sid']}"
+        await session.post(url, data="40/smcp,")
+        events = "\x1e".join(f'42/smcp,{n}["no:such_event",{{}}]' for n in range(100))
+        await session.post(url, data=events)
+        packets: list[str] = []
+        while len(packets) < 101:
+            batch = (await (await session.get(url)).text()).split("\x1e")
+            assert len(batch) <= 16
+            packets += batch
+        assert [packet.startswith(f"43/smcp,{n}[") for n, packet in enumerate(packets[1:])] == [True] * 100
+        await session.post(url, data="1")
+
+
+MALFORMED = [
+    "42/smcp,7",
+    "42/smcp,7[]",
+    "42/smcp,7{}",
+    '42/smcp,7["client:tool_call",{"a":NaN}]',
+    '42/smcp,7["client:tool_call",{"a":}]',
+    '42/smcp,7["client:tool_call"',
+    "42/smcp,7[null,{}]",
+    "42/smcp,7[5]",
+    '42/smcp,7"text"',
+    f'42/smcp,7["client:tool_call",{"[" * 5000}{"]" * 5000}]',
+    '450-/smcp,7["client:newer",{}]',
+    '459999999-/smcp,7["client:newer",{}]',
+]
+
+
+@pytest.mark.covers("malformed-frames", "always-an-ack")
+@pytest.mark.parametrize("frame", MALFORMED)
+async def test_a_malformed_event_with_an_ack_id_is_answered_and_the_connection_lives_on(
+    connect_wire: Any, frame: str
+) -> None:
+    wire = await connect_wire()
+    assert (await wire.ask(frame, 7))[0]["code"] in (400, 403)
+    assert (await wire.ask('42/smcp,8["no:such_event",{}]', 8))[0]["code"] == 400
+
+
+UNANSWERABLE = [
+    "4", "4x", "49/smcp,", "44/smcp,{}", '4{"a":1}', "4[]", "43/smcp,", "43/smcp,0[]", "43/smcp,5[]", "43/smcp,5{}",
+    "43/smcp,99999999999[1]", "46/smcp,1[]", "42/other,1[]", "40/other,",
+    "6", "2", "42" + "9" * 200, b"\x00\x01", b"",
+]  # fmt: skip
+
+
+@pytest.mark.covers("malformed-frames")
+@pytest.mark.parametrize("frame", UNANSWERABLE)
+async def test_a_frame_that_nobody_can_answer_harms_nothing(connect_wire: Any, frame: str | bytes) -> None:
+    wire = await connect_wire()
+    await wire.send(frame)
+    assert (await wire.ask('42/smcp,8["no:such_event",{}]', 8))[0]["code"] == 400
+
+
+@pytest.mark.covers("malformed-frames")
+@pytest.mark.parametrize("frame", ["", "x", "9", "b!!!", "é"])
+async def test_what_is_no_engine_io_packet_ends_its_own_connection_at_once(
+    connect_wire: Any, office: str, agent: Peer, frame: str
+) -> None:
+    wire = await connect_wire()
+    await wire.join("computer", "broken", office)
+    await wire.send(frame)
+    assert await wire.receive() == ""
+    assert await agent.hears("notify:leave_office", computer="broken")
+
+
+@pytest.mark.covers("malformed-frames", "calls-one-hurts-no-other")
+@pytest.mark.parametrize("ack", ["{}", '"x"', "[", "", "[NaN]", "[1", "null"])
+async def test_a_computer_that_acks_nonsense_fails_its_own_call_at_once(
+    connect_wire: Any, agent: Peer, office: str, ack: str
+) -> None:
+    wire = await connect_wire()
+    await wire.join("computer", "broken", office)
+    call = asyncio.create_task(agent.call_tool("broken", timeout=30))
+    frame = await wire.receive()
+    while not frame.startswith("42/smcp,"):
+        frame = await wire.receive()
+    number = frame.removeprefix("42/smcp,").partition("[")[0]
+    await wire.send(f"43/smcp,{number}{ack}")
+    answer = await call
+    assert answer["code"] in (400, 500)
+    assert answer["isError"] is True

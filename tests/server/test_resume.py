@@ -1,0 +1,215 @@
+"""Seats and resume (WIRE §4): a client with an instance comes back on another connection as if nothing had happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.peer import Peer
+from tests.server.test_calls import RESULT, Gate
+
+MINE, OTHER = "instance-of-this-client", "instance-of-another-client"
+
+
+@pytest.fixture
+async def hub(serve: Any) -> Any:
+    return await serve(limits={"resume": 1.0})
+
+
+@pytest.fixture
+async def agent(hub: Any, connect: Any, office: str) -> Peer:
+    peer: Peer = await connect(hub)
+    await peer.join("agent", "planner", office, instance=MINE)
+    return peer
+
+
+@pytest.fixture
+async def computer(hub: Any, connect: Any, office: str) -> Peer:
+    peer: Peer = await connect(hub)
+    await peer.join("computer", "laptop", office, instance=MINE)
+    return peer
+
+
+@pytest.fixture
+def back(hub: Any, connect: Any, office: str) -> Callable[..., Any]:
+    """The same client, on a new connection."""
+
+    async def start(role: str, name: str, instance: str = MINE, where: str = office) -> Peer:
+        peer: Peer = await connect(hub)
+        await peer.join(role, name, where, instance=instance)
+        return peer
+
+    return start
+
+
+async def sessions(agent: Peer) -> list[dict[str, Any]]:
+    answer = await agent.ask("server:list_room", {"agent": agent.name, "req_id": "r", "office_id": agent.office})
+    found: list[dict[str, Any]] = answer["sessions"]
+    return found
+
+
+@pytest.mark.covers("office-resume", "calls-resume")
+async def test_calls_to_a_computer_that_is_away_wait_for_its_return(agent: Peer, computer: Peer, back: Any) -> None:
+    await computer.drop()
+    call = asyncio.create_task(agent.request("client:where", "laptop"))
+    assert [session["name"] for session in await sessions(agent)] == ["planner", "laptop"], "its seat is kept"
+    again = await back("computer", "laptop")
+    again.answers("client:where", "here again")
+    assert await call == "here again"
+    assert [event for event, _ in await agent.heard_until_now()] == ["notify:enter_office"], "nobody was told"
+    assert [session["sid"] for session in await sessions(agent)] == [agent.sid, again.sid]
+
+
+@pytest.mark.covers("office-resume", "calls-resume")
+async def test_a_call_in_flight_is_sent_again_to_the_computer_that_is_back(
+    agent: Peer, computer: Peer, back: Any
+) -> None:
+    computer.answers("client:tool_call", Gate())
+    call = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30))
+    await computer.was_asked("client:tool_call")
+    await computer.drop()
+    again = await back("computer", "laptop")
+    again.answers("client:tool_call", RESULT)
+    assert await call == RESULT
+    (request,) = await again.was_asked("client:tool_call")
+    assert request["req_id"] == "r1"
+
+
+@pytest.mark.covers("office-resume", "calls-computer-left", "office-leave-on-disconnect")
+async def test_when_the_grace_ends_the_seat_is_given_up_and_calls_fail(agent: Peer, computer: Peer) -> None:
+    computer.answers("client:tool_call", Gate())
+    running = asyncio.create_task(agent.call_tool("laptop", timeout=30))
+    await computer.was_asked("client:tool_call")
+    await computer.drop()
+    waiting = asyncio.create_task(agent.call_tool("laptop", timeout=30))
+    assert await agent.hears("notify:leave_office", computer="laptop")
+    for call in (running, waiting):
+        answer = await call
+        assert answer["code"] == 404
+        assert answer["message"].startswith("Computer left")
+    assert [session["name"] for session in await sessions(agent)] == ["planner"]
+
+
+@pytest.mark.covers("office-resume", "calls-resume", "calls-kept-answer")
+async def test_an_agent_that_is_back_joins_its_running_call_and_finds_its_finished_one(
+    agent: Peer, computer: Peer, back: Any
+) -> None:
+    gates = {"done": Gate("first"), "runs": Gate("second")}
+    computer.answers("client:tool_call", lambda data: gates[data["req_id"]](data))
+    for req_id in gates:
+        call = {"agent": "planner", "req_id": req_id, "computer": "laptop"}
+        rest = {"tool_name": "add", "params": {}, "timeout": 30}
+        await agent.client.emit("client:tool_call", {**call, **rest}, namespace="/smcp")
+    await computer.was_asked("client:tool_call", times=2)
+    await agent.drop()
+    gates["done"].open()
+    await computer.heard_until_now()
+    again = await back("agent", "planner")
+    calls = [asyncio.create_task(again.call_tool("laptop", req_id=req_id, timeout=20)) for req_id in gates]
+    assert await calls[0] == "first"
+    gates["runs"].open()
+    assert await calls[1] == "second"
+    assert len(computer.asked) == 2, "nothing ran twice"
+    assert [event for event, _ in await computer.heard_until_now() if "leave" in event] == []
+
+
+@pytest.mark.covers("office-resume")
+async def test_a_half_open_connection_is_replaced_without_notices_and_ended(
+    agent: Peer, computer: Peer, back: Any
+) -> None:
+    ended = asyncio.Event()
+    computer.client.on("disconnect", lambda *_: ended.set(), namespace="/smcp")
+    again = await back("computer", "laptop")
+    again.answers("client:where", "new")
+    computer.answers("client:where", "old")
+    assert await agent.request("client:where", "laptop") == "new"
+    await asyncio.wait_for(ended.wait(), 10)
+    assert [event for event, _ in await agent.heard_until_now()] == ["notify:enter_office"]
+    assert await again.heard_until_now() == []
+
+
+@pytest.mark.covers("office-resume", "office-several")
+async def test_all_seats_of_the_older_connection_are_taken_over_at_once(
+    hub: Any, connect: Any, agent: Peer, computer: Peer, back: Any, office: str
+) -> None:
+    other = f"{office}-2"
+    await agent.join("agent", "planner", other, instance=MINE)
+    neighbour = await connect(hub)
+    await neighbour.join("computer", "tablet", other)
+    neighbour.answers("client:where", "there")
+    await agent.drop()
+    again = await back("agent", "planner")
+    assert await again.request("client:where", "tablet") == "there"
+    assert await neighbour.heard_until_now() == []
+    await neighbour.ask("server:update_config", {"computer": "tablet"})
+    assert await again.hears("notify:update_config", office_id=other), "it is subscribed there too"
+
+
+@pytest.mark.covers("office-resume", "office-isolation")
+@pytest.mark.parametrize("instance", [OTHER, None])
+async def test_without_the_same_instance_a_seat_that_is_kept_stays_taken(
+    hub: Any, connect: Any, agent: Peer, computer: Peer, office: str, instance: str | None
+) -> None:
+    await agent.drop()
+    await computer.drop()
+    thief = await connect(hub)
+    for role, name in (("agent", "planner"), ("computer", "laptop")):
+        join = {"role": role, "name": name, "office_id": office, "instance": instance}
+        assert (await thief.ask("server:join_office", join))[0] is False
+    assert thief.heard == []
+
+
+@pytest.mark.covers("office-resume")
+async def test_another_name_or_role_does_not_resume(
+    hub: Any, connect: Any, agent: Peer, computer: Peer, office: str
+) -> None:
+    other = await connect(hub)
+    join = {"role": "agent", "name": "laptop", "office_id": office, "instance": MINE}
+    assert (await other.ask("server:join_office", join))[1].startswith("403 Agent sid")
+    await other.join("computer", "desktop", office, instance=MINE)
+    assert [session["name"] for session in await sessions(agent)] == ["planner", "laptop", "desktop"]
+
+
+@pytest.mark.covers("office-resume", "office-switch")
+async def test_a_computer_back_in_another_office_has_left_the_first(
+    hub: Any, connect: Any, agent: Peer, computer: Peer, back: Any, office: str
+) -> None:
+    computer.answers("client:tool_call", Gate())
+    call = asyncio.create_task(agent.call_tool("laptop", timeout=30))
+    await computer.was_asked("client:tool_call")
+    await computer.drop()
+    again = await back("computer", "laptop", where=f"{office}-2")
+    assert await agent.hears("notify:leave_office", computer="laptop")
+    assert (await call)["code"] == 404
+    await again.heard_until_now()
+    assert again.asked == [], "calls of the first office do not follow"
+
+
+@pytest.mark.covers("office-resume")
+@pytest.mark.parametrize("how", ["leave_office", "socket.io disconnect"])
+async def test_a_clean_end_gives_up_the_seat_at_once(
+    hub: Any, connect_wire: Any, agent: Peer, office: str, how: str
+) -> None:
+    wire = await connect_wire(hub)
+    await wire.join("computer", "tablet", office, instance=OTHER)
+    if how == "leave_office":
+        await wire.ask(f'42/smcp,2["server:leave_office",{{"office_id":"{office}"}}]', 2)
+    else:
+        await wire.send("41/smcp,")
+    started = asyncio.get_running_loop().time()
+    await agent.hears("notify:leave_office", computer="tablet")
+    assert asyncio.get_running_loop().time() - started < hub.app.settings.limits.resume
+
+
+@pytest.mark.covers("instance-secret")
+async def test_the_instance_appears_nowhere(
+    agent: Peer, computer: Peer, back: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    await computer.drop()
+    await back("computer", "laptop")
+    shown = repr(await sessions(agent)) + repr(agent.heard) + caplog.text
+    assert MINE not in shown
