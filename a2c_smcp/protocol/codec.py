@@ -33,8 +33,10 @@ def loads_exactly(text: str) -> Any:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise BadRequest("nested too deeply") from None
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         raise BadRequest(f"not JSON, {error}") from None
+    except ValueError:
+        raise BadRequest("a number has too many digits") from None
 
 
 def dumps(value: Any) -> str:
@@ -75,7 +77,7 @@ def timeout_of(event: Event, data: Mapping[str, Any], longest: int = MAX_TIMEOUT
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number")
+    raise BadRequest(f"not JSON, {name} is not a number")
 
 
 def _instance_fault(value: object) -> str | None:

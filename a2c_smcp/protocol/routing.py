@@ -35,7 +35,9 @@ def seated(event: Event, seats: Sequence[Member], data: Mapping[str, Any]) -> li
     claims = [claim for spelling in spellings if (claim := data.get(spelling)) is not None]
     speaking = [seat for seat in seats if all(claim == seat.name for claim in claims)]
     if not speaking:
-        raise NameMismatch(f"this connection is not {speaker} {claims[0]!r}")
+        names = {seat.name for seat in seats}
+        stranger = next((claim for claim in claims if claim not in names), claims[0])
+        raise NameMismatch(f"this connection is not {speaker} {stranger!r}")
     return speaking
 
 

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Container, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -15,9 +15,9 @@ import socketio
 
 from a2c_smcp.errors import BadRequest, SMCPError, Unauthorized, Unavailable
 from a2c_smcp.protocol import routing, version
-from a2c_smcp.protocol.codec import decode, loads_exactly, timeout_of
+from a2c_smcp.protocol.codec import decode, dumps, loads_exactly, timeout_of
 from a2c_smcp.protocol.events import OLDER_FIELDS, Action, Event, lookup
-from a2c_smcp.protocol.offices import Change, Member, instance_digest
+from a2c_smcp.protocol.offices import Change, Member, Notice, instance_digest
 from a2c_smcp.protocol.results import error_ack
 from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server import audit
@@ -186,12 +186,12 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         seats = routing.seated(event, await self._directory.seats(speaker.sid), data)
         office_id = self._calls.office_of(seats, data["req_id"])
         for notice in routing.cancel(event, seats, _exact(data), office_id):
-            await self._notices.announce(notice)
+            await self._notices.announce(_encoded(notice))
         self._calls.cancel(seats, data["req_id"])
 
     async def on_server_update(self, speaker: Connection, event: Event, data: dict[str, Any]) -> None:
         notice = routing.broadcast(event, await self._directory.seats(speaker.sid), _exact(data))
-        await self._notices.update(speaker.sid, event, notice)
+        await self._notices.update(speaker.sid, event, _encoded(notice))
 
     async def on_client_request(self, speaker: Connection, event: Event, data: dict[str, Any]) -> Any:
         timeout = timeout_of(event, data, self.limits.max_timeout)
@@ -305,6 +305,11 @@ def _exact(data: dict[str, Any]) -> dict[str, Any]:
     """A payload that will be encoded again, to the last digit."""
     exact: dict[str, Any] = loads_exactly(data.text) if isinstance(data, Payload) else data
     return exact
+
+
+def _encoded(notice: Notice) -> Notice:
+    """Encoded once for everybody, and while its sender can still be told that it cannot be."""
+    return replace(notice, data=Payload(notice.data, dumps(notice.data)))
 
 
 def _headers(environ: dict[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import pytest
 import a2c_smcp
 
 ROOT = Path(a2c_smcp.__file__).parent
-SOCKETS = ("server/", "agent/", "computer/socketio/")
+SOCKETS = ("server/", "agent/", "computer/socketio/", "cli/demo.py")
 ONLY_UNDER = {"socketio": SOCKETS, "engineio": SOCKETS, "mcp": ("computer/mcp_clients/",)}
 
 NAMES = ("a2c_smcp.types", "a2c_smcp.smcp", "a2c_smcp.errors")

@@ -61,7 +61,7 @@ class Driver:
         self._process.stdin.write(json.dumps({"id": number, "do": do, **arguments}).encode() + b"\n")
         return answer
 
-    async def hears(self, event: str, **fields: Any) -> Any:
+    async def hears(self, event: str, /, **fields: Any) -> Any:
         """Waits for an event with these fields. Each is heard once: the same again means that it came again."""
 
         def matches(heard: tuple[str, Any]) -> bool:

@@ -38,6 +38,7 @@ class Link:
     def __init__(self, hub: Hub) -> None:
         self._hub = urlsplit(hub.url)
         self._ends: set[asyncio.StreamWriter] = set()
+        self._is_up = True
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Link:
@@ -53,12 +54,19 @@ class Link:
         await self._server.wait_closed()
 
     def cut(self) -> None:
-        """Every connection ends without a word. New ones are carried again."""
+        """Every connection ends without a word, and nobody gets through."""
+        self._is_up = False
         for end in self._ends:
             end.transport.abort()
         self._ends.clear()
 
+    def mend(self) -> None:
+        self._is_up = True
+
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._is_up:
+            writer.transport.abort()
+            return
         there, back = await asyncio.open_connection(self._hub.hostname, self._hub.port)
         self._ends |= {writer, back}
         await asyncio.gather(_pump(reader, back), _pump(there, writer))
@@ -154,6 +162,8 @@ async def test_a_javascript_client_with_an_instance_resumes_its_call_after_a_cut
 
     link.cut()
     await node.hears("disconnect", who=lost)
+    await node.hears("connect_error", who=lost)  # it has tried: nothing that it sent before got through
+    link.mend()
     await node.hears("connect", who=lost)
     assert await join(node, lost, office, instance=instances[lost]) == ACCEPTED
     if lost == "agent":

@@ -1,0 +1,586 @@
+"""`a2c-smcp server`, as it is run: what it prints, how it ends, what it refuses, and what it never says."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import os
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import jwt
+import pytest
+import socketio
+import typer
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+)
+
+from a2c_smcp.cli.app import app as cli
+from a2c_smcp.server.auth import hash_key, new_key
+from tests.peer import PATIENCE, Peer, Wire
+from tests.server.conftest import TRANSPORTS
+
+SCRIPT = Path(sys.executable).with_name("a2c-smcp")
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("A2C_")},
+    "PYTHONUNBUFFERED": "1",
+    "COLUMNS": "500",
+    "NO_COLOR": "1",
+    "TERM": "dumb",
+}
+SOON = 5.0
+"""Well below the ten seconds that calls in flight are given."""
+
+
+class Program:
+    """A running program and everything it has said."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.out: list[str] = []
+        self.err: list[str] = []
+        self.url = ""
+        self._news = asyncio.Condition()
+        self._ears = [
+            asyncio.create_task(self._listen(process.stdout, self.out)),
+            asyncio.create_task(self._listen(process.stderr, self.err)),
+        ]
+
+    async def says(self, words: str) -> str:
+        """Waits for a line with these words."""
+
+        def found() -> str | None:
+            return next((line for line in (*self.out, *self.err) if words in line), None)
+
+        async with asyncio.timeout(PATIENCE), self._news:
+            await self._news.wait_for(lambda: found() is not None or all(ear.done() for ear in self._ears))
+        line = found()
+        assert line is not None, (words, self.out, self.err)
+        return line
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    async def ends(self, within: float = PATIENCE) -> int:
+        """Its exit code."""
+        async with asyncio.timeout(within):
+            await asyncio.gather(*self._ears)
+            return await self.process.wait()
+
+    async def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            self.process.kill()
+        await self.ends()
+
+    @property
+    def said(self) -> str:
+        return "\n".join((*self.out, *self.err))
+
+    async def _listen(self, stream: asyncio.StreamReader | None, lines: list[str]) -> None:
+        assert stream
+        while line := await stream.readline():
+            async with self._news:
+                lines.append(line.decode().rstrip("\n"))
+                self._news.notify_all()
+        async with self._news:
+            self._news.notify_all()
+
+
+Starts = Callable[..., Awaitable[Program]]
+
+
+@pytest.fixture
+async def starts() -> AsyncIterator[Starts]:
+    """Starts a Server on a free port and waits until it listens."""
+    async with AsyncExitStack() as stack:
+
+        async def start(*options: str | Path, port: int | None = 0, **variables: str) -> Program:
+            where = () if port is None else ("--port", str(port))
+            process = await asyncio.create_subprocess_exec(
+                SCRIPT,
+                "server",
+                *where,
+                *options,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=ENVIRONMENT | variables,
+            )
+            program = Program(process)
+            stack.push_async_callback(program.kill)
+            program.url = (await program.says("listening on ")).removeprefix("listening on ")
+            return program
+
+        yield start
+
+
+@pytest.fixture
+async def meets() -> AsyncIterator[Callable[..., Awaitable[Peer]]]:
+    """Connects a client to a program."""
+    async with AsyncExitStack() as stack:
+
+        async def meet(program: Program, transport: str = "websocket", **options: Any) -> Peer:
+            peer = await Peer.connect(program.url, transports=TRANSPORTS[transport], **options)
+            stack.push_async_callback(peer.close)
+            return peer
+
+        yield meet
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PATIENCE)) as session:
+        yield session
+
+
+async def status(http: aiohttp.ClientSession, url: str, **options: Any) -> int:
+    async with http.get(url, **options) as response:
+        await response.read()
+        return response.status
+
+
+def certificate(folder: Path, name: str, secrecy: KeySerializationEncryption | None = None) -> tuple[Path, Path]:
+    """A self-signed certificate for this machine, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    now = datetime.now(UTC)
+    cert = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, SHA256())
+    )
+    cert_file, key_file = folder / f"{name}.pem", folder / f"{name}-key.pem"
+    cert_file.write_bytes(cert.public_bytes(Encoding.PEM))
+    key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secrecy or NoEncryption()))
+    return cert_file, key_file
+
+
+# Starting
+
+
+@pytest.mark.covers("program")
+async def test_it_says_where_it_listens_and_that_it_is_well(starts: Starts, http: aiohttp.ClientSession) -> None:
+    program = await starts()
+    assert program.out == [f"listening on {program.url}"]
+    assert program.url.startswith("http://127.0.0.1:")
+    for path in ("/healthz", "/readyz"):
+        assert await status(http, program.url + path) == 200
+    for path in ("/metrics", "/", "/docs"):
+        assert await status(http, program.url + path) == 404
+    assert "no authentication" in await program.says("everybody on this machine")
+
+
+@pytest.mark.covers("program", "auth-keys")
+async def test_its_options_can_stand_in_the_environment(
+    starts: Starts, meets: Any, http: aiohttp.ClientSession
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = await starts(port=None, A2C_PORT=str(port), A2C_API_KEY="first-key second-key", A2C_METRICS="true")
+    assert program.url == f"http://127.0.0.1:{port}"
+    for key in ("first-key", "second-key"):
+        await meets(program, auth={"token": key})
+    for wrong in ("first-key second-key", "third-key"):
+        with pytest.raises(socketio.exceptions.ConnectionError):
+            await meets(program, auth={"token": wrong})
+    async with http.get(f"{program.url}/metrics") as response:
+        assert response.content_type == "text/plain"
+        counts = await response.text()
+    assert "a2c_connections 2\n" in counts
+    assert 'a2c_refused_total{code="401"} 2\n' in counts
+
+
+@pytest.mark.covers("exposure", "trusted-hosts")
+async def test_without_keys_it_answers_to_the_names_of_this_machine_only(
+    starts: Starts, http: aiohttp.ClientSession
+) -> None:
+    hello = "/socket.io/?EIO=4&transport=polling"
+    program = await starts()
+    assert await status(http, program.url + hello) == 200
+    assert await status(http, program.url + hello, headers={"Host": "localhost:1"}) == 200
+    assert await status(http, program.url + hello, headers={"Host": "evil.example"}) == 400
+
+
+@pytest.mark.covers("exposure")
+async def test_it_listens_to_everybody_if_it_is_told_so_and_says_it(
+    starts: Starts, http: aiohttp.ClientSession
+) -> None:
+    program = await starts("--host", "0.0.0.0", "--insecure")
+    assert "EVERYBODY" in await program.says("no authentication")
+    url = program.url.replace("0.0.0.0", "127.0.0.1") + "/socket.io/?EIO=4&transport=polling"
+    assert await status(http, url, headers={"Host": "hub.example"}) == 200
+
+
+@pytest.mark.covers("exposure")
+async def test_with_a_key_it_listens_to_everybody_without_a_word(starts: Starts) -> None:
+    program = await starts("--host", "0.0.0.0", "--api-key", new_key())
+    program.signal(signal.SIGTERM)
+    assert await program.ends() == 0
+    assert "no authentication" not in program.said
+
+
+@pytest.mark.covers("tls", "cors")
+async def test_it_serves_tls(starts: Starts, tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path, "cert")
+    program = await starts("--tls-cert", cert, "--tls-key", key)
+    assert program.url.startswith("https://")
+    trust = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=cert))
+    async with aiohttp.ClientSession(connector=trust, timeout=aiohttp.ClientTimeout(PATIENCE)) as session:
+        assert await status(session, f"{program.url}/healthz") == 200
+        at_home = {"Origin": program.url}
+        hello = f"{program.url}/socket.io/?EIO=4&transport=polling"
+        assert await status(session, hello, headers=at_home) == 200
+        assert await status(session, hello, headers={"Origin": "https://evil.example"}) == 400
+        for transports in TRANSPORTS.values():
+            peer = Peer(socketio.AsyncClient(reconnection=False, http_session=session))
+            await peer.client.connect(
+                program.url, namespaces=["/smcp"], transports=transports, wait_timeout=PATIENCE, headers=at_home
+            )
+            await peer.join("computer", "laptop", "desk")
+            await peer.close()
+        with pytest.raises(aiohttp.ClientError):
+            await status(session, f"{program.url.replace('https', 'http')}/healthz")
+    program.signal(signal.SIGTERM)
+    assert await program.ends() == 0
+    assert "Traceback" not in program.said
+
+
+# Stopping
+
+
+async def in_conversation(program: Program, meets: Any) -> tuple[Peer, Peer, asyncio.Event, asyncio.Task[Any]]:
+    """An agent whose call is being worked on by a computer that answers when the event is set."""
+    computer, agent = await meets(program), await meets(program)
+    await computer.join("computer", "laptop", "desk")
+    await agent.join("agent", "planner", "desk")
+    done = asyncio.Event()
+
+    async def work(request: Any) -> Any:
+        await done.wait()
+        return {"content": [], "isError": False, "structuredContent": {"req": request["req_id"]}}
+
+    computer.answers("client:tool_call", work)
+    call = asyncio.create_task(agent.call_tool("laptop", timeout=60, req_id="r-1"))
+    await computer.was_asked("client:tool_call")
+    return agent, computer, done, call
+
+
+@pytest.mark.covers("program-shutdown")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_it_in_order(starts: Starts, number: int) -> None:
+    program = await starts()
+    program.signal(number)
+    assert await program.ends(SOON) == 0
+    assert "Traceback" not in program.said
+    assert "stopping" in program.said
+
+
+@pytest.mark.covers("program-shutdown")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_clients_that_wait_for_nothing_do_not_hold_it_up(starts: Starts, meets: Any, number: int) -> None:
+    program = await starts()
+    for transport in TRANSPORTS:
+        peer = await meets(program, transport)
+        await peer.join("computer", transport, "desk")
+    program.signal(number)
+    assert await program.ends(SOON) == 0
+    assert "Traceback" not in program.said
+
+
+@pytest.mark.covers("program-shutdown")
+async def test_a_call_in_flight_is_answered_before_it_ends_and_nobody_new_comes_in(
+    starts: Starts, meets: Any, http: aiohttp.ClientSession
+) -> None:
+    program = await starts()
+    agent, _, done, call = await in_conversation(program, meets)
+    assert await status(http, f"{program.url}/readyz") == 200
+    program.signal(signal.SIGTERM)
+    await program.says("stopping")
+    # On a connection that is already there; a new one is not even accepted.
+    assert await status(http, f"{program.url}/readyz") == 503
+    assert await status(http, f"{program.url}/socket.io/?EIO=4&transport=polling") == 503
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await Wire.open(program.url)
+    assert (await agent.call_tool("laptop"))["code"] == 503
+    assert not call.done()
+    done.set()
+    assert (await call)["structuredContent"] == {"req": "r-1"}
+    assert await program.ends(SOON) == 0
+    assert "Traceback" not in program.said
+
+
+@pytest.mark.covers("program-shutdown")
+async def test_a_second_signal_ends_it_at_once(starts: Starts, meets: Any) -> None:
+    program = await starts()
+    *_, call = await in_conversation(program, meets)
+    program.signal(signal.SIGTERM)
+    await program.says("stopping")
+    before = time.monotonic()
+    program.signal(signal.SIGTERM)
+    assert await program.ends(SOON) == 1
+    assert time.monotonic() - before < SOON
+    assert "Traceback" not in program.said
+    call.cancel()
+
+
+@pytest.mark.covers("program-shutdown")
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_a_call_that_never_ends_is_answered_when_the_time_is_up(
+    serve: Any, connect: Any, http: aiohttp.ClientSession, transport: str
+) -> None:
+    hub = await serve(limits={"drain": 0.3})
+    computer, agent = await connect(hub), await connect(hub, transport)
+    await computer.join("computer", "laptop", "desk")
+    await agent.join("agent", "planner", "desk")
+    computer.answers("client:tool_call", lambda _: asyncio.Event().wait())
+    call = asyncio.create_task(agent.call_tool("laptop", timeout=60))
+    await computer.was_asked("client:tool_call")
+    await hub.app.drain()
+    answer = await call
+    assert (answer["code"], answer["isError"]) == (503, True)
+    async with http.get(f"{hub.url}/socket.io/?EIO=4&transport=polling") as response:
+        assert (response.status, (await response.json())["code"]) == (503, 503)
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(agent.client.wait(), computer.client.wait())
+
+
+# Keys
+
+
+@pytest.mark.covers("auth-keys", "program")
+async def test_a_hangup_reads_the_keys_again(starts: Starts, meets: Any, tmp_path: Path) -> None:
+    old, new, file = new_key(), new_key(), tmp_path / "keys.json"
+    file.write_text(json.dumps({hash_key(old): {"principal": "alice"}}))
+    program = await starts("--keys-file", file)
+    alice = await meets(program, auth={"token": old})
+    with pytest.raises(socketio.exceptions.ConnectionError):
+        await meets(program, auth={"token": new})
+    file.write_text(json.dumps({hash_key(new): {"principal": "bob"}}))
+    program.signal(signal.SIGHUP)
+    async with asyncio.timeout(PATIENCE):
+        await alice.client.wait()
+    await meets(program, auth={"token": new})
+    file.write_text("{")
+    program.signal(signal.SIGHUP)
+    await program.says("the earlier ones stay")
+    await meets(program, auth={"token": new})
+
+
+# Logs
+
+
+@pytest.mark.covers("program")
+async def test_every_line_of_a_json_log_is_json(starts: Starts, meets: Any) -> None:
+    program = await starts("--log-json", "--log-level", "debug")
+    peer = await meets(program)
+    await peer.join("computer", "lap\u2028top", "desk")
+    await peer.close()
+    await program.says("disconnected")
+    program.signal(signal.SIGTERM)
+    assert await program.ends() == 0
+    lines = [json.loads(line) for line in program.err]
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+    assert {"warning", "info"} <= {line["level"] for line in lines}
+    assert any("joined" in line["message"] for line in lines)
+
+
+def canary() -> str:
+    return f"canary{secrets.token_hex(12)}"
+
+
+@pytest.mark.covers("no-secrets-in-logs")
+@pytest.mark.parametrize("method", ["keys", "tokens"])
+async def test_no_credential_and_no_payload_is_ever_logged(starts: Starts, meets: Any, method: str) -> None:
+    right, secret, instance, payload, result, wrong = (canary() for _ in range(6))
+    claims = {"sub": "alice", "exp": int(time.time()) + 60}
+    if method == "keys":
+        program = await starts("--log-level", "debug", "--api-key", right)
+    else:
+        program = await starts("--log-level", "debug", A2C_JWT_SECRET=secret * 2)
+        right = jwt.encode(claims, secret * 2)
+    forged = jwt.encode(claims, canary() * 2)
+    for presented in (
+        {"auth": {"token": wrong}},
+        {"auth": {"token": forged}},
+        {"auth": {"token": {"x": wrong}}},
+        {"headers": {"Authorization": f"Bearer {wrong}"}},
+        {"headers": {"x-api-key": wrong, "access_token": wrong}},
+        {"query": f"?token={wrong}&a2c_version=0.2"},
+    ):
+        with pytest.raises(socketio.exceptions.ConnectionError):
+            await meets(program, **presented)
+    for query in (f"a2c_version={wrong}", f"EIO=3&transport={wrong}", f"EIO=4&transport=polling&sid={wrong}"):
+        async with aiohttp.request("GET", f"{program.url}/socket.io/?{query}") as response:
+            assert response.status == 400
+
+    computer, agent = await meets(program, auth={"token": right}), await meets(program, auth={"token": right})
+    await computer.join("computer", "laptop", "desk", instance=instance)
+    await agent.join("agent", "planner", "desk", note=payload)
+    computer.answers("client:tool_call", {"content": [{"type": "text", "text": result}]})
+    assert (await agent.call_tool("laptop", params={"x": payload}))["content"][0]["text"] == result
+    await computer.ask("server:update_config", {"computer": "laptop", "note": payload})
+    await agent.hears("notify:update_config", note=payload)
+    assert (await agent.ask("server:leave_office", {"office_id": 3, "note": payload}))[0] is False
+    assert (await agent.ask("no:such_event", payload))["code"] == 400
+    assert (await agent.call_tool("laptop", params=payload))["code"] == 400
+    assert (await agent.call_tool("laptop", params={"x": payload * 200_000}))["code"] == 413
+
+    wire = await Wire.connect(program.url, {"token": right})
+    for frame in (
+        f'42/smcp,1["client:tool_call",{{"x":"{payload}',
+        f'42/smcp,2{{"{payload}":1}}',
+        f'451-/smcp,3["{payload}"]',
+    ):
+        await wire.send(frame)
+    await wire.send(payload)
+    while await wire.receive():
+        pass
+    await wire.close()
+
+    sids = [agent.sid, computer.sid]
+    program.signal(signal.SIGTERM)
+    assert await program.ends() == 0
+    assert "joined office='desk' role='agent' name='planner'" in program.said
+    assert "refused code=401" in program.said
+    assert "canary" not in program.said
+    assert not [word for word in (*sids, *right.split("."), *forged.split(".")) if word in program.said]
+    assert "Traceback" not in program.said
+
+
+# What it refuses
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Runs every command line below, some at a time, and knows how each has ended."""
+    folder = tmp_path_factory.mktemp("program")
+    good, other, locked = (certificate(folder, name) for name in ("good", "other", "locked"))
+    locked = certificate(folder, "locked", BestAvailableEncryption(b"a passphrase"))
+    (folder / "keys.json").write_text('{"a2c_not_hashed": {"principal": "alice"}}')
+    (folder / "text.pem").write_text("this is not a certificate")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        places = {
+            "folder": folder,
+            "cert": good[0],
+            "key": good[1],
+            "other_key": other[1],
+            "locked_cert": locked[0],
+            "locked_key": locked[1],
+            "taken": taken.getsockname()[1],
+        }
+        with ThreadPoolExecutor(4) as pool:
+            yield {line: pool.submit(run, line.format(**places).split()) for line in (*REFUSED, *FAILED, *HELPFUL)}
+
+
+def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """Runs a command line that is not expected to go on for long. `''` stands for an empty argument."""
+    arguments = ["" if word == "''" else word for word in arguments]
+    return subprocess.run(
+        [SCRIPT, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+Outcomes = dict[str, "Future[subprocess.CompletedProcess[str]]"]
+
+REFUSED = {
+    "server --host 0.0.0.0": ("--insecure", "--api-key"),
+    "server --host ::": ("--insecure",),
+    "server --host hub.example": ("--insecure",),
+    "server --keys-file {folder}/nowhere.json": ("nowhere.json", "cannot be read"),
+    "server --keys-file {folder}/keys.json": ("keys.json", "a2c-smcp key"),
+    "server --keys-file {folder}": ("cannot be read",),
+    "server --api-key ''": ("empty",),
+    "server --tls-cert {cert}": ("--tls-key", "go together"),
+    "server --tls-key {key}": ("--tls-cert", "go together"),
+    "server --tls-cert {cert} --tls-key {folder}/nowhere.pem": ("nowhere.pem", "cannot be read"),
+    "server --tls-cert {folder}/text.pem --tls-key {key}": ("text.pem", "PEM"),
+    "server --tls-cert {cert} --tls-key {other_key}": ("other-key.pem", "its private key"),
+    "server --tls-cert {locked_cert} --tls-key {locked_key}": ("locked-key.pem", "passphrase"),
+    "server --jwt-secret secret-secret-secret-secret-secret --api-key x": ("not both",),
+    "server --jwt-secret short": ("openssl rand",),
+    "server --jwt-key-file {key}": ("algorithms", "RS256"),
+    "server --jwt-key-file {key} --jwt-algorithm HS256": ("HS256", "RS256"),
+    "server --jwt-key-file {key} --jwt-algorithm ES256": ("openssl pkey",),
+    "server --jwt-key-file {key} --jwt-jwks-file {key} --jwt-algorithm ES256": ("exactly one",),
+    "server --jwt-algorithm RS256": ("--jwt-key-file",),
+    "server --jwt-issuer https://id.example": ("--jwt-key-file",),
+    "server --require-version four": ("0.4",),
+    "server --require-version 1.0": ("0.4",),
+    "server --port 70000": ("--port", "65535"),
+    "server --port seven": ("--port",),
+    "server --max-message 1": ("--max-message",),
+    "server --log-level loud": ("--log-level", "debug"),
+    "server --no-such-option": ("--no-such-option",),
+    "frobnicate": ("frobnicate",),
+}
+FAILED = {
+    "server --port {taken}": ("in use", "--port"),
+    "server --host nowhere.invalid --api-key x": ("nowhere.invalid", "--host"),
+    "server --host 203.0.113.1 --api-key x": ("203.0.113.1", "--host"),
+}
+HELPFUL = ["--help", "--version", *(f"{name} --help" for name in typer.main.get_command(cli).commands)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.covers("program-errors", "exposure")
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_cannot_be_meant_is_refused_with_advice(outcomes: Outcomes, line: str) -> None:
+    ended = outcomes[line].result()
+    assert ended.returncode == 2, ended
+    assert not [words for words in REFUSED[line] if words not in ended.stderr], ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+@pytest.mark.covers("program-errors")
+@pytest.mark.parametrize("line", FAILED)
+def test_an_address_that_cannot_be_had_is_said_with_advice(outcomes: Outcomes, line: str) -> None:
+    ended = outcomes[line].result()
+    assert ended.returncode == 1, ended
+    assert not [words for words in FAILED[line] if words not in ended.stderr], ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+@pytest.mark.covers("program")
+@pytest.mark.parametrize("line", HELPFUL)
+def test_help_is_there_and_shows_examples(outcomes: Outcomes, line: str) -> None:
+    ended = outcomes[line].result()
+    assert (ended.returncode, ended.stderr) == (0, "")
+    if line.endswith(" --help"):
+        assert "Example" in ended.stdout
+        assert f"a2c-smcp {line.removesuffix(' --help')}" in ended.stdout

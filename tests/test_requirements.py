@@ -1,0 +1,50 @@
+"""The manifest of requirements and the tests agree, both ways."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from a2c_smcp.protocol.events import EVENTS
+from tests.requirements import REQUIREMENTS
+
+TESTS = Path(__file__).parent
+OVER_THE_WIRE = ("server", "interop")
+
+
+def tests_below(folder: Path) -> Iterator[tuple[str, set[str]]]:
+    """Every test below a folder, with the rows it names."""
+    for path in sorted(folder.rglob("test_*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        everywhere = _rows(node for node in tree.body if isinstance(node, ast.Assign))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                yield f"{path.relative_to(TESTS)}::{node.name}", everywhere | _rows(iter(node.decorator_list))
+
+
+def _rows(nodes: Iterator[ast.AST]) -> set[str]:
+    calls = (call for node in nodes for call in ast.walk(node) if isinstance(call, ast.Call))
+    named = (call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "covers")
+    return {argument.value for call in named for argument in call.args if isinstance(argument, ast.Constant)}
+
+
+def test_every_row_has_a_test() -> None:
+    covered = {row for _, rows in tests_below(TESTS) for row in rows}
+    assert REQUIREMENTS.keys() - covered == set()
+
+
+def test_every_row_that_a_test_names_exists() -> None:
+    unknown = {name: rows - REQUIREMENTS.keys() for name, rows in tests_below(TESTS)}
+    assert {name: rows for name, rows in unknown.items() if rows} == {}
+
+
+@pytest.mark.parametrize("folder", OVER_THE_WIRE)
+def test_every_test_over_the_wire_names_its_row(folder: str) -> None:
+    assert [name for name, rows in tests_below(TESTS / folder) if not rows] == []
+
+
+def test_every_event_of_the_table_has_a_row() -> None:
+    assert {f"002-{event.name.partition(':')[2]}" for event in EVENTS} - REQUIREMENTS.keys() == set()
