@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from typing import Any
 from uuid import uuid4
@@ -31,21 +32,20 @@ def shared_hub() -> Iterator[Hub]:
     """One Server with default settings for all tests that need no other, in a thread of its own."""
     app, listener = create_app(), listen("127.0.0.1", 0)
     hub = Hub(app, address_of(listener))
-    ready, loop = threading.Event(), asyncio.new_event_loop()
-    stop = asyncio.Event()
+    ready: Future[Callable[[], None]] = Future()
 
     async def run() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
         async with serving(app, listener):
-            ready.set()
+            ready.set_result(lambda: loop.call_soon_threadsafe(stop.set))
             await stop.wait()
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
+    thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
-    assert ready.wait(10)
+    stop = ready.result(timeout=10)
     yield hub
-    loop.call_soon_threadsafe(stop.set)
+    stop()
     thread.join(15)
-    loop.close()
 
 
 @pytest.fixture

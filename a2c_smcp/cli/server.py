@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import logging
 import socket
 import ssl
@@ -20,6 +19,7 @@ from a2c_smcp.errors import SMCPError
 from a2c_smcp.protocol import version
 from a2c_smcp.server.app import create_app
 from a2c_smcp.server.auth import AuthenticationProvider, DefaultAuthenticationProvider
+from a2c_smcp.server.gate import is_loopback
 from a2c_smcp.server.jwt import JWTAuthenticationProvider
 from a2c_smcp.server.run import address_of, listen, serving
 from a2c_smcp.server.settings import Limits, Settings
@@ -27,8 +27,6 @@ from a2c_smcp.server.settings import Limits, Settings
 __all__ = ["server"]
 
 logger = logging.getLogger(__name__)
-
-_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def _option(panel: str, variable: str, text: str, **more: Any) -> Any:
@@ -97,7 +95,7 @@ def server(
         limits=Limits(max_message=max_message),
         require_version=require_version,
         cors_origins=tuple(cors_origin or ()),
-        trusted_hosts=None if auth or insecure else _LOOPBACK_NAMES | {host.lower()},
+        trusted_hosts=None if auth or insecure else frozenset(),
         legacy_notices=legacy_notices,
         metrics=metrics,
     )
@@ -130,20 +128,13 @@ def _auth(
 def _check_exposure(host: str, auth: AuthenticationProvider | None, *, insecure: bool) -> None:
     if auth:
         return
-    if not _is_loopback(host) and not insecure:
+    if not is_loopback(host) and not insecure:
         raise typer.BadParameter(
             f"{host} can be reached from other machines and nobody would be asked for a key: "
             "give --api-key, --keys-file or --jwt-…, or --insecure if that is what you want"
         )
-    who = "everybody on this machine" if _is_loopback(host) else "EVERYBODY WHO CAN REACH IT"
+    who = "everybody on this machine" if is_loopback(host) else "EVERYBODY WHO CAN REACH IT"
     logger.warning("no authentication: %s may connect (--api-key changes that)", who)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _check_version(required: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs
@@ -11,7 +12,7 @@ from a2c_smcp.protocol import version
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.server.wires import Message, Scope, Send
 
-__all__ = ["check_host", "check_newcomer", "is_welcome", "refuse", "respond", "session_in"]
+__all__ = ["check_host", "check_newcomer", "is_loopback", "is_welcome", "refuse", "respond", "session_in"]
 
 _PAGE_SCHEMES = {"ws": "http", "wss": "https"}
 
@@ -22,11 +23,19 @@ def check_host(scope: Scope, trusted: frozenset[str] | None) -> None:
         return
     host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
     name = host.removeprefix("[").partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    if name.lower() not in trusted:
+    if name.lower() not in trusted and not is_loopback(name):
         raise BadRequest(
             f"a server without authentication is not to be reached as {name[:128]!r}, "
             "use its loopback address or give it an API key"
         )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this names the machine itself, whoever asks."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def check_newcomer(scope: Scope, required_version: str | None, *, is_draining: bool) -> None:

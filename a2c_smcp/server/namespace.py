@@ -130,14 +130,14 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             )
         except SMCPError as error:
             self.metrics.count("refused_total", code=error.code)
-            audit.record("refused", code=error.code)
+            audit.record("refused", code=error.code, client=_address(environ))
             data = {"code": error.code, "message": error.message}
             raise socketio.exceptions.ConnectionRefusedError(error.message, data) from None
         connection = self._connections[sid] = Connection(sid, principal, spoken)
         if principal.expires is not None:
             connection.expiry = self.background.later(principal.expires - time.time(), lambda: self.dismiss(sid))
         self.metrics.count("connections_total")
-        audit.record("connected", principal=principal.id, version=spoken)
+        audit.record("connected", principal=principal.id, version=spoken, client=_address(environ))
 
     async def on_disconnect(self, sid: str, reason: Any = None) -> None:
         """Seats with an instance are kept for a while after an unexpected end, all others are given up at once."""
@@ -151,8 +151,8 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             for seat in await self._directory.seats(sid):
                 if is_clean or seat.instance is None:
                     await self._apply(await self._offices.leave(sid, seat.office_id), is_lost=not is_clean)
+            await self._notices.flush(sid)
             if await self._directory.seats(sid):
-                await self._notices.flush(sid)
                 self._absent[sid] = self.background.later(self.limits.resume, lambda: self._give_up(sid))
         audit.record("disconnected", principal=connection.principal.id, reason=reason)
 
@@ -165,12 +165,11 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         if self._is_draining:
             raise Unavailable("the server is shutting down")
         digest = instance_digest(owner, role, name, instance) if instance else None
+        newcomer = Member(speaker.sid, role, name, office_id, digest, owner, speaker.version)
         async with speaker.lock:
-            await self._apply(
-                await self._offices.join(Member(speaker.sid, role, name, office_id, digest, owner, speaker.version))
-            )
-        if speaker.sid not in self._connections:
-            await self._give_up(speaker.sid)
+            if speaker.sid not in self._connections:
+                raise Unauthorized("this connection has ended")
+            await self._apply(await self._offices.join(newcomer))
         return True, None
 
     async def on_server_leave_office(self, speaker: Connection, event: Event, data: dict[str, Any]) -> Joined:
@@ -310,6 +309,12 @@ def _exact(data: dict[str, Any]) -> dict[str, Any]:
 def _encoded(notice: Notice) -> Notice:
     """Encoded once for everybody, and while its sender can still be told that it cannot be."""
     return replace(notice, data=Payload(notice.data, dumps(notice.data)))
+
+
+def _address(environ: dict[str, Any]) -> str | None:
+    """Where a connection comes from; behind a proxy, that is the proxy."""
+    client = environ.get("asgi.scope", {}).get("client")
+    return client[0] if client else None
 
 
 def _headers(environ: dict[str, Any]) -> dict[str, str]:

@@ -44,7 +44,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`auth=None` lets everybody in. `trusted_hosts` are the only names by which the Server may then be addressed."""
+    """`auth=None` lets everybody in. With `trusted_hosts`, the Server answers only to these names and loopback ones."""
 
     auth: AuthenticationProvider | None = None
     directory: Directory | None = None

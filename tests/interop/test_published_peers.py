@@ -167,7 +167,7 @@ async def test_published_peers_show_their_key_each_in_its_own_way(published: Sta
     agent = await published("agent", version, hub, "--api-key", "the right key")
     computer = await published("computer", version, hub, "--api-key", "the right key")
     stranger = await published("agent", version, hub, "--api-key", "a wrong key")
-    assert await stranger.hears("failed")
+    assert "/smcp" in (await stranger.hears("failed"))["message"]
     await agent.hears("ready")
     await computer.hears("ready")
     await computer.ask("join")
@@ -180,7 +180,7 @@ async def test_a_required_version_lets_one_generation_in_and_refuses_the_other(p
     older = [await published(role, "0.1.2", hub) for role in NAMES]
     newer = [await published(role, "0.4.2", hub) for role in NAMES]
     for peer in older:
-        assert (await peer.hears("failed"))["error"] == "ConnectionError"
+        assert await peer.hears("failed")
     for peer in newer:
         assert await peer.hears("ready")
 

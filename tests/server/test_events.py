@@ -179,8 +179,8 @@ async def test_legacy_notices_reach_everybody_when_asked_for(serve: Any, connect
 
 
 REFUSED_EVENTS = [
-    "connect", "disconnect", "connect_error", "message", "", "*", "client:", "client: ", "client:tool_call ", "Client:x",
-    "server:", "server:x", "server:update", "server:update_", "notify:enter_office", "notify:update_config",
+    "connect", "disconnect", "connect_error", "message", "", "*", "client:", "client: ", "client:tool_call ",
+    "Client:x", "server:", "server:x", "server:update", "server:update_", "notify:enter_office", "notify:update_config",
     "trigger_event", "_handle", "background", "client:\x00", "client:" + "x" * 500,
 ]  # fmt: skip
 

@@ -69,8 +69,8 @@ class Agent(lines.Commands):
     async def get_config(self, computer: str) -> Any:
         if hasattr(self.client, "get_config_from_computer"):
             return await self.client.get_config_from_computer(computer)
-        request = self.client.create_get_tools_request(computer)  # 0.1 has no method of its own, the fields are the same
-        return await self.call("client:get_config", request)
+        # 0.1 has no method for it; the request has the fields of one for tools
+        return await self.call("client:get_config", self.client.create_get_tools_request(computer))
 
     async def get_desktop(self, computer: str, size: int | None = None, window: str | None = None) -> Any:
         return await self.client.get_desktop_from_computer(computer, size=size, window=window)

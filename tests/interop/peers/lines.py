@@ -67,16 +67,17 @@ async def obey(commands: Commands, connecting: Awaitable[None]) -> None:
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     async with asyncio.TaskGroup() as running:
         while line := await reader.readline():
-            running.create_task(_run(commands, **json.loads(line)))
+            running.create_task(_run(commands, json.loads(line)))
 
 
-async def _run(commands: Commands, id: int, do: str, **arguments: Any) -> None:
+async def _run(commands: Commands, arguments: dict[str, Any]) -> None:
+    number, command = arguments.pop("id"), getattr(commands, arguments.pop("do"))
     try:
-        result = await getattr(commands, do)(**arguments)
+        result = await command(**arguments)
     except Exception as error:
-        _send({"id": id, "ok": False, "error": type(error).__name__, "message": str(error)})
+        _send({"id": number, "ok": False, "error": type(error).__name__, "message": str(error)})
     else:
-        _send({"id": id, "ok": True, "result": result})
+        _send({"id": number, "ok": True, "result": result})
 
 
 def _send(line: dict[str, Any]) -> None:
