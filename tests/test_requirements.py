@@ -15,7 +15,7 @@ TESTS = Path(__file__).parent
 OVER_THE_WIRE = ("server", "interop")
 
 
-def tests_below(folder: Path) -> Iterator[tuple[str, set[str]]]:
+def rows_by_test(folder: Path) -> Iterator[tuple[str, set[str]]]:
     """Every test below a folder, with the rows it names."""
     for path in sorted(folder.rglob("test_*.py")):
         tree = ast.parse(path.read_text("utf-8"))
@@ -32,18 +32,18 @@ def _rows(nodes: Iterator[ast.AST]) -> set[str]:
 
 
 def test_every_row_has_a_test() -> None:
-    covered = {row for _, rows in tests_below(TESTS) for row in rows}
+    covered = {row for _, rows in rows_by_test(TESTS) for row in rows}
     assert REQUIREMENTS.keys() - covered == set()
 
 
 def test_every_row_that_a_test_names_exists() -> None:
-    unknown = {name: rows - REQUIREMENTS.keys() for name, rows in tests_below(TESTS)}
+    unknown = {name: rows - REQUIREMENTS.keys() for name, rows in rows_by_test(TESTS)}
     assert {name: rows for name, rows in unknown.items() if rows} == {}
 
 
 @pytest.mark.parametrize("folder", OVER_THE_WIRE)
 def test_every_test_over_the_wire_names_its_row(folder: str) -> None:
-    assert [name for name, rows in tests_below(TESTS / folder) if not rows] == []
+    assert [name for name, rows in rows_by_test(TESTS / folder) if not rows] == []
 
 
 def test_every_event_of_the_table_has_a_row() -> None:

@@ -101,12 +101,12 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
 
     async def trigger_event(self, event: str, sid: str, *args: Any) -> Any:
         """Every event arrives here. A client may send one that is called `connect`: only the library's own counts."""
-        if event == "connect" and self.server.manager.is_pre_connected(sid, self.namespace):
-            return await self.on_connect(sid, *args)
-        if event == "disconnect" and not self.server.manager.is_connected(sid, self.namespace):
-            return await self.on_disconnect(sid, *args)
         row = None
         try:
+            if event == "connect" and self.server.manager.is_pre_connected(sid, self.namespace):
+                return await self.on_connect(sid, *args)
+            if event == "disconnect" and not self.server.manager.is_connected(sid, self.namespace):
+                return await self.on_disconnect(sid, *args)
             row = lookup(event)
             if sid not in self._connections:
                 raise Unauthorized
@@ -114,10 +114,12 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         except SMCPError as error:
             self.metrics.count("refused_total", code=error.code)
             return error_ack(row, error)
+        except socketio.exceptions.ConnectionRefusedError:
+            raise
         except Exception:
-            logger.exception("%s failed", row.name if row else "an event")
+            logger.exception("%s failed", row.name if row else event)
             self.metrics.count("refused_total", code=SMCPError.code)
-            return error_ack(row, SMCPError())
+            return error_ack(row, SMCPError()) if row else False
 
     async def on_connect(self, sid: str, environ: dict[str, Any], auth: Any = None) -> None:
         try:

@@ -489,7 +489,7 @@ async def test_no_credential_and_no_payload_is_ever_logged(starts: Starts, meets
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Runs every command line below, some at a time, and knows how each has ended."""
     folder = tmp_path_factory.mktemp("program")
-    good, other, locked = (certificate(folder, name) for name in ("good", "other", "locked"))
+    good, other = (certificate(folder, name) for name in ("good", "other"))
     locked = certificate(folder, "locked", BestAvailableEncryption(b"a passphrase"))
     (folder / "keys.json").write_text('{"a2c_not_hashed": {"principal": "alice"}}')
     (folder / "text.pem").write_text("this is not a certificate")

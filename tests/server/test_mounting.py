@@ -1,0 +1,264 @@
+"""The Server inside of somebody else's application, and the namespace on somebody else's Socket.IO server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+import socketio
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Mount, Route
+
+from a2c_smcp.server import DefaultAuthenticationProvider, Limits, Settings, SMCPApp, SMCPNamespace, create_app
+from a2c_smcp.server.run import address_of, listen
+from tests.peer import NAMESPACE, PATIENCE, Peer
+from tests.server.conftest import TRANSPORTS
+
+RESULT = {"content": [{"type": "text", "text": "3"}], "isError": False}
+
+Meets = Callable[..., Awaitable[Peer]]
+
+
+class _Quiet(uvicorn.Server):
+    """Leaves signals to pytest."""
+
+    @asynccontextmanager
+    async def running(self, *sockets: Any) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._serve(list(sockets)))
+        async with asyncio.timeout(PATIENCE):
+            while not self.started:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        try:
+            yield
+        finally:
+            self.should_exit = True
+            await asyncio.wait_for(task, PATIENCE)
+
+
+@asynccontextmanager
+async def hosting(app: Any) -> AsyncIterator[str]:
+    """Serves any ASGI application as its author would, and yields its address."""
+    listener = listen("127.0.0.1", 0)
+    config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
+    async with _Quiet(config).running(listener):
+        yield f"http://{address_of(listener)}"
+
+
+@pytest.fixture
+async def meets() -> AsyncIterator[Meets]:
+    """Connects a client to `/smcp`, or to another namespace."""
+    async with AsyncExitStack() as stack:
+
+        async def meet(
+            url: str,
+            transport: str = "websocket",
+            *,
+            path: str = "socket.io",
+            namespace: str = NAMESPACE,
+            **options: Any,
+        ) -> Peer:
+            peer = Peer(socketio.AsyncClient(reconnection=False))
+            stack.push_async_callback(peer.close)
+            await peer.client.connect(
+                url,
+                namespaces=[namespace],
+                socketio_path=path,
+                transports=TRANSPORTS[transport],
+                wait_timeout=PATIENCE,
+                **options,
+            )
+            return peer
+
+        yield meet
+
+
+async def hello(request: Request) -> JSONResponse:
+    return JSONResponse({"hello": request.url.path})
+
+
+async def fetch(url: str) -> tuple[int, Any]:
+    async with aiohttp.request("GET", url) as response:
+        return response.status, await response.json()
+
+
+async def converse(agent: Peer, computer: Peer) -> None:
+    """The whole story: join, notice, call, list, refusals, leave."""
+    await agent.join("agent", "planner", "desk")
+    await computer.join("computer", "laptop", "desk")
+    assert await agent.hears("notify:enter_office") == {"office_id": "desk", "computer": "laptop"}
+    computer.answers("client:tool_call", RESULT)
+    assert await agent.call_tool("laptop", params={"a": 1}) == RESULT
+    room = await agent.ask("server:list_room", {"agent": "planner", "req_id": "1", "office_id": "desk"})
+    assert [session["name"] for session in room["sessions"]] == ["planner", "laptop"]
+    await computer.ask("server:update_desktop", {"computer": "laptop"})
+    assert await agent.hears("notify:update_desktop") == {"computer": "laptop", "office_id": "desk"}
+    assert (await agent.call_tool("nobody"))["code"] == 404
+    assert (await computer.call_tool("laptop"))["code"] == 403
+    assert (await agent.ask("server:leave_office", {"office_id": "desk"})) == (True, None)
+    assert await computer.hears("notify:leave_office") == {"office_id": "desk", "agent": "planner"}
+    assert (await computer.ask("server:leave_office", {"office_id": "desk"})) == (True, None)
+
+
+@asynccontextmanager
+async def mounted(smcp: SMCPApp, where: str) -> AsyncIterator[str]:
+    """The Server in an application that has a page of its own and forwards no lifespan."""
+    app = Starlette(routes=[Route("/hello", hello), Route("/a2c-hello", hello), Mount(where, smcp)])
+    async with hosting(app) as url:
+        try:
+            yield url
+        finally:
+            await smcp.drain()
+            await smcp.close()
+
+
+@pytest.mark.covers("mounting")
+@pytest.mark.parametrize(("where", "prefix"), [("/", ""), ("/a2c", "/a2c"), ("/deep/er", "/deep/er")])
+async def test_the_server_works_wherever_it_is_mounted(meets: Meets, where: str, prefix: str) -> None:
+    async with mounted(create_app(Settings(metrics=True)), where) as url:
+        for transport in TRANSPORTS:
+            path = f"{prefix}/socket.io".lstrip("/")
+            await converse(await meets(url, transport, path=path), await meets(url, transport, path=path))
+        assert await fetch(f"{url}{prefix}/healthz") == (200, {"status": "ok"})
+        assert await fetch(f"{url}{prefix}/readyz") == (200, {"status": "ready"})
+        assert await fetch(f"{url}/hello") == (200, {"hello": "/hello"})
+        assert await fetch(f"{url}/a2c-hello") == (200, {"hello": "/a2c-hello"})
+
+
+@pytest.mark.covers("mounting", "limit-handshake")
+async def test_connections_are_watched_without_a_lifespan(meets: Meets) -> None:
+    limits = Limits(handshake=0.3)
+    async with mounted(create_app(Settings(limits=limits)), "/a2c") as url:
+        inside = await meets(url, path="a2c/socket.io")
+        async with (
+            aiohttp.ClientSession() as session,
+            session.ws_connect(f"{url}/a2c/socket.io/?EIO=4&transport=websocket") as silent,
+        ):
+            assert (await silent.receive_str(timeout=PATIENCE)).startswith("0{")
+            assert await silent.receive_str(timeout=PATIENCE) == "1"
+            assert (await silent.receive(timeout=PATIENCE)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+        await inside.join("computer", "laptop", "desk")
+
+
+@pytest.mark.covers("mounting", "version-http")
+@pytest.mark.parametrize("transport", ["polling", "websocket"])
+async def test_what_is_refused_in_http_is_refused_when_mounted(transport: str) -> None:
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    headers = {**upgrade, "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} if transport == "websocket" else {}
+    async with mounted(create_app(Settings(require_version="0.4")), "/a2c") as url:
+        address = f"{url}/a2c/socket.io/?EIO=4&transport={transport}"
+        async with aiohttp.request("GET", address, headers=headers) as response:
+            assert (response.status, response.headers["x-a2c-error-code"]) == (400, "4008")
+            assert json.loads(await response.text())["code"] == 4008
+
+
+@pytest.mark.covers("mounting")
+async def test_a_lifespan_that_is_forwarded_ends_what_runs(meets: Meets) -> None:
+    smcp = create_app()
+    async with hosting(smcp) as url:
+        peer = await meets(url)
+        await peer.join("computer", "laptop", "desk")
+        await peer.close()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not [task for task in others if "SMCPApp" in repr(task)]
+
+
+class Chat(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped base
+    """What the user's server is for in the first place."""
+
+    async def on_greet(self, sid: str, name: str) -> str:
+        await self.emit("greeted", name)
+        return f"hello {name}"
+
+
+@asynccontextmanager
+async def own_server(namespace: SMCPNamespace, **options: Any) -> AsyncIterator[str]:
+    """A Socket.IO server of the user's own that carries our namespace beside theirs, and a page."""
+    sio = socketio.AsyncServer(async_mode="asgi", **options)
+    sio.register_namespace(namespace)
+    sio.register_namespace(Chat("/chat"))
+    app = socketio.ASGIApp(sio, other_asgi_app=Starlette(routes=[Route("/hello", hello)]))
+    async with hosting(app) as url:
+        try:
+            yield url
+        finally:
+            await sio.shutdown()
+            await namespace.close()
+
+
+@pytest.mark.covers("mounting")
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_the_namespace_works_on_a_users_own_server(meets: Meets, transport: str) -> None:
+    namespace = SMCPNamespace(DefaultAuthenticationProvider("key"))
+    async with own_server(namespace) as url:
+        auth = {"token": "key"}
+        agent, computer = await meets(url, transport, auth=auth), await meets(url, transport, auth=auth)
+        await converse(agent, computer)
+        assert await fetch(f"{url}/hello") == (200, {"hello": "/hello"})
+
+
+@pytest.mark.covers("mounting", "auth-refused")
+async def test_the_namespace_refuses_strangers_on_a_users_own_server(meets: Meets) -> None:
+    async with own_server(SMCPNamespace(DefaultAuthenticationProvider("key"), require_version="0.4")) as url:
+        refusals: list[Any] = []
+        for query, auth in (("?a2c_version=0.4", {"token": "no"}), ("?a2c_version=0.3", {"token": "key"})):
+            client = socketio.AsyncClient(reconnection=False)
+            client.on("connect_error", refusals.append, namespace=NAMESPACE)
+            with pytest.raises(socketio.exceptions.ConnectionError):
+                await client.connect(url + query, namespaces=[NAMESPACE], auth=auth, wait_timeout=PATIENCE)
+        assert [refusal["data"]["code"] for refusal in refusals] == [401, 4008]
+        assert await meets(f"{url}?a2c_version=0.4.2", auth={"token": "key"})
+
+
+@pytest.mark.covers("mounting")
+async def test_the_namespace_always_answers_on_a_users_own_server(meets: Meets, office: str) -> None:
+    async with own_server(SMCPNamespace(DefaultAuthenticationProvider("key"))) as url:
+        peer = await meets(url, auth={"token": "key"})
+        for event, *data in (
+            ("no:such_event", {}),
+            ("connect", {}),
+            ("disconnect", "x"),
+            ("notify:enter_office", {}),
+            ("client:tool_call",),
+            ("client:tool_call", {}, {}),
+            ("client:tool_call", "text"),
+            ("client:tool_call", b"bytes"),
+            ("server:update_config", {"computer": 3}),
+            ("server:list_room", None),
+        ):
+            answer = await peer.ask(event, *data)
+            assert (answer["code"], answer["error"]["code"]) == (400, 400), event
+        accepted, reason = await peer.ask("server:join_office", {"role": "robot", "name": "a", "office_id": office})
+        assert (accepted, reason[:3]) == (False, "400")
+        await peer.join("computer", "laptop", office)
+
+
+@pytest.mark.covers("mounting")
+async def test_other_namespaces_of_a_users_own_server_keep_working(meets: Meets) -> None:
+    namespace = SMCPNamespace(DefaultAuthenticationProvider("key"))
+    async with own_server(namespace) as url:
+        both = socketio.AsyncClient(reconnection=False)
+        greeted: asyncio.Queue[str] = asyncio.Queue()
+        both.on("greeted", greeted.put, namespace="/chat")
+        await both.connect(url, namespaces=["/chat", NAMESPACE], auth={"token": "key"}, wait_timeout=PATIENCE)
+        stranger = await meets(url, namespace="/chat")
+        join = {"role": "computer", "name": "laptop", "office_id": "desk"}
+        assert await both.call("server:join_office", join, namespace=NAMESPACE, timeout=PATIENCE) == (True, None)
+        for client in (both, stranger.client):
+            assert await client.call("greet", "you", namespace="/chat", timeout=PATIENCE) == "hello you"
+            assert await asyncio.wait_for(greeted.get(), PATIENCE) == "you"
+        await stranger.client.emit("server:join_office", join, namespace="/chat")
+        assert await stranger.client.call("greet", "me", namespace="/chat", timeout=PATIENCE) == "hello me"
+        agent = await meets(url, auth={"token": "key"})
+        await agent.join("agent", "planner", "desk")
+        room = await agent.ask("server:list_room", {"agent": "planner", "req_id": "1", "office_id": "desk"})
+        assert [session["name"] for session in room["sessions"]] == ["planner", "laptop"]
+        await both.disconnect()
+        assert await agent.hears("notify:leave_office") == {"office_id": "desk", "computer": "laptop"}
