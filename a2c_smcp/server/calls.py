@@ -25,7 +25,10 @@ Deliver = Callable[[str, Forward, Callable[..., None]], Awaitable[None]]
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Call:
-    """One request on its way. `caller` and `target` are connections: they change when their client resumes."""
+    """One request on its way. `caller` and `target` are connections: they change when their client resumes.
+
+    `is_awaited` is false from the return of its agent until the agent asks for it again.
+    """
 
     forward: Forward
     key: Key | None
@@ -33,6 +36,7 @@ class Call:
     target: str
     outcome: asyncio.Future[Any]
     timer: asyncio.TimerHandle | None = None
+    is_awaited: bool = True
 
     def answered(self, *answer: Any) -> None:
         match answer:
@@ -123,7 +127,7 @@ class Calls:
         for call in self._by_member.pop(old, set()):
             self._by_member.setdefault(new, set()).add(call)
             if call.caller == old:
-                call.caller = new
+                call.caller, call.is_awaited = new, False
             if call.target == old:
                 call.target = new
                 self._background.spawn(self._send(call))
@@ -161,7 +165,7 @@ class Calls:
             return None
         if not call.is_same(forward):
             raise BadRequest("req_id: was used for another call", field="req_id")
-        call.caller = forward.caller.sid
+        call.caller, call.is_awaited = forward.caller.sid, True
         return call
 
     def _start(self, forward: Forward, key: Key | None, timeout: float) -> Call:
@@ -200,7 +204,8 @@ class Calls:
                 self._by_member.pop(sid, None)
         if call.key:
             del self._by_key[call.key]
-            if not isinstance(call.outcome.result(), SMCPError) and not self._is_here(call.caller):
+            is_heard = call.is_awaited and self._is_here(call.caller)
+            if not is_heard and not isinstance(call.outcome.result(), SMCPError):
                 self._keep(call.key, call)
 
     def _keep(self, key: Key, call: Call) -> None:

@@ -149,7 +149,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         if connection.expiry:
             connection.expiry.cancel()
         async with connection.lock:
-            is_clean = reason == _CLEAN or connection.is_final or self._is_draining
+            is_clean = connection.is_final or self._is_draining or self._has_said_goodbye(sid, reason)
             for seat in await self._directory.seats(sid):
                 if is_clean or seat.instance is None:
                     await self._apply(await self._offices.leave(sid, seat.office_id), is_lost=not is_clean)
@@ -244,6 +244,11 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         if not speaker.speaks_older_names and (name != event.name or data.keys() & OLDER_FIELDS.values()):
             await self._learn_older_names(speaker)
         return await self._handlers[event.action](speaker, event, data)
+
+    def _has_said_goodbye(self, sid: str, reason: Any) -> bool:
+        """Whether this was a Socket.IO disconnect. Clients also close Engine.IO when their network fails."""
+        socket = self.server.eio.sockets.get(self.server.manager.eio_sid_from_sid(sid, self.namespace))
+        return reason == _CLEAN and socket is not None and not socket.closing
 
     async def _learn_older_names(self, speaker: Connection) -> None:
         speaker.speaks_older_names = True

@@ -7,11 +7,10 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from a2c_smcp.server import web
 from a2c_smcp.server.app import SMCPApp
 
 __all__ = ["address_of", "listen", "serving"]
@@ -26,37 +25,6 @@ class _Uvicorn(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-class _Http(HttpToolsProtocol):
-    """Ends a connection on which a request does not come, or does not get past its headers."""
-
-    patience: float
-    _waiting: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        super().connection_made(transport)
-        self._wait()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._wait()
-
-    def on_headers_complete(self) -> None:
-        self._stop_waiting()
-        super().on_headers_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        super().connection_lost(exc)
-
-    def _wait(self) -> None:
-        self._stop_waiting()
-        self._waiting = self.loop.call_later(self.patience, self.transport.abort)
-
-    def _stop_waiting(self) -> None:
-        if self._waiting:
-            self._waiting.cancel()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -89,7 +57,7 @@ async def serving(
     """Serves until the block ends, then stops accepting, lets calls finish, and closes every connection."""
     config = uvicorn.Config(
         app,
-        http=_http(app.settings.limits.handshake),
+        http=web.protocol(app.settings.limits.handshake),
         ws="websockets-sansio",
         ws_max_size=app.settings.limits.transport,
         ws_per_message_deflate=False,
@@ -115,7 +83,3 @@ async def serving(
     finally:
         server.should_exit = True
         await task
-
-
-def _http(patience: float) -> Any:
-    return type("Http", (_Http,), {"patience": patience})

@@ -16,7 +16,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_OPEN = "0{"
+_OPEN, _CLOSE = "0{", "1"
 _PACKET_TYPES = tuple("0123456")
 
 
@@ -55,7 +55,7 @@ class Wires:
 
     async def carry(self, app: ASGIApp, sid: str | None, scope: Scope, receive: Receive, send: Send) -> str | None:
         """Serves one websocket with `app` and returns its session: the one it upgrades, or the one it opens."""
-        wire = _Wire()
+        wire, is_over = _Wire(), False
 
         async def watched_send(message: Message) -> None:
             nonlocal sid
@@ -64,7 +64,11 @@ class Wires:
             await wire.write(send, message)
 
         async def checked_receive() -> Message:
+            nonlocal is_over
+            if is_over:
+                return {"type": "websocket.disconnect", "code": 1000}
             message = await receive()
+            is_over = message.get("text") == _CLOSE
             return message if _is_sound(message) else {"type": "websocket.disconnect", "code": 1002}
 
         if sid:

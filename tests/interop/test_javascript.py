@@ -168,6 +168,7 @@ async def test_a_javascript_client_with_an_instance_resumes_its_call_after_a_cut
     assert await join(node, lost, office, instance=instances[lost]) == ACCEPTED
     if lost == "agent":
         call = begin_call(node, req_id)
+        await node.ask("ask", who="agent", event="no:such_event", data={})  # packets keep their order: it is there
     else:
         asked = await node.hears("asked", who="computer")
     await node.ask("reply", number=asked["number"], answer=RESULT)

@@ -15,7 +15,7 @@ from tests.peer import Wire
 
 CROWD = 250
 A_FEW_SECONDS = 20.0
-"""A bound for a slow machine; it takes two on a fast one."""
+"""A bound for a slow machine: both ends of thirty thousand notices are in one process."""
 
 
 @pytest.fixture(autouse=True)

@@ -116,6 +116,22 @@ async def test_an_agent_that_is_back_joins_its_running_call_and_finds_its_finish
     assert [event for event, _ in await computer.heard_until_now() if "leave" in event] == []
 
 
+@pytest.mark.covers("calls-resume", "calls-kept-answer")
+async def test_an_answer_between_an_agents_return_and_its_repetition_is_kept(
+    agent: Peer, computer: Peer, back: Any
+) -> None:
+    gate = Gate("first")
+    computer.answers("client:tool_call", gate)
+    call = {"agent": "planner", "req_id": "r1", "computer": "laptop", "tool_name": "add", "params": {}, "timeout": 30}
+    await agent.client.emit("client:tool_call", call, namespace="/smcp")
+    await computer.was_asked("client:tool_call")
+    again = await back("agent", "planner")
+    gate.open()
+    await computer.heard_until_now()
+    assert await again.call_tool("laptop", req_id="r1") == "first"
+    assert len(computer.asked) == 1
+
+
 @pytest.mark.covers("office-resume")
 async def test_a_half_open_connection_is_replaced_without_notices_and_ended(
     agent: Peer, computer: Peer, back: Any
@@ -202,6 +218,19 @@ async def test_a_clean_end_gives_up_the_seat_at_once(
     started = asyncio.get_running_loop().time()
     await agent.hears("notify:leave_office", computer="tablet")
     assert asyncio.get_running_loop().time() - started < hub.app.settings.limits.resume
+
+
+@pytest.mark.covers("office-resume")
+async def test_closing_engine_io_alone_is_not_a_clean_end(
+    hub: Any, connect_wire: Any, agent: Peer, office: str, back: Any
+) -> None:
+    wire = await connect_wire(hub)
+    await wire.join("computer", "tablet", office, instance=OTHER)
+    await wire.send("1")
+    assert await wire.receive() == ""
+    assert [session["name"] for session in await sessions(agent)] == ["planner", "tablet"]
+    await back("computer", "tablet", OTHER)
+    assert [event for event, _ in await agent.heard_until_now()] == ["notify:enter_office"]
 
 
 @pytest.mark.covers("instance-secret")

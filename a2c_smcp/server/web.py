@@ -1,0 +1,79 @@
+"""uvicorn's HTTP, mended: a response leaves in one piece, and a request that does not come ends its connection."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+__all__ = ["protocol"]
+
+
+def protocol(patience: float) -> Any:
+    """The protocol class for a Server that waits this long for the headers of a request."""
+    return type("Http", (_Http,), {"patience": patience})
+
+
+class _Http(HttpToolsProtocol):
+    patience: float
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(_Joined(transport, self.loop))  # type: ignore[arg-type]  # a transport by delegation
+        self._wait()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._wait()
+
+    def on_headers_complete(self) -> None:
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self) -> None:
+        self.transport = self.transport.bare  # type: ignore[attr-defined]
+        super().handle_websocket_upgrade()
+
+    def _wait(self) -> None:
+        self._stop_waiting()
+        self._waiting = self.loop.call_later(self.patience, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting:
+            self._waiting.cancel()
+
+
+class _Joined:
+    """A transport that joins what is written in one step of the event loop.
+
+    uvicorn writes the head and the body of a response one after the other, and a published client that is refused
+    closes its connection as soon as it has the head.
+    """
+
+    def __init__(self, bare: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self.bare = bare
+        self._loop = loop
+        self._parts: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.bare, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        self._flush()
+        self.bare.close()
+
+    def _flush(self) -> None:
+        if self._parts:
+            joined = b"".join(self._parts)
+            self._parts.clear()
+            self.bare.write(joined)
