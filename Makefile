@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := -m pip install --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 PEERS := .cache/peers/0.1.2/.ready .cache/peers/0.4.2/.ready
 NODE_CLIENT := .cache/javascript/.ready
@@ -12,12 +13,12 @@ NODE_CLIENT := .cache/javascript/.ready
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "a2c-smcp needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	@echo "setting up $(VENV) (once, until requirements.lock changes)" >&2
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python $(PIP) --require-hashes -r requirements.lock
+	@$(BIN)/python $(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 setup: $(READY) ## Make the virtual environment in .venv
@@ -35,10 +36,10 @@ types: $(READY) ## Strict type check of the package
 
 peers: $(PEERS) ## Install the published package, to be tested against, in .cache/peers
 
-.cache/peers/%/.ready: tests/interop/peers-%.txt | $(READY)
+.cache/peers/%/.ready: tests/interop/peers-%.txt
 	@echo "installing the published a2c-smcp $* (once, until its lock changes)" >&2
-	@$(BIN)/uv venv --quiet --clear --no-python-downloads --python $(BIN)/python $(@D)
-	@$(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(@D) $<
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python $(PIP) --require-hashes -r $<
 	@touch $@
 
 node-client: $(if $(shell command -v node >/dev/null && command -v npm),$(NODE_CLIENT)) ## Install the JavaScript client, to be tested against, in .cache/javascript
