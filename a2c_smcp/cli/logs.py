@@ -33,9 +33,9 @@ class _JSONLines(logging.Formatter):
 
 
 def set_up(level: Level, *, as_json: bool = False) -> None:
-    """Configures logging for this process. The web server speaks only of what went wrong."""
+    """Configures logging for this process. The web server warns of what strangers send: it speaks only of errors."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JSONLines() if as_json else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
     logging.basicConfig(level=level.value.upper(), handlers=[handler], force=True)
-    for name in ("uvicorn", "uvicorn.error", "asyncio"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("uvicorn", "asyncio"):
+        logging.getLogger(name).setLevel(logging.ERROR)
