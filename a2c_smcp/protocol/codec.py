@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -24,29 +25,26 @@ def loads(text: str) -> Any:
     try:
         return orjson.loads(text)
     except ValueError:
-        return loads_exactly(text)  # perhaps a lone surrogate or a huge number, which are JSON all the same
+        return _loads(text)  # perhaps a lone surrogate or a huge number, which are JSON all the same
 
 
 def loads_exactly(text: str) -> Any:
-    """JSON, with integers of any size and any string, but no NaN or infinity. Raises `BadRequest`."""
-    try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except RecursionError:
-        raise BadRequest("nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise BadRequest(f"not JSON, {error}") from None
-    except ValueError:
-        raise BadRequest("a number has too many digits") from None
+    """JSON that can be written again without loss: integers of any size, any string, no infinity."""
+    return _loads(text, parse_float=_finite)
 
 
 def dumps(value: Any) -> str:
     """Compact JSON. Raises `BadRequest` for what JSON cannot say."""
     try:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+        text = _UNICODE.encode(value)
+        text.encode()
+    except UnicodeEncodeError:
+        return _ASCII.encode(value)  # a lone surrogate can only be written escaped
     except RecursionError:
         raise BadRequest("nested too deeply") from None
     except (TypeError, ValueError) as error:
         raise BadRequest(f"not JSON, {error}") from None
+    return text
 
 
 def decode(event: Event, data: object) -> dict[str, Any]:
@@ -74,6 +72,28 @@ def timeout_of(event: Event, data: Mapping[str, Any], longest: int = MAX_TIMEOUT
     if "timeout" in event.required:
         raise BadRequest(f"timeout: must be whole seconds from 1 to {longest}", field="timeout")
     return None
+
+
+_UNICODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+_ASCII = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
+def _loads(text: str, parse_float: Callable[[str], float] | None = None) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=parse_float)
+    except RecursionError:
+        raise BadRequest("nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise BadRequest(f"not JSON, {error}") from None
+    except ValueError:
+        raise BadRequest("a number has too many digits") from None
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise BadRequest("a number is too large")
+    return number
 
 
 def _refuse_constant(name: str) -> None:
@@ -125,4 +145,4 @@ def _rules(checked: frozenset[str]) -> tuple[tuple[str, Callable[[object], str |
     """Kept by the fields, of which there are a few sets, not by the event, which a client may invent."""
     spellings = [(field, field) for field in sorted(checked)]
     spellings += [(older, field) for field, older in OLDER_FIELDS.items() if field in checked]
-    return tuple((spelling, _RULES[field]) for spelling, field in spellings)
+    return tuple((spelling, _RULES[field]) for spelling, field in spellings if field in _RULES)

@@ -104,8 +104,10 @@ _BY_NAME = {row.name: row for row in EVENTS} | {row.older: row for row in EVENTS
 _CLIENT, _UPDATE = "client:", "server:update_"
 
 
-def lookup(name: str) -> Event:
+def lookup(name: object) -> Event:
     """The row of an event. `client:<x>` and `server:update_<x>` have one even when they are newer than the table."""
+    if not isinstance(name, str):
+        raise UnsupportedEvent("its name must be a string")
     row = _BY_NAME.get(name)
     if row is not None:
         return row

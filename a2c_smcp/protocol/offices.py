@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
@@ -94,11 +94,17 @@ def instance_digest(owner: str, role: Role, name: str, instance: str) -> str:
     return sha256("\0".join((owner, role, name, instance)).encode()).hexdigest()
 
 
-def join(newcomer: Member, offices: Iterable[Office], ghost: str | None = None) -> Change:
-    """`newcomer` takes a seat; `ghost` is an older connection of the same client, all of whose seats come along.
+def join(
+    newcomer: Member,
+    offices: Iterable[Office],
+    ghost: str | None = None,
+    may_keep: Callable[[Member], bool] = lambda seat: True,
+) -> Change:
+    """`newcomer` takes a seat; `ghost` is an older connection of the same client, whose seats come along.
 
     `offices` are the one that is joined and all in which either connection sits. What the client holds before is
-    compared with what it shall hold after: who sees no difference hears nothing.
+    compared with what it shall hold after: who sees no difference hears nothing. A seat that the client `may_keep` no
+    longer is given up.
     """
     by_id = {office.office_id: office for office in offices}
     mine = seats_of(newcomer.sid, by_id.values())
@@ -108,8 +114,9 @@ def join(newcomer: Member, offices: Iterable[Office], ghost: str | None = None) 
     holder = by_id[newcomer.office_id].holder(newcomer.role, newcomer.name)
     if holder and holder not in before:
         raise _taken(newcomer)
-    kept = [seat for seat in before if seat.office_id != newcomer.office_id] if newcomer.role == "agent" else []
-    after = [replace(seat, sid=newcomer.sid) for seat in kept] + [newcomer]
+    elsewhere = [seat for seat in before if seat.office_id != newcomer.office_id and may_keep(seat)]
+    kept = elsewhere if newcomer.role == "agent" else []
+    after = [replace(seat, sid=newcomer.sid, version=newcomer.version) for seat in kept] + [newcomer]
     return Change(
         expects={office.office_id: office.version for office in by_id.values()},
         leaves=tuple(seat for seat in before if seat not in after),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,13 +69,15 @@ def broadcast(event: Event, seats: Sequence[Member], data: Mapping[str, Any]) ->
     return Notice(event.notice, seat.office_id, {**data, "office_id": seat.office_id}, skip_sid=seat.sid)
 
 
-def cancel(event: Event, seats: Sequence[Member], data: Mapping[str, Any], office_id: str | None) -> list[Notice]:
-    """Who hears of a cancel: the office of the call, or every office of the agent where the call is not known."""
+def cancel(
+    event: Event, seats: Sequence[Member], data: Mapping[str, Any], offices: Collection[str] = ()
+) -> list[Notice]:
+    """Who hears of a cancel: the offices of the call, or every office of the agent where the call is not known."""
     assert event.notice
     return [
         Notice(event.notice, seat.office_id, dict(data), skip_sid=seat.sid)
         for seat in seated(event, seats, data)
-        if office_id in (None, seat.office_id)
+        if not offices or seat.office_id in offices
     ]
 
 

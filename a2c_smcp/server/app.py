@@ -11,9 +11,9 @@ from typing import Any
 import engineio
 import socketio
 
-from a2c_smcp.errors import NotFound, SMCPError
+from a2c_smcp.errors import BadRequest, NotFound, SMCPError
 from a2c_smcp.protocol.codec import dumps
-from a2c_smcp.server import gate
+from a2c_smcp.server import gate, polling
 from a2c_smcp.server.auth import AuthenticationProvider
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.namespace import SMCPNamespace
@@ -89,22 +89,35 @@ class SMCPApp:
         if not self._is_watched:
             self._is_watched = True
             self.namespace.background.spawn(self._watch())
+        sid = gate.session_in(scope)
         try:
             gate.check_host(scope, self.settings.trusted_hosts)
-            gate.check_newcomer(scope, self.settings.require_version, is_draining=self._is_draining)
+            if sid is None:
+                gate.check_newcomer(scope, self.settings.require_version, is_draining=self._is_draining)
+            elif sid not in self.sio.eio.sockets or self.sio.eio.sockets[sid].closed:
+                raise BadRequest("no such session")
+            await self._carry(sid, scope, receive, send)
         except SMCPError as error:
             self.metrics.count("refused_total", code=error.code)
             await gate.refuse(scope, send, error)
-            return
-        sid = gate.session_in(scope)
+            await self.sio.eio.disconnect(sid or "")
+
+    async def _carry(self, sid: str | None, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on to the library, and puts right what it leaves behind."""
+        limits, sockets = self.settings.limits, self.sio.eio.sockets
         if scope["type"] == "websocket":
             sid = await self._wires.carry(self.sio.handle_request, sid, scope, receive, send)
-            if (socket := self.sio.eio.sockets.get(sid)) and socket.upgraded:
+            if (socket := sockets.get(sid)) and socket.upgraded:
                 await self.sio.eio.disconnect(sid)
-        else:
-            await self.sio.handle_request(scope, receive, send)
-            if (socket := self.sio.eio.sockets.get(sid)) and socket.closed:
+            elif socket:
+                socket.upgrading = False  # an upgrade that failed: the session goes on polling
+        elif scope["method"] == "POST":
+            handle = self.sio.handle_request
+            await polling.post(handle, scope, receive, send, limit=limits.transport, patience=limits.handshake)
+            if (socket := sockets.get(sid)) and socket.closed:
                 socket.queue.put_nowait(None)  # a poll that still waits for packets
+        else:
+            await polling.poll(self.sio.handle_request, scope, receive, send)
 
     async def _look(self, path: str, scope: Scope, send: Send) -> None:
         """The pages for operators."""
@@ -205,4 +218,13 @@ def _socket_server(settings: Settings) -> socketio.AsyncServer:
         engineio_logger=quiet,
     )
     sio.eio.create_queue = partial(Outbox, limits.unread_bytes)
+
+    async def on_message(sid: str, data: str | bytes) -> None:
+        """Text in the place of an attachment ends the packet that waits for it, and is a packet of its own."""
+        is_late = isinstance(data, str) and sid in sio._binary_packet
+        await sio._handle_eio_message(sid, data)
+        if is_late:
+            await sio._handle_eio_message(sid, data)
+
+    sio.eio.on("message", on_message)
     return sio

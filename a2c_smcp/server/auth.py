@@ -65,6 +65,14 @@ class Principal:
     def expired(self) -> bool:
         return self.expires is not None and not time.time() < self.expires
 
+    def allows(self, role: Role, name: str, office_id: str) -> bool:
+        """Whether this role, name and office are all theirs."""
+        try:
+            self.check(role, name, office_id)
+        except NotAuthorised:
+            return False
+        return True
+
     def check(self, role: Role, name: str, office_id: str) -> None:
         """Raises `NotAuthorised` unless this role, name and office are all theirs."""
         if self.roles is not None and role not in self.roles:

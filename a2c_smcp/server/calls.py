@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,8 @@ Deliver = Callable[[str, Forward, Callable[..., None]], Awaitable[None]]
 class Call:
     """One request on its way. `caller` and `target` are connections: they change when their client resumes.
 
-    `is_awaited` is false from the return of its agent until the agent asks for it again.
+    `is_awaited` is false from the return of its agent until the agent asks for it again. `cancel` is what its agent
+    sent to cancel it.
     """
 
     forward: Forward
@@ -37,6 +39,7 @@ class Call:
     outcome: asyncio.Future[Any]
     timer: asyncio.TimerHandle | None = None
     is_awaited: bool = True
+    cancel: dict[str, Any] | None = None
 
     def answered(self, *answer: Any) -> None:
         match answer:
@@ -51,12 +54,14 @@ class Call:
         if not self.outcome.done():
             self.outcome.set_result(outcome)
 
+    def too_late(self, timeout: float) -> CallTimeout:
+        return CallTimeout(f"{self.forward.target.name!r} did not answer within {timeout:g} s")
+
     def expire(self, timeout: float) -> None:
-        self.finish(CallTimeout(f"{self.forward.target.name!r} did not answer within {timeout:g} s"))
+        self.finish(self.too_late(timeout))
 
     def is_same(self, other: Forward) -> bool:
-        ours, theirs = self.forward.data, other.data
-        return all(ours[field] == theirs[field] for field in ("computer", "tool_name", "params"))
+        return _identity(self.forward) == _identity(other)
 
 
 @dataclass(slots=True)
@@ -103,7 +108,10 @@ class Calls:
             if call is None:
                 call = self._start(forward, key, timeout)
                 await self._send(call)
-            outcome = await asyncio.shield(call.outcome)
+                outcome = await asyncio.shield(call.outcome)
+            else:
+                await asyncio.wait([call.outcome], timeout=timeout)
+                outcome = call.outcome.result() if call.outcome.done() else call.too_late(timeout)
         finally:
             self._waiting[caller] -= 1
             if not self._waiting[caller]:
@@ -112,25 +120,41 @@ class Calls:
             raise outcome
         return outcome
 
-    def office_of(self, seats: list[Member], req_id: str) -> str | None:
-        """The office of a call in flight, if one of these seats has made it."""
-        return next((seat.office_id for seat in seats if _key(seat, req_id) in self._by_key), None)
+    def cancel(self, seats: Sequence[Member], data: dict[str, Any]) -> set[str]:
+        """Marks the calls of these seats with the cancelled `req_id` and returns their offices.
 
-    def cancel(self, seats: list[Member], req_id: str) -> None:
-        """Answers for a computer that has not answered soon after its call was cancelled."""
-        for seat in seats:
-            if call := self._by_key.get(_key(seat, req_id)):
-                asyncio.get_running_loop().call_later(self._limits.cancel_answer, call.finish, CallCancelled())
+        A computer that does not answer soon is answered for.
+        """
+        offices = {seat.office_id for seat in seats}
+        found = [
+            call
+            for call in self._by_member.get(seats[0].sid, ())
+            if call.forward.event == TOOL_CALL_EVENT
+            and call.forward.data["req_id"] == data["req_id"]
+            and call.forward.caller.office_id in offices
+        ]
+        for call in found:
+            call.cancel = data
+            asyncio.get_running_loop().call_later(self._limits.cancel_answer, call.finish, CallCancelled())
+        return {call.forward.caller.office_id for call in found}
 
-    def move(self, old: str, new: str) -> None:
-        """A client is back on another connection: its calls are sent again, or answered there."""
+    def move(self, old: str, new: str) -> list[dict[str, Any]]:
+        """A client is back on another connection: its calls are sent again, or answered there.
+
+        Returns the cancels that a computer has missed.
+        """
+        missed = []
         for call in self._by_member.pop(old, set()):
             self._by_member.setdefault(new, set()).add(call)
             if call.caller == old:
                 call.caller, call.is_awaited = new, False
             if call.target == old:
                 call.target = new
-                self._background.spawn(self._send(call))
+                if call.cancel is None:
+                    self._background.spawn(self._send(call))
+                else:
+                    missed.append(call.cancel)
+        return missed
 
     def computer_left(self, computer: Member) -> None:
         for call in list(self._by_member.get(computer.sid, ())):
@@ -165,7 +189,11 @@ class Calls:
             return None
         if not call.is_same(forward):
             raise BadRequest("req_id: was used for another call", field="req_id")
-        call.caller, call.is_awaited = forward.caller.sid, True
+        call.is_awaited = True
+        if call.caller != forward.caller.sid and not call.outcome.done():
+            self._unlink(call.caller, call)
+            self._by_member.setdefault(forward.caller.sid, set()).add(call)
+        call.caller = forward.caller.sid
         return call
 
     def _start(self, forward: Forward, key: Key | None, timeout: float) -> Call:
@@ -198,15 +226,18 @@ class Calls:
             call.timer.cancel()
         self._running.discard(call)
         for sid in (call.caller, call.target):
-            calls = self._by_member.get(sid, set())
-            calls.discard(call)
-            if not calls:
-                self._by_member.pop(sid, None)
+            self._unlink(sid, call)
         if call.key:
             del self._by_key[call.key]
             is_heard = call.is_awaited and self._is_here(call.caller)
             if not is_heard and not isinstance(call.outcome.result(), SMCPError):
                 self._keep(call.key, call)
+
+    def _unlink(self, sid: str, call: Call) -> None:
+        calls = self._by_member.get(sid, set())
+        calls.discard(call)
+        if not calls:
+            self._by_member.pop(sid, None)
 
     def _keep(self, key: Key, call: Call) -> None:
         outcome = call.outcome.result()
@@ -223,6 +254,12 @@ class Calls:
         if kept := self._kept.pop(key, None):
             kept.timer.cancel()
             self._kept_bytes -= kept.size
+
+
+def _identity(forward: Forward) -> str:
+    """What two requests with one `req_id` must have in common. As text, so that 1 and true differ."""
+    wanted = [forward.data[field] for field in ("computer", "tool_name", "params")]
+    return json.dumps(wanted, sort_keys=True, default=repr)
 
 
 def _key(agent: Member, req_id: str) -> Key:

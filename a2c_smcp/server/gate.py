@@ -39,11 +39,11 @@ def is_loopback(host: str) -> bool:
 
 
 def check_newcomer(scope: Scope, required_version: str | None, *, is_draining: bool) -> None:
-    """Refuses a new session that speaks no version of ours, or comes too late. Running sessions are not asked again."""
-    if session_in(scope):
-        return
+    """Refuses a new session that comes too late, or speaks no version of ours."""
     if is_draining:
         raise Unavailable("the server is shutting down")
+    if _in_query(scope, "EIO") != "4":
+        raise BadRequest("EIO: this server speaks Engine.IO 4, that is Socket.IO 3 or later")
     version.accept(_in_query(scope, "a2c_version", blank=True), required_version)
 
 

@@ -26,7 +26,7 @@ class Metrics:
 
     def render(self) -> str:
         """The text format that Prometheus reads."""
-        return "".join(f"a2c_{name} {value:g}\n" for name, value in sorted(self.snapshot().items()))
+        return "".join(f"a2c_{name} {value}\n" for name, value in sorted(self.snapshot().items()))
 
 
 def _series(name: str, label: dict[str, object]) -> str:

@@ -7,13 +7,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Container, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qs
 
 import socketio
 
-from a2c_smcp.errors import BadRequest, SMCPError, Unauthorized, Unavailable
+from a2c_smcp.errors import BadRequest, SMCPError, TooLarge, Unauthorized, Unavailable
 from a2c_smcp.protocol import routing, version
 from a2c_smcp.protocol.codec import decode, dumps, loads_exactly, timeout_of
 from a2c_smcp.protocol.events import OLDER_FIELDS, Action, Event, lookup
@@ -28,9 +28,9 @@ from a2c_smcp.server.directory import Directory, MemoryDirectory
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.notices import Notices, office_room, older_room
 from a2c_smcp.server.offices import Offices
-from a2c_smcp.server.packets import Payload, Rejected, size_of
+from a2c_smcp.server.packets import HEAD_ROOM, Payload, Rejected
 from a2c_smcp.server.settings import Limits
-from a2c_smcp.smcp import SMCP_NAMESPACE, ListRoomRet
+from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION, SMCP_NAMESPACE, ListRoomRet
 
 __all__ = ["SMCPNamespace"]
 
@@ -46,14 +46,13 @@ RoomFor = Callable[[str, int], AbstractContextManager[None]]
 
 @dataclass(eq=False, slots=True)
 class Connection:
-    """One authenticated session. `lock` puts what changes its seats in order."""
+    """One authenticated session. One that `is_over` has lost its seats for good and is about to end."""
 
     sid: str
     principal: Principal
     version: str
     speaks_older_names: bool = False
-    is_final: bool = False
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    is_over: bool = False
     expiry: asyncio.TimerHandle | None = None
 
 
@@ -83,6 +82,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         self._offices = Offices(self._directory)
         self._connections: dict[str, Connection] = {}
         self._absent: dict[str, asyncio.TimerHandle] = {}
+        self._order = asyncio.Lock()  # notices leave in the order in which their changes were committed
         self._notices = Notices(self.emit, self.background, self.limits, older_to_all=legacy_notices)
         self._calls = Calls(self._deliver, self._connections.__contains__, self.background, self.limits)
         self._is_draining = False
@@ -110,7 +110,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             row = lookup(event)
             if sid not in self._connections:
                 raise Unauthorized
-            return await self._handle(self._connections[sid], event, row, args)
+            answer = await self._handle(self._connections[sid], event, row, args)
         except SMCPError as error:
             self.metrics.count("refused_total", code=error.code)
             return error_ack(row, error)
@@ -119,7 +119,9 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         except Exception:
             logger.exception("%s failed", row.name if row else event)
             self.metrics.count("refused_total", code=SMCPError.code)
-            return error_ack(row, SMCPError()) if row else False
+            return False if event == "connect" and row is None else error_ack(row, SMCPError())
+        # Once its own session is gone, another one on the same transport would take the ack for its own.
+        return answer if sid in self._connections else self.server.not_handled
 
     async def on_connect(self, sid: str, environ: dict[str, Any], auth: Any = None) -> None:
         try:
@@ -148,14 +150,16 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             return
         if connection.expiry:
             connection.expiry.cancel()
-        async with connection.lock:
-            is_clean = connection.is_final or self._is_draining or self._has_said_goodbye(sid, reason)
+        is_clean = connection.is_over or self._is_draining or self._has_said_goodbye(sid, reason)
+        self._absent[sid] = self.background.later(self.limits.resume, lambda: self._give_up(sid))
+        async with self._order:
+            await self._notices.flush(sid)
+            self._notices.forget(sid)
             for seat in await self._directory.seats(sid):
                 if is_clean or seat.instance is None:
                     await self._apply(await self._offices.leave(sid, seat.office_id), is_lost=not is_clean)
-            await self._notices.flush(sid)
-            if await self._directory.seats(sid):
-                self._absent[sid] = self.background.later(self.limits.resume, lambda: self._give_up(sid))
+            if not await self._directory.seats(sid) and (timer := self._absent.pop(sid, None)):
+                timer.cancel()
         audit.record("disconnected", principal=connection.principal.id, reason=reason)
 
     # What clients ask for
@@ -168,14 +172,17 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             raise Unavailable("the server is shutting down")
         digest = instance_digest(owner, role, name, instance) if instance else None
         newcomer = Member(speaker.sid, role, name, office_id, digest, owner, speaker.version)
-        async with speaker.lock:
-            if speaker.sid not in self._connections:
+        async with self._order:
+            if speaker.is_over or speaker.sid not in self._connections:
                 raise Unauthorized("this connection has ended")
-            await self._apply(await self._offices.join(newcomer))
+            allows = speaker.principal.allows
+            await self._apply(
+                await self._offices.join(newcomer, lambda seat: allows(seat.role, seat.name, seat.office_id))
+            )
         return True, None
 
     async def on_server_leave_office(self, speaker: Connection, event: Event, data: dict[str, Any]) -> Joined:
-        async with speaker.lock:
+        async with self._order:
             await self._apply(await self._offices.leave(speaker.sid, data["office_id"]))
         return True, None
 
@@ -184,15 +191,14 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         return routing.list_room(event, seats, await self._directory.office(data["office_id"]), data)
 
     async def on_server_tool_call_cancel(self, speaker: Connection, event: Event, data: dict[str, Any]) -> None:
-        seats = routing.seated(event, await self._directory.seats(speaker.sid), data)
-        office_id = self._calls.office_of(seats, data["req_id"])
-        for notice in routing.cancel(event, seats, _exact(data), office_id):
-            await self._notices.announce(_encoded(notice))
-        self._calls.cancel(seats, data["req_id"])
+        seats, data = await self._directory.seats(speaker.sid), _exact(data)
+        offices = self._calls.cancel(routing.seated(event, seats, data), data)
+        for notice in routing.cancel(event, seats, data, offices):
+            await self._notices.announce(self._encoded(notice))
 
     async def on_server_update(self, speaker: Connection, event: Event, data: dict[str, Any]) -> None:
         notice = routing.broadcast(event, await self._directory.seats(speaker.sid), _exact(data))
-        await self._notices.update(speaker.sid, event, _encoded(notice))
+        await self._notices.update(speaker.sid, event, self._encoded(notice))
 
     async def on_client_request(self, speaker: Connection, event: Event, data: dict[str, Any]) -> Any:
         timeout = timeout_of(event, data, self.limits.max_timeout)
@@ -207,7 +213,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
     async def dismiss(self, sid: str) -> None:
         """Ends a connection and its seats, for good: its token is no longer worth anything."""
         if connection := self._connections.get(sid):
-            connection.is_final = True
+            connection.is_over = True
             await self.disconnect(sid)
 
     async def reload(self) -> None:
@@ -272,7 +278,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             await self.leave_room(seat.sid, office_room(seat.office_id))
             await self.leave_room(seat.sid, older_room(seat.office_id))
         if change.replaces:
-            self._replace(change.replaces, by=change.enters[0].sid)
+            await self._replace(change.replaces, by=change.enters[0].sid)
         for seat in change.enters:
             await self._enter_rooms(seat)
         for notice in change.notices:
@@ -287,35 +293,45 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             await self.enter_room(seat.sid, older_room(seat.office_id))
         audit.record("joined", office=seat.office_id, role=seat.role, name=seat.name, principal=seat.owner)
 
-    def _replace(self, ghost: str, by: str) -> None:
+    async def _replace(self, ghost: str, by: str) -> None:
         """The seats of an older connection are somebody else's now. If it is still open, it is ended."""
         if timer := self._absent.pop(ghost, None):
             timer.cancel()
-        self._calls.move(ghost, by)
-        if ghost in self._connections:
+        await self._notices.flush(ghost)
+        for missed in self._calls.move(ghost, by):
+            self.background.spawn(self.emit(CANCEL_TOOL_CALL_NOTIFICATION, missed, to=by))
+        if connection := self._connections.get(ghost):
+            connection.is_over = True
             self.background.spawn(self.dismiss(ghost))
 
     async def _give_up(self, sid: str) -> None:
         """Nobody came back for these seats."""
-        self._absent.pop(sid, None)
-        await self._apply(await self._offices.vacate(sid), is_lost=True)
+        async with self._order:
+            self._absent.pop(sid, None)
+            await self._apply(await self._offices.vacate(sid), is_lost=True)
 
     async def _deliver(self, sid: str, forward: Forward, reply: Callable[..., None]) -> None:
-        data = forward.data
-        size = size_of(data.text) if isinstance(data, Payload) else 0
+        size = forward.data.size if isinstance(forward.data, Payload) else 0
+        self._check_size(size + len(forward.event))
         with self._room_for(sid, size):
-            await self.emit(forward.event, data, to=sid, callback=reply)
+            await self.emit(forward.event, forward.data, to=sid, callback=reply)
+
+    def _encoded(self, notice: Notice) -> Notice:
+        """Encoded once for everybody, and while its sender can still be told that it cannot be."""
+        payload = Payload(notice.data, dumps(notice.data))
+        self._check_size(payload.size + len(notice.event))
+        return replace(notice, data=payload)
+
+    def _check_size(self, size: int) -> None:
+        """Whether a message still fits when it is passed on under another head: some clients break at the limit."""
+        if size + HEAD_ROOM >= self.limits.max_message:
+            raise TooLarge(f"{size} bytes and a head of up to {HEAD_ROOM}", size=size, limit=self.limits.max_message)
 
 
 def _exact(data: dict[str, Any]) -> dict[str, Any]:
     """A payload that will be encoded again, to the last digit."""
     exact: dict[str, Any] = loads_exactly(data.text) if isinstance(data, Payload) else data
     return exact
-
-
-def _encoded(notice: Notice) -> Notice:
-    """Encoded once for everybody, and while its sender can still be told that it cannot be."""
-    return replace(notice, data=Payload(notice.data, dumps(notice.data)))
 
 
 def _address(environ: dict[str, Any]) -> str | None:

@@ -83,11 +83,15 @@ class Notices:
 
     async def flush(self, sid: str) -> None:
         """Sends what still waits, before its sender leaves."""
-        updates = self._updates.pop(sid, None)
-        for pace in updates.paces.values() if updates else ():
+        updates = self._updates.get(sid, _Updates())
+        for pace in updates.paces.values():
             if pace.timer:
                 pace.timer.cancel()
             await self._send_pending(pace)
+
+    def forget(self, sid: str) -> None:
+        """The connection has ended, and with it what it may say in a second."""
+        self._updates.pop(sid, None)
 
     async def _send_pending(self, pace: _Pace) -> None:
         notice, pace.pending, pace.timer = pace.pending, None, None

@@ -9,24 +9,30 @@ from typing import Any, ClassVar
 from socketio import packet
 
 from a2c_smcp.errors import BadRequest, SMCPError, TooLarge
-from a2c_smcp.protocol.codec import dumps, loads
+from a2c_smcp.protocol.codec import dumps, loads, loads_exactly
 
-__all__ = ["Answer", "Payload", "Rejected", "SMCPPacket", "size_of"]
+__all__ = ["HEAD_ROOM", "Answer", "Payload", "Rejected", "SMCPPacket", "size_of"]
+
+HEAD_ROOM = 64
+"""Bytes that the head of a packet may take: what is passed on gets another one, and may not outgrow the limit by it."""
 
 _MAX_ATTACHMENTS = 64
-_HEAD = re.compile(r'\s*\[\s*("(?:[^"\\]|\\.)*")\s*,\s*')
-_HEAD_LENGTH = 1024
+_HEAD = re.compile(r'\s*\[\s*("(?:[^"\\]|\\.){0,1024}")\s*,\s*')
 _NOBODY_ASKED = -1
 
 
 class Payload(dict[str, Any]):
-    """A JSON object that remembers the text it was read from, to be passed on untouched."""
+    """A JSON object that knows its size, and the text it was read from, to be passed on untouched.
 
-    __slots__ = ("text",)
+    One with binary parts has no text.
+    """
 
-    def __init__(self, value: dict[str, Any], text: str) -> None:
+    __slots__ = ("size", "text")
+
+    def __init__(self, value: dict[str, Any], text: str = "", size: int | None = None) -> None:
         super().__init__(value)
         self.text = text
+        self.size = size_of(text) if size is None else size
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,11 @@ class _Text:
             return dumps(data)
         if len(data) == 1 and isinstance(data[0], Answer):
             return data[0].text
-        return f"[{','.join(item.text if isinstance(item, Payload) else dumps(item) for item in data)}]"
+        return f"[{','.join(_text_of(item) or dumps(item) for item in data)}]"
+
+
+def _text_of(item: Any) -> str:
+    return item.text if isinstance(item, Payload) else ""
 
 
 class SMCPPacket(packet.Packet):  # type: ignore[misc]  # untyped base
@@ -73,6 +83,7 @@ class SMCPPacket(packet.Packet):  # type: ignore[misc]  # untyped base
     namespace: str | None
     id: int | None
     data: Any
+    _size: int = 0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -92,14 +103,14 @@ class SMCPPacket(packet.Packet):  # type: ignore[misc]  # untyped base
         except (TypeError, ValueError):
             return self._ignore()
         text = self.data if isinstance(self.data, str) else ""
-        size = size_of(encoded_packet) if isinstance(encoded_packet, str) else 0
+        self._size = size_of(encoded_packet) if isinstance(encoded_packet, str) else 0
         match self.packet_type:
             case packet.CONNECT:
                 self.data = self._auth(text)
             case packet.EVENT | packet.BINARY_EVENT:
-                return self._event(text, size, attachments)
+                return self._event(text, attachments)
             case packet.ACK | packet.BINARY_ACK:
-                return self._ack(text, size, attachments)
+                return self._ack(text, attachments)
             case packet.DISCONNECT:
                 pass
             case _:
@@ -107,20 +118,27 @@ class SMCPPacket(packet.Packet):  # type: ignore[misc]  # untyped base
         return 0
 
     def add_attachment(self, attachment: bytes | str) -> bool:
-        size = sum(len(part) for part in self.attachments) + len(attachment)
+        """Whether the packet is complete, by now or because it is rejected."""
+        self._size += len(attachment)
         try:
-            if size > self.max_message:
-                raise TooLarge(f"{size} bytes, at most {self.max_message} are taken")
             if isinstance(attachment, str):
                 raise BadRequest("expected a binary attachment")
-            done: bool = super().add_attachment(attachment)
-        except SMCPError as error:
+            self._check(self._size, 0)
+            if not super().add_attachment(attachment):
+                return False
+            if self._is_event and len(self.data) == 2 and isinstance(self.data[1], dict):
+                self.data[1] = Payload(self.data[1], size=self._size)
+        except (BadRequest, TooLarge) as error:
             self._reject(error)
         except (IndexError, TypeError, RecursionError):
             self._reject(BadRequest("the attachments do not match their placeholders"))
-        else:
-            return done
+        # The library tells events from acks by these two alone.
+        self.packet_type = packet.BINARY_EVENT if self._is_event else packet.BINARY_ACK
         return True
+
+    @property
+    def _is_event(self) -> bool:
+        return self.packet_type in (packet.EVENT, packet.BINARY_EVENT)
 
     @classmethod
     def data_is_binary(cls, data: Any) -> bool:
@@ -132,7 +150,7 @@ class SMCPPacket(packet.Packet):  # type: ignore[misc]  # untyped base
                 return True
             if isinstance(item, list):
                 stack.extend(item)
-            elif isinstance(item, dict) and not isinstance(item, Payload):
+            elif isinstance(item, dict) and not _text_of(item):
                 stack.extend(item.values())
         return False
 
@@ -142,13 +160,13 @@ class SMCPPacket(packet.Packet):  # type: ignore[misc]  # untyped base
         except BadRequest:
             return None
 
-    def _event(self, text: str, size: int, attachments: int) -> int:
+    def _event(self, text: str, attachments: int) -> int:
         """The data of an event: its name and its arguments."""
-        head = _HEAD.match(text, 0, _HEAD_LENGTH)
+        head = _HEAD.match(text)
         try:
             self.data = [loads(head[1]) if head else ""]
-            self._check(size, attachments)
-            args = loads(text)
+            self._check(self._size, attachments)
+            args = loads_exactly(text) if attachments else loads(text)
             if not (isinstance(args, list) and args and isinstance(args[0], str)):
                 raise BadRequest("an event is an array that begins with its name")
         except (BadRequest, TooLarge) as error:
@@ -161,13 +179,13 @@ class SMCPPacket(packet.Packet):  # type: ignore[misc]  # untyped base
             args[1] = Payload(args[1], text[head.end() : text.rindex("]")])
         return 0
 
-    def _ack(self, text: str, size: int, attachments: int) -> int:
+    def _ack(self, text: str, attachments: int) -> int:
         """The data of an ack: its arguments, left as text unless parts of them are binary."""
         self.id = self.id or _NOBODY_ASKED  # the library keeps a counter of its own under 0
         self.data = []
         try:
-            self._check(size, attachments)
-            args = loads(text)
+            self._check(self._size + HEAD_ROOM, attachments)
+            args = loads_exactly(text) if attachments else loads(text)
             if not isinstance(args, list):
                 raise BadRequest("an ack is an array")
         except (BadRequest, TooLarge) as error:
@@ -184,9 +202,8 @@ class SMCPPacket(packet.Packet):  # type: ignore[misc]  # untyped base
 
     def _reject(self, error: SMCPError) -> int:
         """Becomes a packet without attachments that carries the reason in place of its payload."""
-        is_event = self.packet_type in (packet.EVENT, packet.BINARY_EVENT)
-        self.packet_type = packet.EVENT if is_event else packet.ACK
-        self.data = [*self.data[:1], Rejected(error)] if is_event else [Rejected(error)]
+        self.data = [*self.data[:1], Rejected(error)] if self._is_event else [Rejected(error)]
+        self.packet_type = packet.EVENT if self._is_event else packet.ACK
         return 0
 
     def _ignore(self) -> int:

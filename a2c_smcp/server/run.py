@@ -57,14 +57,15 @@ async def serving(
     """Serves until the block ends, then stops accepting, lets calls finish, and closes every connection."""
     config = uvicorn.Config(
         app,
-        http=web.protocol(app.settings.limits.handshake),
-        ws="websockets-sansio",
+        http=web.http_protocol(app.settings.limits.handshake),
+        ws=web.WebSocket,
         ws_max_size=app.settings.limits.transport,
         ws_per_message_deflate=False,
         ws_ping_interval=None,
         access_log=False,
         log_config=None,
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=_LAST_WORDS,
         ssl_certfile=tls_cert,
         ssl_keyfile=tls_key,

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP, mended: a response leaves in one piece, and a request that does not come ends its connection."""
+"""uvicorn's protocols, mended: responses leave in one piece, and what a peer can make the Server hold is bounded."""
 
 from __future__ import annotations
 
@@ -6,18 +6,40 @@ import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-__all__ = ["protocol"]
+__all__ = ["WebSocket", "http_protocol"]
+
+_MAX_HEADERS = 64 * 1024
+_MAX_PONGS = 256 * 1024
 
 
-def protocol(patience: float) -> Any:
-    """The protocol class for a Server that waits this long for the headers of a request."""
+def http_protocol(patience: float) -> Any:
+    """The HTTP protocol class for a Server that waits this long for the headers of a request."""
     return type("Http", (_Http,), {"patience": patience})
 
 
+class WebSocket(WebSocketsSansIOProtocol):
+    """Ends a connection whose peer pings but does not read the pongs."""
+
+    def handle_ping(self) -> None:
+        super().handle_ping()
+        if self.transport.get_write_buffer_size() > _MAX_PONGS:
+            self.transport.abort()
+
+
 class _Http(HttpToolsProtocol):
+    """Ends a connection whose request does not come in time, or has endless headers."""
+
     patience: float
     _waiting: asyncio.TimerHandle | None = None
+    _header_bytes = 0
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._header_bytes += len(data)
+        if self._waiting and self._header_bytes > _MAX_HEADERS:
+            self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(_Joined(transport, self.loop))  # type: ignore[arg-type]  # a transport by delegation
@@ -41,11 +63,13 @@ class _Http(HttpToolsProtocol):
 
     def _wait(self) -> None:
         self._stop_waiting()
+        self._header_bytes = 0
         self._waiting = self.loop.call_later(self.patience, self.transport.abort)
 
     def _stop_waiting(self) -> None:
         if self._waiting:
             self._waiting.cancel()
+            self._waiting = None
 
 
 class _Joined:

@@ -160,7 +160,7 @@ def test_who_sits_nowhere_reaches_nobody() -> None:
     for decide in (
         lambda: forward(CALL, [], ALL, request("laptop")),
         lambda: broadcast(lookup("server:update_config"), [], {"computer": "laptop"}),
-        lambda: cancel(CANCEL, [], {"agent": "planner", "req_id": "r"}, None),
+        lambda: cancel(CANCEL, [], {"agent": "planner", "req_id": "r"}),
         lambda: list_room(LIST, [], NORTH, {"agent": "planner", "req_id": "r", "office_id": "north"}),
     ):
         with pytest.raises(NotInOffice) as refusal:
@@ -209,19 +209,19 @@ def test_fields_that_say_nothing_about_a_computer_are_not_its_name(field: str) -
 
 
 @pytest.mark.parametrize(
-    ("office_id", "told"), [("north", ["north"]), ("south", ["south"]), (None, ["north", "south"])]
+    ("offices", "told"), [({"north"}, ["north"]), ({"south", "north"}, ["north", "south"]), (set(), ["north", "south"])]
 )
-def test_a_cancel_is_told_in_the_office_of_the_call_or_in_all_of_the_agents(
-    office_id: str | None, told: list[str]
+def test_a_cancel_is_told_in_the_offices_of_the_call_or_in_all_of_the_agents(
+    offices: set[str], told: list[str]
 ) -> None:
     data = {"agent": "planner", "req_id": "r", "unknown": 1}
-    notices = cancel(CANCEL, BOTH, data, office_id)
+    notices = cancel(CANCEL, BOTH, data, offices)
     assert notices == [Notice("notify:tool_call_cancel", office, data, skip_sid="s1") for office in told]
 
 
 @pytest.mark.covers("office-isolation")
 def test_a_cancel_never_reaches_an_office_of_others() -> None:
-    assert cancel(CANCEL, BOTH, {"agent": "planner", "req_id": "r"}, "east") == []
+    assert cancel(CANCEL, BOTH, {"agent": "planner", "req_id": "r"}, {"east"}) == []
 
 
 @pytest.mark.covers("office-isolation")
@@ -230,12 +230,12 @@ def test_a_cancel_never_reaches_an_office_of_others() -> None:
 )
 def test_an_agent_cannot_cancel_for_another(claim: dict[str, str]) -> None:
     with pytest.raises(NameMismatch):
-        cancel(CANCEL, BOTH, {"req_id": "r"} | claim, None)
+        cancel(CANCEL, BOTH, {"req_id": "r"} | claim)
 
 
 def test_a_computer_cannot_cancel() -> None:
     with pytest.raises(WrongRole):
-        cancel(CANCEL, [LAPTOP], {"agent": "laptop", "req_id": "r"}, None)
+        cancel(CANCEL, [LAPTOP], {"agent": "laptop", "req_id": "r"})
 
 
 # List

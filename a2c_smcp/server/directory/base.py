@@ -22,7 +22,11 @@ class Directory(Protocol):
         """The connection that sits somewhere with this instance digest."""
 
     async def commit(self, change: Change) -> bool:
-        """All of the change, or `False` and nothing of it if an office has moved on since its snapshot."""
+        """All of the change, or `False` and nothing of it if an office has moved on since its snapshot.
+
+        A directory that waits between snapshot and commit must also refuse a change that `replaces` a connection which
+        has taken another seat meanwhile.
+        """
 
     async def close(self) -> None:
         """Lets go of whatever it holds open."""
