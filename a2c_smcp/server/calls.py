@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import weakref
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, ComputerLeft
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server.background import Background
+from a2c_smcp.server.kept import Kept
 from a2c_smcp.server.packets import Answer, Rejected, size_of
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import TOOL_CALL_EVENT
@@ -64,18 +65,12 @@ class Call:
         return _identity(self.forward) == _identity(other)
 
 
-@dataclass(slots=True)
-class _Kept:
-    call: Call
-    size: int
-    timer: asyncio.TimerHandle
-
-
 class Calls:
     """The requests that this Server has passed on and not yet seen answered.
 
-    Tool calls are known by (office, who, agent, req_id): one that comes again joins the first, and an answer whose
-    agent is gone is kept for a while. `who` is the client's instance, or its principal where it has none.
+    Tool calls are known by (office, who, agent, req_id): one that comes again joins the first. `who` is the client's
+    instance, or its principal where it has none. An answer whose agent is gone is kept for its return, and so, for as
+    long as a half-open connection may go unnoticed, is the answer to a client with an instance.
     """
 
     def __init__(
@@ -89,8 +84,8 @@ class Calls:
         self._by_key: dict[Key, Call] = {}
         self._by_member: dict[str, set[Call]] = {}
         self._waiting: Counter[str] = Counter()
-        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
-        self._kept_bytes = 0
+        self._unheard: Kept[Key, Call] = Kept(limits.kept_answer, limits.kept_answers, limits.kept_bytes)
+        self._recent: Kept[Key, Call] = Kept(limits.half_open, limits.kept_answers, limits.kept_bytes)
         self._closing = False
 
     def __len__(self) -> int:
@@ -163,10 +158,11 @@ class Calls:
 
     def agent_left(self, agent: Member) -> None:
         """Nothing is kept for an agent that has left for good; what still runs can no longer be joined."""
-        for key in [key for key in self._kept if key[:3] == _key(agent, "")[:3]]:
-            self._drop(key)
+        *mine, _ = _key(agent, "")
+        for kept in (self._unheard, self._recent):
+            kept.drop_all(lambda key: [*key[:3]] == mine)
         for call in self._by_member.get(agent.sid, ()):
-            if call.key and call.key[:3] == _key(agent, "")[:3]:
+            if call.key and [*call.key[:3]] == mine:
                 self._by_key.pop(call.key, None)
                 call.key = None
 
@@ -177,14 +173,14 @@ class Calls:
             await asyncio.wait([call.outcome for call in self._running], timeout=self._limits.drain)
         for call in list(self._running):
             call.finish(Unavailable("the server is shutting down"))
-        for key in list(self._kept):
-            self._drop(key)
+        self._unheard.drop_all()
+        self._recent.drop_all()
 
     def _known(self, key: Key | None, forward: Forward) -> Call | None:
         """The call that this one repeats. What came for it meanwhile may already be kept."""
         if key is None:
             return None
-        call = self._by_key.get(key) or (self._kept[key].call if key in self._kept else None)
+        call = self._by_key.get(key) or self._unheard.get(key) or self._recent.get(key)
         if call is None:
             return None
         if not call.is_same(forward):
@@ -229,9 +225,7 @@ class Calls:
             self._unlink(sid, call)
         if call.key:
             del self._by_key[call.key]
-            is_heard = call.is_awaited and self._is_here(call.caller)
-            if not is_heard and not isinstance(call.outcome.result(), SMCPError):
-                self._keep(call.key, call)
+            self._keep(call.key, call)
 
     def _unlink(self, sid: str, call: Call) -> None:
         calls = self._by_member.get(sid, set())
@@ -241,19 +235,13 @@ class Calls:
 
     def _keep(self, key: Key, call: Call) -> None:
         outcome = call.outcome.result()
+        if isinstance(outcome, SMCPError):
+            return
         size = size_of(outcome.text) if isinstance(outcome, Answer) else 0
-        timer = asyncio.get_running_loop().call_later(self._limits.kept_answer, self._drop, key)
-        self._kept[key] = _Kept(call, size, timer)
-        self._kept_bytes += size
-        while self._kept and (
-            len(self._kept) > self._limits.kept_answers or self._kept_bytes > self._limits.kept_bytes
-        ):
-            self._drop(next(iter(self._kept)))
-
-    def _drop(self, key: Key) -> None:
-        if kept := self._kept.pop(key, None):
-            kept.timer.cancel()
-            self._kept_bytes -= kept.size
+        if not (call.is_awaited and self._is_here(call.caller)):
+            self._unheard.keep(key, call, size)
+        elif call.forward.caller.instance:
+            self._recent.keep(key, call, size)
 
 
 def _identity(forward: Forward) -> str:

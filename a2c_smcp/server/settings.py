@@ -37,6 +37,11 @@ class Limits:
     drain: float = 10.0
 
     @property
+    def half_open(self) -> float:
+        """How long a connection may be lost before anybody notices."""
+        return self.ping_interval + self.ping_timeout + 2
+
+    @property
     def transport(self) -> int:
         """What the transport admits: twice a message, so that what is too large can be answered."""
         return 2 * self.max_message

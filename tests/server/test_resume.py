@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from a2c_smcp.server import AuthenticationProvider, Principal
 from tests.peer import Peer
 from tests.server.test_calls import RESULT, Gate
 
@@ -130,6 +132,73 @@ async def test_an_answer_between_an_agents_return_and_its_repetition_is_kept(
     await computer.heard_until_now()
     assert await again.call_tool("laptop", req_id="r1") == "first"
     assert len(computer.asked) == 1
+
+
+@pytest.mark.covers("calls-resume", "calls-kept-answer")
+async def test_an_answer_sent_to_a_half_open_agent_is_not_lost(
+    hub: Any, connect_wire: Any, computer: Peer, office: str, back: Any
+) -> None:
+    wire = await connect_wire(hub)
+    await wire.join("agent", "planner", office, instance=MINE)
+    wire.stop_reading()
+    computer.answers("client:tool_call", RESULT)
+    call = {"agent": "planner", "req_id": "r1", "computer": "laptop", "tool_name": "add", "params": {}, "timeout": 30}
+    await wire.send(f'42/smcp,2["client:tool_call",{json.dumps(call)}]')
+    await computer.was_asked("client:tool_call")
+    await computer.heard_until_now()
+    again = await back("agent", "planner")
+    assert await again.call_tool("laptop", req_id="r1") == RESULT
+    assert len(computer.asked) == 1
+
+
+@pytest.mark.covers("office-resume", "auth-scope", "office-isolation")
+async def test_a_seat_that_the_returning_client_may_no_longer_have_is_given_up(
+    serve: Any, connect: Any, office: str
+) -> None:
+    class Shrinking(AuthenticationProvider):
+        offices = frozenset({office, f"{office}-2"})
+
+        async def authenticate(self, sio: Any, environ: Any, auth: Any, headers: Any) -> Principal:
+            return Principal("alice", offices=self.offices)
+
+    hub = await serve(auth=Shrinking())
+    before, computer = await connect(hub), await connect(hub)
+    for where in (office, f"{office}-2"):
+        await before.join("agent", "planner", where, instance=MINE)
+    await computer.join("computer", "laptop", office)
+    Shrinking.offices = frozenset({f"{office}-2"})
+    after = await connect(hub)
+    await after.join("agent", "planner", f"{office}-2", instance=MINE)
+    assert (await after.request("client:get_tools", "laptop"))["code"] == 404
+    assert await computer.hears("notify:leave_office", agent="planner")
+    assert computer.asked == []
+
+
+@pytest.mark.covers("office-resume")
+async def test_two_live_clients_with_one_instance_leave_the_later_one_seated(
+    agent: Peer, computer: Peer, back: Any, office: str
+) -> None:
+    join = {"role": "computer", "name": "laptop", "office_id": office, "instance": MINE}
+    again = await back("computer", "laptop")
+    answers = await asyncio.gather(
+        again.ask("server:join_office", join), computer.ask("server:join_office", join), return_exceptions=True
+    )
+    assert answers[0] == (True, None)
+    assert [session["sid"] for session in await sessions(agent)] == [agent.sid, again.sid]
+
+
+@pytest.mark.covers("office-resume", "calls-cancel")
+async def test_a_call_cancelled_while_its_computer_is_away_is_not_sent_again(
+    agent: Peer, computer: Peer, back: Any
+) -> None:
+    await computer.drop()
+    call = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30))
+    await agent.heard_until_now()
+    await agent.ask("server:tool_call_cancel", {"agent": "planner", "req_id": "r1"})
+    again = await back("computer", "laptop")
+    assert await again.hears("notify:tool_call_cancel", req_id="r1")
+    assert (await call)["code"] == 499
+    assert again.asked == []
 
 
 @pytest.mark.covers("office-resume")
