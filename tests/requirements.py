@@ -110,6 +110,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "limit-unread": "What a member does not read is bounded; its neighbours never wait.",
         "limit-polling-batch": "A polling response holds at most 16 packets; a request may hold more.",
         "limit-handshake": "A handshake that does not finish is closed.",
+        "limit-defaults": "Every limit has the default of the contract.",
+        "half-open": "A half-open connection is noticed within 20 seconds.",
         "rooms-prefixed": "No client-chosen string is ever a room by itself.",
     },
     "Who may come in": {

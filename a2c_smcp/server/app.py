@@ -106,11 +106,7 @@ class SMCPApp:
         """Passes a request on to the library, and puts right what it leaves behind."""
         limits, sockets = self.settings.limits, self.sio.eio.sockets
         if scope["type"] == "websocket":
-            sid = await self._wires.carry(self.sio.handle_request, sid, scope, receive, send)
-            if (socket := sockets.get(sid)) and socket.upgraded:
-                await self.sio.eio.disconnect(sid)
-            elif socket:
-                socket.upgrading = False  # an upgrade that failed: the session goes on polling
+            await self._wires.carry(self.sio.handle_request, sid, scope, receive, send, then=self._end_websocket)
         elif scope["method"] == "POST":
             handle = self.sio.handle_request
             await polling.post(handle, scope, receive, send, limit=limits.transport, patience=limits.handshake)
@@ -118,6 +114,14 @@ class SMCPApp:
                 socket.queue.put_nowait(None)  # a poll that still waits for packets
         else:
             await polling.poll(self.sio.handle_request, scope, receive, send)
+
+    async def _end_websocket(self, sid: str | None) -> None:
+        """Ends the session of a websocket that has ended. One that failed to upgrade goes on polling."""
+        socket = self.sio.eio.sockets.get(sid)
+        if socket and socket.upgraded:
+            await self.sio.eio.disconnect(sid)
+        elif socket:
+            socket.upgrading = False
 
     async def _look(self, path: str, scope: Scope, send: Send) -> None:
         """The pages for operators."""

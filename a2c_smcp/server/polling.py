@@ -19,7 +19,7 @@ async def poll(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None
     """A GET that waits for packets. When its client is gone it is cancelled: the library then ends the session."""
     request = await receive()
     work = asyncio.ensure_future(app(scope, _replay(request), send))
-    gone = asyncio.ensure_future(receive())
+    gone = asyncio.ensure_future(_until_gone(receive))
     await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
     for task in (work, gone):
         task.cancel()
@@ -35,6 +35,11 @@ async def post(app: ASGIApp, scope: Scope, receive: Receive, send: Send, *, limi
     ]
     headers.append((b"content-length", str(len(body)).encode()))
     await app({**scope, "headers": headers}, _replay({"type": "http.request", "body": body, "more_body": False}), send)
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _read(receive: Receive, limit: int, patience: float) -> bytes:

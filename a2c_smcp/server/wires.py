@@ -53,8 +53,20 @@ class Wires:
     def __init__(self) -> None:
         self._wires: dict[str, _Wire] = {}
 
-    async def carry(self, app: ASGIApp, sid: str | None, scope: Scope, receive: Receive, send: Send) -> str | None:
-        """Serves one websocket with `app` and returns its session: the one it upgrades, or the one it opens."""
+    async def carry(
+        self,
+        app: ASGIApp,
+        sid: str | None,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        then: Callable[[str | None], Awaitable[None]],
+    ) -> None:
+        """Serves one websocket with `app`, and then, however it ended, tells its session.
+
+        That is `sid`, which it upgrades, or the session that it opens.
+        """
         wire, is_over = _Wire(), False
 
         async def watched_send(message: Message) -> None:
@@ -78,7 +90,7 @@ class Wires:
         finally:
             if sid and self._wires.get(sid) is wire:
                 del self._wires[sid]
-        return sid
+            await then(sid)
 
     def blocked(self, longer_than: float) -> Iterator[str]:
         """The sessions of which a write has waited this long."""

@@ -172,6 +172,62 @@ async def test_a_cancel_of_an_unknown_call_is_told_in_every_office_of_the_agent(
     assert await stranger.heard_until_now() == []
 
 
+@pytest.mark.covers("calls-cancel", "office-several")
+async def test_a_cancel_reaches_every_office_where_its_req_id_runs(
+    connect: Any, agent: Peer, computer: Peer, office: str
+) -> None:
+    elsewhere = await connect()
+    await agent.join("agent", "planner", f"{office}-2")
+    await elsewhere.join("computer", "tablet", f"{office}-2")
+    calls = []
+    for peer, name in ((computer, "laptop"), (elsewhere, "tablet")):
+        peer.answers("client:tool_call", Gate())
+        calls.append(asyncio.create_task(agent.call_tool(name, req_id="same", timeout=30)))
+        await peer.was_asked("client:tool_call")
+    await agent.ask("server:tool_call_cancel", {"agent": "planner", "req_id": "same"})
+    for peer in (computer, elsewhere):
+        assert await peer.hears("notify:tool_call_cancel", req_id="same")
+    assert [(await call)["code"] for call in calls] == [499, 499]
+
+
+@pytest.mark.covers("calls-duplicates", "calls-deadline")
+async def test_a_duplicate_has_a_deadline_of_its_own(agent: Peer, computer: Peer) -> None:
+    computer.answers("client:tool_call", Gate())
+    first = asyncio.create_task(agent.call_tool("laptop", req_id="same", timeout=60))
+    await computer.was_asked("client:tool_call")
+    assert (await agent.call_tool("laptop", req_id="same", timeout=1))["code"] == 408
+    assert not first.done()
+    first.cancel()
+
+
+@pytest.mark.covers("calls-duplicates", "calls-one-hurts-no-other")
+async def test_nothing_is_left_behind_when_everybody_is_gone(serve: Any, connect: Any, office: str) -> None:
+    hub = await serve(limits={"kept_answer": 0.1})
+    computer, gate = await connect(hub), Gate()
+    await computer.join("computer", "laptop", office)
+    computer.answers("client:tool_call", gate)
+    for _ in range(3):
+        agent = await connect(hub)
+        await agent.join("agent", "planner", office)
+        call = asyncio.create_task(agent.call_tool("laptop", req_id="same", timeout=30))
+        await computer.was_asked("client:tool_call")
+        await agent.heard_until_now()
+        call.cancel()
+        await agent.drop()
+        await computer.hears("notify:leave_office", agent="planner")
+        computer.heard.clear()
+    gate.open()
+    await computer.heard_until_now()
+    await computer.drop()
+    namespace = hub.app.namespace
+    calls, directory = namespace._calls, namespace._directory
+    held = (calls._running, calls._by_key, calls._by_member, calls._waiting, calls._unheard, namespace._connections)
+    held = (*held, namespace._absent, directory._seats, directory._offices, directory._holders)
+    async with asyncio.timeout(10):
+        while any(map(len, held)):  # noqa: ASYNC110, there is nothing to wait for but that nothing is left
+            await asyncio.sleep(0.02)
+
+
 @pytest.mark.covers("calls-cancel", "office-isolation")
 async def test_an_agent_cannot_cancel_the_call_of_another(
     connect: Any, agent: Peer, computer: Peer, office: str
@@ -234,6 +290,7 @@ async def test_nothing_is_kept_for_an_agent_that_has_left_for_good(
 async def test_a_stuck_call_holds_up_no_other(agent: Peer, computer: Peer) -> None:
     computer.answers("client:tool_call", Gate())
     stuck = [asyncio.create_task(agent.call_tool("laptop", timeout=60)) for _ in range(20)]
+    await computer.was_asked("client:tool_call", times=20)
     computer.answers("client:get_tools", {"tools": [], "req_id": "r"})
     for _ in range(50):
         assert (await agent.request("client:get_tools", "laptop"))["tools"] == []

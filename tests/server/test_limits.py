@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from a2c_smcp.server import Limits
 from tests.peer import Peer, Wire
 from tests.server.test_calls import RESULT, Gate
 
@@ -70,6 +71,27 @@ async def test_four_mebibytes_travel_both_ways(agent: Peer, computer: Peer) -> N
     text = "x" * (4 * MIB - 2 * KIB)
     computer.answers("client:tool_call", lambda data: {"content": [], "echo": data["params"]["text"]})
     assert (await agent.call_tool("laptop", params={"text": text}, timeout=30))["echo"] == text
+
+
+@pytest.mark.covers("limit-defaults")
+def test_the_defaults_are_those_of_the_contract() -> None:
+    limits = Limits()
+    assert (limits.max_message, limits.transport, limits.unread_bytes) == (4 * MIB, 8 * MIB, 16 * MIB)
+    assert (limits.max_timeout, limits.request_timeout) == (3600, 25)
+    assert (limits.calls_per_agent, limits.calls_per_computer) == (512, 512)
+    assert (limits.updates_per_second, limits.newer_updates_per_second) == (20, 50)
+    assert (limits.ping_interval, limits.ping_timeout) == (10, 8)
+    assert (limits.blocked_write, limits.handshake, limits.authentication, limits.drain) == (10, 10, 5, 10)
+    assert (limits.resume, limits.cancel_answer, limits.kept_answer) == (5, 1, 60)
+
+
+@pytest.mark.covers("half-open")
+async def test_a_half_open_connection_is_noticed(serve: Any, connect: Any, connect_wire: Any, office: str) -> None:
+    hub = await serve(limits={"ping_interval": 1, "ping_timeout": 1})
+    agent = await connect(hub)
+    await agent.join("agent", "planner", office)
+    await join_sloth(await connect_wire(hub), office)
+    assert await agent.hears("notify:leave_office", computer="sloth")
 
 
 @pytest.mark.covers("limit-calls")
@@ -246,6 +268,62 @@ async def test_a_malformed_event_with_an_ack_id_is_answered_and_the_connection_l
     wire = await connect_wire()
     assert (await wire.ask(frame, 7))[0]["code"] in (400, 403)
     assert (await wire.ask('42/smcp,8["no:such_event",{}]', 8))[0]["code"] == 400
+
+
+BAD_BINARY = {
+    "num out of range": ['451-/smcp,7["client:newer",{"x":{"_placeholder":true,"num":9}}]', b"x"],
+    "num not a number": ['451-/smcp,7["client:newer",{"x":{"_placeholder":true,"num":"a"}}]', b"x"],
+    "text instead": ['451-/smcp,7["client:newer",{"x":{"_placeholder":true,"num":0}}]', '42/smcp,9["no:such",{}]'],
+    "infinity": ['451-/smcp,7["client:newer",{"x":{"_placeholder":true,"num":0},"n":1e400}]'],
+}
+
+
+@pytest.mark.covers("malformed-frames", "always-an-ack")
+@pytest.mark.parametrize("frames", BAD_BINARY.values(), ids=BAD_BINARY)
+async def test_a_binary_event_that_is_wrong_is_answered(connect_wire: Any, frames: list[str | bytes]) -> None:
+    wire = await connect_wire()
+    for frame in frames[:-1]:
+        await wire.send(frame)
+    assert (await wire.ask(frames[-1], 7))[0]["code"] == 400
+    assert (await wire.ask('42/smcp,8["no:such_event",{}]', 8))[0]["code"] == 400
+
+
+@pytest.mark.covers("limit-message", "always-an-ack")
+async def test_a_binary_event_counts_with_its_attachments(serve: Any, connect_wire: Any) -> None:
+    hub = await serve(limits={"max_message": 4 * KIB})
+    wire = await connect_wire(hub)
+    await wire.send('451-/smcp,7["client:newer",{"x":{"_placeholder":true,"num":0}}]')
+    assert (await wire.ask(b"x" * 4 * KIB, 7))[0]["code"] == 413
+
+
+@pytest.mark.covers("limit-message", "calls-one-hurts-no-other")
+async def test_what_would_outgrow_the_limit_on_its_way_is_refused(serve: Any, connect: Any, office: str) -> None:
+    hub = await serve(limits={"max_message": 4 * KIB})
+    agent, computer = await pair(hub, connect, office)
+    update = {"computer": "laptop", "text": "x" * (4 * KIB - 100)}
+    assert (await computer.ask("server:update_newer", update))["code"] == 413
+    computer.answers("client:newer", "x" * (4 * KIB - 60))
+    assert (await agent.request("client:newer", "laptop"))["code"] == 413
+
+
+@pytest.mark.covers("limit-unread", "malformed-frames")
+async def test_a_peer_that_pings_and_does_not_read_is_cut(
+    serve: Any, connect: Any, connect_wire: Any, office: str
+) -> None:
+    hub = await serve()
+    agent = await connect(hub)
+    await agent.join("agent", "planner", office)
+    wire = await connect_wire(hub)
+    await join_sloth(wire, office)
+
+    async def flood() -> None:
+        while True:
+            await wire.socket.ping(b"x" * 125)
+
+    flooding = asyncio.create_task(flood())
+    assert await agent.hears("notify:leave_office", computer="sloth")
+    flooding.cancel()
+    await asyncio.gather(flooding, return_exceptions=True)
 
 
 UNANSWERABLE = [

@@ -1,0 +1,129 @@
+"""Long polling by hand: what is malformed ends its own session, what is abandoned takes nothing with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+
+class Poller:
+    """A polling session on `/smcp`."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
+        self.http = http
+        self.url = f"{url}/socket.io/?EIO=4&transport=polling"
+
+    async def open(self) -> None:
+        opened = json.loads((await (await self.http.get(self.url)).text())[1:])
+        self.url += f"&sid={opened['sid']}"
+        assert (await self.post("40/smcp,"))[0] == 200
+        assert (await self.get())[1].startswith("40/smcp,")
+
+    async def get(self) -> tuple[int, str]:
+        response = await self.http.get(self.url)
+        return response.status, await response.text()
+
+    async def post(self, data: Any) -> tuple[int, str]:
+        response = await self.http.post(self.url, data=data)
+        return response.status, await response.text()
+
+
+@pytest.fixture
+async def poller(shared_hub: Any) -> AsyncIterator[Poller]:
+    async with aiohttp.ClientSession() as http:
+        poller = Poller(http, shared_hub.url)
+        await poller.open()
+        yield poller
+        await poller.post("1")
+
+
+GOOD = '42/smcp,1["no:such_event",{}]'
+
+
+@pytest.mark.covers("malformed-frames")
+@pytest.mark.parametrize("bad", ["x", "9", "b!!!", "", b"\xff\xfe"])
+async def test_a_request_with_a_malformed_packet_is_refused_and_ends_its_session(
+    poller: Poller, bad: str | bytes
+) -> None:
+    bad = bad.encode() if isinstance(bad, str) else bad
+    status, text = await poller.post(GOOD.encode() + b"\x1e" + bad)
+    assert status == 400
+    assert json.loads(text)["code"] == 400
+    assert (await poller.get())[0] == 400
+
+
+@pytest.mark.covers("always-an-ack", "transports")
+async def test_a_request_in_chunks_is_read_whole(poller: Poller) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield GOOD[:10].encode()
+        yield GOOD[10:].encode()
+
+    assert (await poller.post(chunks()))[0] == 200
+    assert (await poller.get())[1].startswith("43/smcp,1[")
+
+
+@pytest.mark.covers("limit-message")
+async def test_a_request_beyond_what_the_transport_takes_is_refused(serve: Any) -> None:
+    hub = await serve(limits={"max_message": 4096})
+    async with aiohttp.ClientSession() as http:
+        poller = Poller(http, hub.url)
+        await poller.open()
+        assert (await poller.post("4" + "x" * 8192))[0] == 413
+
+
+@pytest.mark.covers("always-an-ack", "transports")
+@pytest.mark.parametrize("frame", [None, "garbage", "2probe"])
+async def test_an_upgrade_that_fails_leaves_the_session_polling(poller: Poller, frame: str | None) -> None:
+    socket = await poller.http.ws_connect(poller.url.replace("transport=polling", "transport=websocket"))
+    if frame:
+        await socket.send_str(frame)
+    await socket.close()
+    await poller.post(GOOD)
+    text = ""
+    while "43/smcp,1[" not in text:
+        status, text = await asyncio.wait_for(poller.get(), 10)
+        assert status == 200, text
+
+
+@pytest.mark.covers("office-leave-on-disconnect")
+async def test_a_poll_that_its_client_abandons_ends_the_session_instead_of_taking_packets(poller: Poller) -> None:
+    poll = asyncio.create_task(poller.get())
+    await asyncio.wait([poll], timeout=0.2)
+    poll.cancel()
+    async with asyncio.timeout(10):
+        while (await poller.post(GOOD))[0] == 200:
+            pass
+
+
+@pytest.mark.covers("malformed-frames")
+async def test_endless_headers_end_their_connection(shared_hub: Any) -> None:
+    host, port = shared_hub.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+
+    async def flood() -> None:
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        while not reader.at_eof():
+            writer.write(b"X-Pad: " + b"x" * 8192 + b"\r\n")
+            await writer.drain()
+
+    with pytest.raises(ConnectionError):
+        await asyncio.wait_for(flood(), 10)
+    writer.close()
+
+
+@pytest.mark.covers("transports")
+@pytest.mark.parametrize(
+    "query", ["EIO=3&transport=polling", "transport=polling", "EIO=4&transport=polling&sid=nobody"]
+)
+async def test_what_is_no_session_of_ours_is_refused_with_json(shared_hub: Any, query: str) -> None:
+    async with aiohttp.ClientSession() as http:
+        response = await http.get(f"{shared_hub.url}/socket.io/?{query}")
+        assert (response.status, (await response.json())["code"]) == (400, 400)
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
+            await http.ws_connect(f"{shared_hub.url}/socket.io/?{query.replace('polling', 'websocket')}")
+        assert refusal.value.status == 400
