@@ -12,10 +12,12 @@ __all__ = [
     "CallTimeout",
     "ComputerLeft",
     "ComputerNotFound",
+    "ConfigError",
     "Forbidden",
     "InvalidWindowURI",
     "NameMismatch",
     "NameTaken",
+    "NotAuthenticated",
     "NotAuthorised",
     "NotFound",
     "NotInOffice",
@@ -27,7 +29,6 @@ __all__ = [
     "TooLarge",
     "ToolForbidden",
     "ToolNotFound",
-    "Unauthorized",
     "Unavailable",
     "UnsupportedEvent",
     "VersionMismatch",
@@ -92,12 +93,16 @@ class InvalidWindowURI(BadRequest, ValueError):
     opening = "Not a window URI"
 
 
+class ConfigError(BadRequest, ValueError):
+    opening = "Bad configuration"
+
+
 class VersionMismatch(BadRequest):
     code = 4008
     opening = "Protocol version not supported"
 
 
-class Unauthorized(SMCPError):
+class NotAuthenticated(SMCPError):
     code = 401
     opening = "Not authenticated"
 

@@ -50,7 +50,7 @@ def shared_hub() -> Iterator[Hub]:
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Callable[..., Any]]:
-    """Starts a Server with settings of its own: `await serve(require_version="0.4", limits=dict(resume=0.2))`."""
+    """Starts a Server with settings of its own: `await serve(require_version="0.4", limits={"resume_grace": 0.2})`."""
     async with AsyncExitStack() as stack:
 
         async def start(*, limits: dict[str, Any] | None = None, **settings: Any) -> Hub:

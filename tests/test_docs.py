@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from a2c_smcp.protocol.events import EVENTS
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 EXAMPLES = [
@@ -35,6 +37,12 @@ def test_example_runs(code: str, tmp_path: Path) -> None:
 def test_links_lead_somewhere() -> None:
     links = [(page, link) for page in PAGES for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8"))]
     assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_event_is_in_the_protocol_page() -> None:
+    page = (ROOT / "docs" / "protocol.md").read_text("utf-8")
+    names = [name for event in EVENTS for name in (event.name, event.notice, event.older, event.older_notice) if name]
+    assert [name for name in names if f"`{name}`" not in page] == []
 
 
 def test_the_readmes_are_twins() -> None:

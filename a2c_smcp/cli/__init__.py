@@ -10,5 +10,5 @@ def main() -> None:
     try:
         from a2c_smcp.cli.app import app
     except ModuleNotFoundError as error:
-        sys.exit(f"a2c-smcp: {error.name} is not installed. Install the command line with: pip install 'a2c-smcp[all]'")
+        sys.exit(f"a2c-smcp: {error.name} is not installed. Install a2c-smcp with its extra [all].")
     app()

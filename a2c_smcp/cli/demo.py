@@ -13,7 +13,7 @@ import typer
 
 from a2c_smcp import smcp
 from a2c_smcp.cli.loop import run
-from a2c_smcp.errors import CallCancelled, ComputerNotFound, SMCPError
+from a2c_smcp.errors import CallCancelled, ComputerNotFound, NotAuthenticated, SMCPError
 from a2c_smcp.protocol.results import CallToolResult, failed_call
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.auth import new_key
@@ -45,7 +45,7 @@ def demo(
     """
     try:
         run(_tell(_Story(pause=0 if fast else 0.4)))
-    except (DemoFailed, SMCPError, OSError) as error:
+    except (DemoFailed, SMCPError, OSError, TimeoutError, socketio.exceptions.SocketIOError) as error:
         typer.secho(f"\nthe demo failed: {error}", fg="red", err=True)
         raise typer.Exit(1) from None
 
@@ -73,7 +73,9 @@ class _Client:
     def __init__(self) -> None:
         self._socket = socketio.AsyncClient(reconnection=False)
         self._notices: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        self.refusal: dict[str, Any] | None = None
         self._socket.on("*", self._on_notice, namespace=smcp.SMCP_NAMESPACE)
+        self._socket.on("connect_error", self._on_refusal, namespace=smcp.SMCP_NAMESPACE)
 
     async def connect(self, url: str, key: str) -> None:
         auth = {"token": key}
@@ -102,6 +104,9 @@ class _Client:
     async def close(self) -> None:
         await self._socket.disconnect()
 
+    async def _on_refusal(self, reason: dict[str, Any]) -> None:
+        self.refusal = reason
+
     async def _on_notice(self, event: str, data: Any) -> None:
         self._notices.put_nowait((event, data))
 
@@ -112,6 +117,8 @@ class _Laptop(_Client):
     def __init__(self) -> None:
         super().__init__()
         self.running: dict[str, asyncio.Task[CallToolResult]] = {}
+        self.is_busy = asyncio.Event()
+        self.has_stopped = asyncio.Event()
         self.on(smcp.GET_TOOLS_EVENT, self._get_tools)
         self.on(smcp.TOOL_CALL_EVENT, self._call)
         self.on(smcp.CANCEL_TOOL_CALL_NOTIFICATION, self._cancel)
@@ -134,8 +141,16 @@ class _Laptop(_Client):
 
     async def _work(self, tool: str, params: dict[str, Any]) -> CallToolResult:
         if tool == "sleep":
-            await asyncio.sleep(params["seconds"])
+            await self._sleep(params["seconds"])
         return CallToolResult([{"type": "text", "text": str(params.get("a", 0) + params.get("b", 0))}])
+
+    async def _sleep(self, seconds: float) -> None:
+        self.is_busy.set()
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            self.has_stopped.set()
+            raise
 
     async def _cancel(self, notice: smcp.AgentCallData) -> None:
         self.running[notice["req_id"]].cancel()
@@ -150,7 +165,7 @@ async def _tell(story: _Story) -> None:
         await story.tell("server", f"listens on {url} and wants an API key")
         try:
             await _meet(story, url, key, laptop, agent)
-            await _work(story, agent)
+            await _work(story, laptop, agent)
             await _part(story, laptop, agent)
         finally:
             await agent.close()
@@ -165,7 +180,9 @@ async def _meet(story: _Story, url: str, key: str, laptop: _Laptop, agent: _Clie
     try:
         await stranger.connect(url, "a wrong key")
     except socketio.exceptions.ConnectionError:
-        await story.tell("stranger", "knocks with a wrong key and is turned away")
+        if (code := (stranger.refusal or {}).get("data", {}).get("code")) != NotAuthenticated.code:
+            raise DemoFailed(f"a stranger was refused with {code} in place of 401") from None
+        await story.tell("stranger", "knocks with a wrong key and is turned away: 401")
     else:
         raise DemoFailed("a stranger came in with a wrong key")
     finally:
@@ -179,7 +196,7 @@ async def _meet(story: _Story, url: str, key: str, laptop: _Laptop, agent: _Clie
     await story.tell("agent", f"{_AGENT!r} joins the same office, and the computer is told: {told}")
 
 
-async def _work(story: _Story, agent: _Client) -> None:
+async def _work(story: _Story, laptop: _Laptop, agent: _Client) -> None:
     listing = await agent.ask(smcp.GET_TOOLS_EVENT, agent=_AGENT, req_id=uuid4().hex, computer=_COMPUTER)
     names = ", ".join(tool["name"] for tool in listing["tools"])
     await story.tell("agent", f"asks {_COMPUTER!r} for its tools: {names}")
@@ -195,20 +212,23 @@ async def _work(story: _Story, agent: _Client) -> None:
         await story.tell("agent", f"asks for a computer that is not in its office: {error}")
     else:
         raise DemoFailed("a computer that is not in the office answered")
-    await _cancel_one(story, agent, call)
+    await _cancel_one(story, laptop, agent, call)
 
 
-async def _cancel_one(story: _Story, agent: _Client, call: dict[str, Any]) -> None:
+async def _cancel_one(story: _Story, laptop: _Laptop, agent: _Client, call: dict[str, Any]) -> None:
     req_id = uuid4().hex
     slow = asyncio.create_task(
         agent.ask(smcp.TOOL_CALL_EVENT, **call, req_id=req_id, tool_name="sleep", params={"seconds": 60})
     )
-    await asyncio.sleep(0.3)
+    async with asyncio.timeout(_PATIENCE):
+        await laptop.is_busy.wait()
     await story.tell("agent", "calls sleep(60), and thinks better of it")
     await agent.ask(smcp.CANCEL_TOOL_CALL_EVENT, agent=_AGENT, req_id=req_id)
     try:
         await slow
     except CallCancelled as error:
+        if not laptop.has_stopped.is_set():
+            raise DemoFailed("the computer did not stop when its call was cancelled") from None
         await story.tell("agent", f"cancels it, the computer stops and answers: {error}")
     else:
         raise DemoFailed("a cancelled call came back as if nothing had happened")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from a2c_smcp.server.auth import KeysFileError, hash_key, new_key, read_entry
+from a2c_smcp.server.auth import KeysFileError, hash_key, new_key, read_entries, read_entry
 
 __all__ = ["key"]
 
@@ -26,6 +28,9 @@ def key(
     expires: Annotated[
         str | None, typer.Option(metavar="TIME", help="Until when, such as 2027-01-01T00:00:00Z. Default: for ever.")
     ] = None,
+    add_to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Add the entry to this keys file, made if there is none.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for a program to read.")] = False,
 ) -> None:
     """Make an API key, and the entry that lets its holder in.
@@ -36,7 +41,7 @@ def key(
 
     \b
     a2c-smcp key --principal alice
-    a2c-smcp key --principal alice --role agent --office desk --office 'team-*'
+    a2c-smcp key --principal alice --role agent --office desk --office 'team-*' --add-to keys.json
     a2c-smcp key --principal laptop --expires 2027-01-01T00:00:00Z --json
     """
     options = {"principal": principal, "offices": office, "roles": role, "names": name, "expires": expires}
@@ -45,15 +50,35 @@ def key(
         read_entry(entry)
     except KeysFileError as error:
         raise typer.BadParameter(str(error)) from None
-    _show(new_key(), entry, as_json=as_json)
+    new = new_key()
+    if add_to:
+        _add(add_to, {hash_key(new): entry})
+    _show(new, entry, add_to, as_json=as_json)
 
 
-def _show(new: str, entry: dict[str, Any], *, as_json: bool) -> None:
+def _add(path: Path, entries: dict[str, Any]) -> None:
+    """Writes a keys file anew, with these entries too: whole or not at all, and for its owner alone."""
+    try:
+        known = read_entries(path) if path.exists() else {}
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        draft.touch(mode=0o600, exist_ok=False)
+        draft.write_text(json.dumps(known | entries, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        draft.replace(path)
+    except KeysFileError as error:
+        raise typer.BadParameter(str(error)) from None
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _show(new: str, entry: dict[str, Any], add_to: Path | None, *, as_json: bool) -> None:
     entries = {hash_key(new): entry}
     if as_json:
         typer.echo(json.dumps({"key": new, "entries": entries}))
         return
     typer.echo("The key, for its holder alone (A2C_API_KEY or --api-key):", err=True)
     typer.echo(new)
+    if add_to:
+        typer.echo(f"\nIts entry is in {add_to}. A running Server reads it on SIGHUP.", err=True)
+        return
     typer.echo("\nThe entry, for the Server's keys file:", err=True)
     typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))

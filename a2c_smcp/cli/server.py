@@ -34,42 +34,46 @@ def _option(panel: str, variable: str, text: str, **more: Any) -> Any:
     return typer.Option(flag, envvar=f"A2C_{variable}", help=text, rich_help_panel=panel, show_envvar=False, **more)
 
 
-_wire = partial(_option, "Connections")
-_door = partial(_option, "Who may come in")
-_log = partial(_option, "Logs and numbers")
+_connections = partial(_option, "Connections")
+_admission = partial(_option, "Who may come in")
+_logging = partial(_option, "Logs and numbers")
 
 
 def server(
-    host: Annotated[str, _wire("HOST", "Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, _wire("PORT", "Port to listen on; 0 takes a free one.", min=0, max=65535)] = 7000,
-    tls_cert: Annotated[Path | None, _wire("TLS_CERT", "Certificate chain (PEM).")] = None,
-    tls_key: Annotated[Path | None, _wire("TLS_KEY", "Its private key (PEM).")] = None,
+    host: Annotated[str, _connections("HOST", "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, _connections("PORT", "Port to listen on; 0 takes a free one.", min=0, max=65535)] = 7000,
+    tls_cert: Annotated[Path | None, _connections("TLS_CERT", "Certificate chain (PEM).")] = None,
+    tls_key: Annotated[Path | None, _connections("TLS_KEY", "Its private key (PEM).")] = None,
     cors_origin: Annotated[
-        list[str] | None, _wire("CORS_ORIGIN", "Web origin that may connect from a browser; repeat for more.")
+        list[str] | None, _connections("CORS_ORIGIN", "Web origin that may connect from a browser; repeat for more.")
     ] = None,
-    max_message: Annotated[int, _wire("MAX_MESSAGE", "Largest message in bytes.", min=1024)] = Limits().max_message,
+    max_message: Annotated[
+        int, _connections("MAX_MESSAGE", "Largest message in bytes.", min=1024)
+    ] = Limits().max_message,
     require_version: Annotated[
-        str | None, _wire("REQUIRE_VERSION", "Only clients of this protocol version, such as 0.4.")
+        str | None, _connections("REQUIRE_VERSION", "Only clients of this protocol version, such as 0.4.")
     ] = None,
     legacy_notices: Annotated[
-        bool, _wire("LEGACY_NOTICES", "Send notices under their older names too, to everybody.")
+        bool, _connections("LEGACY_NOTICES", "Send notices under their older names too, to everybody.")
     ] = False,
-    api_key: Annotated[list[str] | None, _door("API_KEY", "API key that may do anything; repeat for more.")] = None,
+    api_key: Annotated[
+        list[str] | None, _admission("API_KEY", "API key that may do anything; repeat for more.")
+    ] = None,
     keys_file: Annotated[
-        Path | None, _door("KEYS_FILE", "Keys with their offices, roles and names: see `a2c-smcp key --help`.")
+        Path | None, _admission("KEYS_FILE", "Keys with their offices, roles and names: see `a2c-smcp key --help`.")
     ] = None,
-    jwt_secret: Annotated[str | None, _door("JWT_SECRET", "Shared secret of JSON Web Tokens.")] = None,
-    jwt_key_file: Annotated[Path | None, _door("JWT_KEY_FILE", "Public key of their issuer (PEM).")] = None,
-    jwt_jwks_file: Annotated[Path | None, _door("JWT_JWKS_FILE", "Public keys of their issuer (JWKS).")] = None,
+    jwt_secret: Annotated[str | None, _admission("JWT_SECRET", "Shared secret of JSON Web Tokens.")] = None,
+    jwt_key_file: Annotated[Path | None, _admission("JWT_KEY_FILE", "Public key of their issuer (PEM).")] = None,
+    jwt_jwks_file: Annotated[Path | None, _admission("JWT_JWKS_FILE", "Public keys of their issuer (JWKS).")] = None,
     jwt_algorithm: Annotated[
-        list[str] | None, _door("JWT_ALGORITHM", "Algorithm to accept, such as RS256; repeat for more.")
+        list[str] | None, _admission("JWT_ALGORITHM", "Algorithm to accept, such as RS256; repeat for more.")
     ] = None,
-    jwt_issuer: Annotated[str | None, _door("JWT_ISSUER", "Issuer that tokens must have.")] = None,
-    jwt_audience: Annotated[str | None, _door("JWT_AUDIENCE", "Audience that tokens must have.")] = None,
-    insecure: Annotated[bool, _door("INSECURE", "Listen beyond this machine without authentication.")] = False,
-    log_level: Annotated[logs.Level, _log("LOG_LEVEL", "How much to log.")] = logs.Level.info,
-    log_json: Annotated[bool, _log("LOG_JSON", "Log as JSON lines.")] = False,
-    metrics: Annotated[bool, _log("METRICS", "Serve counters at /metrics.")] = False,
+    jwt_issuer: Annotated[str | None, _admission("JWT_ISSUER", "Issuer that tokens must have.")] = None,
+    jwt_audience: Annotated[str | None, _admission("JWT_AUDIENCE", "Audience that tokens must have.")] = None,
+    insecure: Annotated[bool, _admission("INSECURE", "Listen beyond this machine without authentication.")] = False,
+    log_level: Annotated[logs.Level, _logging("LOG_LEVEL", "How much to log.")] = logs.Level.info,
+    log_json: Annotated[bool, _logging("LOG_JSON", "Log as JSON lines.")] = False,
+    metrics: Annotated[bool, _logging("METRICS", "Serve counters at /metrics.")] = False,
 ) -> None:
     """Run the Server: the signalling hub between agents and computers.
 

@@ -27,9 +27,9 @@ __all__ = ["SMCPApp", "create_app"]
 
 logger = logging.getLogger(__name__)
 
-_ROUND = 1.0
-_FAREWELL = 0.5
-_BREATH = 0.02
+_WATCH_INTERVAL = 1.0
+_CLOSE_GRACE = 0.5
+_POLL_INTERVAL = 0.02
 _PACKETS_PER_POST = 10_000
 
 
@@ -45,13 +45,13 @@ class SMCPApp:
         self.settings = settings
         self.metrics = Metrics()
         self.namespace = SMCPNamespace(
-            settings.auth or _OpenDoor(),
+            settings.auth or _AllowAll(),
             directory=settings.directory,
             limits=settings.limits,
             require_version=settings.require_version,
             legacy_notices=settings.legacy_notices,
             metrics=self.metrics,
-            room_for=self._room_for,
+            reserve=self._reserve,
         )
         self.sio = _socket_server(settings)
         self.sio.register_namespace(self.namespace)
@@ -67,7 +67,7 @@ class SMCPApp:
         if path == "/socket.io":
             await self._serve(scope, receive, send)
         else:
-            await self._look(path, scope, send)
+            await self._serve_status(path, scope, send)
 
     async def reload(self) -> None:
         """Reads the credentials again."""
@@ -77,7 +77,7 @@ class SMCPApp:
         """Lets calls in flight finish and tells the rest, then lets everybody go."""
         self._is_draining = True
         await self.namespace.drain()
-        await self._hear_out()
+        await self._wait_until_read()
         await asyncio.gather(*(self._dismiss(sid) for sid in list(self.sio.eio.sockets)))
 
     async def close(self) -> None:
@@ -109,7 +109,9 @@ class SMCPApp:
             await self._wires.carry(self.sio.handle_request, sid, scope, receive, send, then=self._end_websocket)
         elif scope["method"] == "POST":
             handle = self.sio.handle_request
-            await polling.post(handle, scope, receive, send, limit=limits.transport, patience=limits.handshake)
+            await polling.post(
+                handle, scope, receive, send, limit=limits.max_transport, patience=limits.handshake_timeout
+            )
             if (socket := sockets.get(sid)) and socket.closed:
                 socket.queue.put_nowait(None)  # a poll that still waits for packets
         else:
@@ -123,7 +125,7 @@ class SMCPApp:
         elif socket:
             socket.upgrading = False
 
-    async def _look(self, path: str, scope: Scope, send: Send) -> None:
+    async def _serve_status(self, path: str, scope: Scope, send: Send) -> None:
         """The pages for operators."""
         match path:
             case "/healthz":
@@ -148,17 +150,17 @@ class SMCPApp:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(_ROUND)
+            await asyncio.sleep(_WATCH_INTERVAL)
             try:
-                await self._round()
+                await self._check_connections()
             except Exception:
                 logger.exception("the watch over connections failed")
 
-    async def _round(self) -> None:
+    async def _check_connections(self) -> None:
         """Ends what blocks, overflows, never finishes its handshake, or is gone without a word."""
         limits, manager, sockets = self.settings.limits, self.sio.manager, self.sio.eio.sockets
         now = asyncio.get_running_loop().time()
-        for sid in self._wires.blocked(limits.blocked_write):
+        for sid in self._wires.blocked(limits.write_timeout):
             await self._cut(sid)
         for sid, socket in list(sockets.items()):
             outbox: Outbox = socket.queue
@@ -166,7 +168,7 @@ class SMCPApp:
                 outbox.last_used = now
             if outbox.overflowed:
                 await self._cut(sid)
-            elif now - outbox.last_used > limits.handshake:
+            elif now - outbox.last_used > limits.handshake_timeout:
                 await self._dismiss(sid)
         await self.namespace.drop_lost(sockets)
 
@@ -179,24 +181,24 @@ class SMCPApp:
     async def _dismiss(self, sid: str) -> None:
         """Ends a session whose peer may still read why."""
         await self.sio.eio.disconnect(sid)
-        asyncio.get_running_loop().call_later(_FAREWELL, self._wires.cut, sid)
+        asyncio.get_running_loop().call_later(_CLOSE_GRACE, self._wires.cut, sid)
 
-    async def _hear_out(self) -> None:
+    async def _wait_until_read(self) -> None:
         """Gives everybody a moment to read what they were told last: a polling client has to come for it."""
         clock = asyncio.get_running_loop().time
-        deadline = clock() + _FAREWELL
+        deadline = clock() + _CLOSE_GRACE
         is_read = False
         while not is_read and clock() < deadline:
-            await asyncio.sleep(_BREATH)
+            await asyncio.sleep(_POLL_INTERVAL)
             is_read = not any(socket.queue.unread for socket in self.sio.eio.sockets.values())
 
-    def _room_for(self, sid: str, size: int) -> AbstractContextManager[None]:
+    def _reserve(self, sid: str, size: int) -> AbstractContextManager[None]:
         eio_sid = self.sio.manager.eio_sid_from_sid(sid, SMCP_NAMESPACE)
         socket = self.sio.eio.sockets.get(eio_sid)
-        return socket.queue.room_for(size) if socket else nullcontext()
+        return socket.queue.reserve(size) if socket else nullcontext()
 
 
-class _OpenDoor(AuthenticationProvider):
+class _AllowAll(AuthenticationProvider):
     """Lets everybody in."""
 
     async def authenticate(self, sio: Any, environ: Any, auth: Any, headers: Any) -> bool:
@@ -214,7 +216,7 @@ def _socket_server(settings: Settings) -> socketio.AsyncServer:
         namespaces=[SMCP_NAMESPACE],
         serializer=type("Packet", (SMCPPacket,), {"max_message": limits.max_message}),
         cors_allowed_origins=partial(gate.is_welcome, frozenset(settings.cors_origins)),
-        max_http_buffer_size=limits.transport,
+        max_http_buffer_size=limits.max_transport,
         ping_interval=limits.ping_interval,
         ping_timeout=limits.ping_timeout,
         http_compression=False,

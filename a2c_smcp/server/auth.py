@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from a2c_smcp.errors import NotAuthorised, Unauthorized
+from a2c_smcp.errors import NotAuthenticated, NotAuthorised
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.types import Role
 
@@ -38,6 +38,7 @@ __all__ = [
     "credentials",
     "hash_key",
     "new_key",
+    "read_entries",
     "read_entry",
 ]
 
@@ -112,18 +113,18 @@ async def admit(
     headers: Mapping[str, str],
     timeout: float = 5.0,
 ) -> Principal:
-    """Who is connecting. Raises `Unauthorized` for everything but a clear yes in time."""
+    """Who is connecting. Raises `NotAuthenticated` for everything but a clear yes in time."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + timeout
     try:
         async with asyncio.timeout_at(deadline):
             answer: object = await provider.authenticate(sio, environ, auth, headers)
         return _judge(answer, late=clock() > deadline)
-    except (asyncio.CancelledError, Unauthorized):
+    except (asyncio.CancelledError, NotAuthenticated):
         raise
     except BaseException as error:  # a panic in native code, or somebody's sys.exit(), is no yes either
         logger.error("authentication failed\n%s", _trace(error))  # noqa: TRY400
-        raise Unauthorized("authentication is not working") from None
+        raise NotAuthenticated("authentication is not working") from None
 
 
 def credentials(auth: object, headers: Mapping[str, str], field: str = "token") -> list[str]:
@@ -208,7 +209,8 @@ def read_entry(entry: object) -> Principal:
     return Principal(entry["principal"], **scope, expires=_moment(entry.get("expires")))
 
 
-def _read_keys(path: Path) -> dict[str, Principal]:
+def read_entries(path: Path) -> dict[str, Any]:
+    """A keys file as it is written, by hash. Raises `KeysFileError`."""
     try:
         entries = json.loads(path.read_text("utf-8-sig"), object_pairs_hook=_object)
     except OSError as error:
@@ -219,8 +221,12 @@ def _read_keys(path: Path) -> dict[str, Principal]:
         raise KeysFileError(f"{path}: not a JSON object of keys: {error}") from None
     if not isinstance(entries, dict):
         raise KeysFileError(f'{path}: must be an object, such as {{"sha256:…": {{"principal": "alice"}}}}')
+    return entries
+
+
+def _read_keys(path: Path) -> dict[str, Principal]:
     holders = {}
-    for number, (hashed, entry) in enumerate(entries.items(), 1):
+    for number, (hashed, entry) in enumerate(read_entries(path).items(), 1):
         if not _HASH.fullmatch(hashed):  # not quoted: it may be the key itself
             raise KeysFileError(
                 f"{path}: entry {number}: its name must be sha256: and 64 hexadecimal digits in lower case, "
@@ -261,12 +267,12 @@ def _judge(answer: object, *, late: bool) -> Principal:
     if answer is True:
         return ANYBODY
     if answer is False:
-        raise Unauthorized
+        raise NotAuthenticated
     if not isinstance(answer, Principal):
         logger.error("authentication answered with %s, neither a bool nor a Principal", type(answer).__qualname__)
-        raise Unauthorized("authentication is not working")
+        raise NotAuthenticated("authentication is not working")
     if answer.expired:
-        raise Unauthorized("the credential has expired")
+        raise NotAuthenticated("the credential has expired")
     return answer
 
 

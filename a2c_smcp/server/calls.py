@@ -84,8 +84,8 @@ class Calls:
         self._by_key: dict[Key, Call] = {}
         self._by_member: dict[str, set[Call]] = {}
         self._waiting: Counter[str] = Counter()
-        self._unheard: Kept[Key, Call] = Kept(limits.kept_answer, limits.kept_answers, limits.kept_bytes)
-        self._recent: Kept[Key, Call] = Kept(limits.half_open, limits.kept_answers, limits.kept_bytes)
+        self._unheard: Kept[Key, Call] = Kept(limits.keep_time, limits.max_kept, limits.max_kept_bytes)
+        self._recent: Kept[Key, Call] = Kept(limits.half_open_time, limits.max_kept, limits.max_kept_bytes)
         self._closing = False
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class Calls:
         ]
         for call in found:
             call.cancel = data
-            asyncio.get_running_loop().call_later(self._limits.cancel_answer, call.finish, CallCancelled())
+            asyncio.get_running_loop().call_later(self._limits.cancel_grace, call.finish, CallCancelled())
         return {call.forward.caller.office_id for call in found}
 
     def move(self, old: str, new: str) -> list[dict[str, Any]]:
@@ -170,7 +170,7 @@ class Calls:
         """Takes no new calls, gives those in flight time to finish, and tells the rest."""
         self._closing = True
         if self._running:
-            await asyncio.wait([call.outcome for call in self._running], timeout=self._limits.drain)
+            await asyncio.wait([call.outcome for call in self._running], timeout=self._limits.drain_timeout)
         for call in list(self._running):
             call.finish(Unavailable("the server is shutting down"))
         self._unheard.drop_all()

@@ -1,4 +1,4 @@
-"""Admission by JSON Web Token (RFC 7519). Needs PyJWT with cryptography: `pip install a2c-smcp[server]`."""
+"""Admission by JSON Web Token (RFC 7519). Needs the extra `server`."""
 
 from __future__ import annotations
 

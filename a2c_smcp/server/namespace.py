@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 
 import socketio
 
-from a2c_smcp.errors import BadRequest, SMCPError, TooLarge, Unauthorized, Unavailable
+from a2c_smcp.errors import BadRequest, NotAuthenticated, SMCPError, TooLarge, Unavailable
 from a2c_smcp.protocol import routing, version
 from a2c_smcp.protocol.codec import decode, dumps, loads_exactly, timeout_of
 from a2c_smcp.protocol.events import OLDER_FIELDS, Action, Event, lookup
@@ -40,7 +40,7 @@ _SERVER_GRACE = 1.0  # WIRE §5: the Server waits a second longer than the MCP c
 _CLEAN = "client disconnect"
 
 Joined = tuple[bool, str | None]
-RoomFor = Callable[[str, int], AbstractContextManager[None]]
+Reserve = Callable[[str, int], AbstractContextManager[None]]
 """Holds room for a message among what a connection has not read yet, or raises `RateLimited`."""
 
 
@@ -68,7 +68,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         require_version: str | None = None,
         legacy_notices: bool = False,
         metrics: Metrics | None = None,
-        room_for: RoomFor | None = None,
+        reserve: Reserve | None = None,
         namespace: str = SMCP_NAMESPACE,
     ) -> None:
         super().__init__(namespace)
@@ -78,7 +78,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         self.background = Background()
         self._directory = directory or MemoryDirectory()
         self._require_version = require_version
-        self._room_for = room_for or (lambda sid, size: nullcontext())
+        self._reserve = reserve or (lambda sid, size: nullcontext())
         self._offices = Offices(self._directory)
         self._connections: dict[str, Connection] = {}
         self._absent: dict[str, asyncio.TimerHandle] = {}
@@ -109,10 +109,10 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
                 return await self.on_disconnect(sid, *args)
             row = lookup(event)
             if sid not in self._connections:
-                raise Unauthorized
+                raise NotAuthenticated
             answer = await self._handle(self._connections[sid], event, row, args)
         except SMCPError as error:
-            self.metrics.count("refused_total", code=error.code)
+            self._note_refusal(row, sid, error)
             return error_ack(row, error)
         except socketio.exceptions.ConnectionRefusedError:
             raise
@@ -130,7 +130,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             claimed = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True).get("a2c_version", [None])
             spoken = version.accept(claimed[0], self._require_version)
             principal = await admit(
-                self.auth_provider, self.server, environ, auth, _headers(environ), self.limits.authentication
+                self.auth_provider, self.server, environ, auth, _headers(environ), self.limits.authentication_timeout
             )
         except SMCPError as error:
             self.metrics.count("refused_total", code=error.code)
@@ -150,8 +150,8 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             return
         if connection.expiry:
             connection.expiry.cancel()
-        is_clean = connection.is_over or self._is_draining or self._has_said_goodbye(sid, reason)
-        self._absent[sid] = self.background.later(self.limits.resume, lambda: self._give_up(sid))
+        is_clean = connection.is_over or self._is_draining or self._is_clean_disconnect(sid, reason)
+        self._absent[sid] = self.background.later(self.limits.resume_grace, lambda: self._give_up(sid))
         async with self._order:
             await self._notices.flush(sid)
             self._notices.forget(sid)
@@ -174,7 +174,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         newcomer = Member(speaker.sid, role, name, office_id, digest, owner, speaker.version)
         async with self._order:
             if speaker.is_over or speaker.sid not in self._connections:
-                raise Unauthorized("this connection has ended")
+                raise NotAuthenticated("this connection has ended")
             allows = speaker.principal.allows
             await self._apply(
                 await self._offices.join(newcomer, lambda seat: allows(seat.role, seat.name, seat.office_id))
@@ -217,7 +217,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             await self.disconnect(sid)
 
     async def reload(self) -> None:
-        """Reads the credentials again and shows out whom they no longer let in."""
+        """Reads the credentials again and disconnects whom they no longer admit."""
         self.auth_provider.reload()
         for connection in list(self._connections.values()):
             if not self.auth_provider.valid(connection.principal):
@@ -251,10 +251,15 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             await self._learn_older_names(speaker)
         return await self._handlers[event.action](speaker, event, data)
 
-    def _has_said_goodbye(self, sid: str, reason: Any) -> bool:
+    def _is_clean_disconnect(self, sid: str, reason: Any) -> bool:
         """Whether this was a Socket.IO disconnect. Clients also close Engine.IO when their network fails."""
         socket = self.server.eio.sockets.get(self.server.manager.eio_sid_from_sid(sid, self.namespace))
         return reason == _CLEAN and socket is not None and not socket.closing
+
+    def _note_refusal(self, event: Event | None, sid: str, error: SMCPError) -> None:
+        self.metrics.count("refused_total", code=error.code)
+        if event and event.action is Action.JOIN and (connection := self._connections.get(sid)):
+            audit.record("join refused", principal=connection.principal.id, reason=str(error))
 
     async def _learn_older_names(self, speaker: Connection) -> None:
         speaker.speaks_older_names = True
@@ -313,7 +318,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
     async def _deliver(self, sid: str, forward: Forward, reply: Callable[..., None]) -> None:
         size = forward.data.size if isinstance(forward.data, Payload) else 0
         self._check_size(size + len(forward.event))
-        with self._room_for(sid, size):
+        with self._reserve(sid, size):
             await self.emit(forward.event, forward.data, to=sid, callback=reply)
 
     def _encoded(self, notice: Notice) -> Notice:

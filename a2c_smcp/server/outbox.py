@@ -37,7 +37,7 @@ class Outbox(asyncio.Queue[Any]):
         return self._queued + self._batch_bytes
 
     @contextmanager
-    def room_for(self, size: int) -> Iterator[None]:
+    def reserve(self, size: int) -> Iterator[None]:
         """Holds room for a call while it is being sent. Raises `RateLimited` at once if there is none."""
         if self.overflowed or self.unread + self._reserved + size > self._budget:
             raise RateLimited("this computer reads too slowly, try again later")

@@ -16,7 +16,7 @@ from a2c_smcp.server.app import SMCPApp
 __all__ = ["address_of", "listen", "serving"]
 
 _DEAD_PEER = 20_000  # milliseconds until the kernel gives up on a peer that takes no data
-_LAST_WORDS = 2
+_CLOSE_TIMEOUT = 2
 
 
 class _Uvicorn(uvicorn.Server):
@@ -57,16 +57,16 @@ async def serving(
     """Serves until the block ends, then stops accepting, lets calls finish, and closes every connection."""
     config = uvicorn.Config(
         app,
-        http=web.http_protocol(app.settings.limits.handshake),
+        http=web.http_protocol(app.settings.limits.handshake_timeout),
         ws=web.WebSocket,
-        ws_max_size=app.settings.limits.transport,
+        ws_max_size=app.settings.limits.max_transport,
         ws_per_message_deflate=False,
         ws_ping_interval=None,
         access_log=False,
         log_config=None,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=_LAST_WORDS,
+        timeout_graceful_shutdown=_CLOSE_TIMEOUT,
         ssl_certfile=tls_cert,
         ssl_keyfile=tls_key,
     )

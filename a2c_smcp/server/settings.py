@@ -24,25 +24,25 @@ class Limits:
     updates_per_second: int = 20
     newer_updates_per_second: int = 50
     unread_bytes: int = 16 * MIB
-    blocked_write: float = 10.0
-    handshake: float = 10.0
-    authentication: float = 5.0
+    write_timeout: float = 10.0
+    handshake_timeout: float = 10.0
+    authentication_timeout: float = 5.0
     ping_interval: float = 10.0
     ping_timeout: float = 8.0
-    resume: float = 5.0
-    cancel_answer: float = 1.0
-    kept_answer: float = 60.0
-    kept_answers: int = 1024
-    kept_bytes: int = 64 * MIB
-    drain: float = 10.0
+    resume_grace: float = 5.0
+    cancel_grace: float = 1.0
+    keep_time: float = 60.0
+    max_kept: int = 1024
+    max_kept_bytes: int = 64 * MIB
+    drain_timeout: float = 10.0
 
     @property
-    def half_open(self) -> float:
+    def half_open_time(self) -> float:
         """How long a connection may be lost before anybody notices."""
         return self.ping_interval + self.ping_timeout + 2
 
     @property
-    def transport(self) -> int:
+    def max_transport(self) -> int:
         """What the transport admits: twice a message, so that what is too large can be answered."""
         return 2 * self.max_message
 

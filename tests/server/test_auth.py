@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import socketio
 
-from a2c_smcp.errors import NotAuthorised, Unauthorized
+from a2c_smcp.errors import NotAuthenticated, NotAuthorised
 from a2c_smcp.server.auth import (
     ANYBODY,
     MAX_CREDENTIAL,
@@ -160,14 +160,14 @@ async def test_a_plain_keys_principal_does_not_give_the_key_away() -> None:
 
 @pytest.mark.covers("auth-keys")
 async def test_one_key_as_a_string_is_one_key_and_not_its_letters() -> None:
-    with pytest.raises(Unauthorized):
+    with pytest.raises(NotAuthenticated):
         await enter(DefaultAuthenticationProvider("secret"), {"token": "s"})
 
 
 @pytest.mark.covers("auth-keys")
 @pytest.mark.parametrize("key", ["", "ke", "key ", "KEY", "keykey", "kéy", "\ud800", "key\x00", hash_key("key")])
 async def test_a_key_that_is_not_known_is_refused(key: str) -> None:
-    with pytest.raises(Unauthorized) as refusal:
+    with pytest.raises(NotAuthenticated) as refusal:
         await enter(DefaultAuthenticationProvider("key"), {"token": key})
     assert refusal.value.code == 401
 
@@ -181,7 +181,7 @@ async def test_a_key_may_be_any_text(key: str) -> None:
 @pytest.mark.covers("auth-keys", "auth-fails-closed")
 @pytest.mark.parametrize("auth", [None, {}, {"token": ""}, {"token": "x"}, "x"])
 async def test_without_any_key_nobody_enters(auth: object) -> None:
-    with pytest.raises(Unauthorized):
+    with pytest.raises(NotAuthenticated):
         await enter(DefaultAuthenticationProvider(), auth)
 
 
@@ -235,7 +235,7 @@ async def test_an_entry_restricts_a_key_that_is_also_given_plainly(tmp_path: Pat
 )
 async def test_an_expired_key_is_refused_and_told_so(tmp_path: Path, expires: object) -> None:
     path = keys_file(tmp_path, {hash_key("k"): {"principal": "alice", "expires": expires}})
-    with pytest.raises(Unauthorized, match="expired"):
+    with pytest.raises(NotAuthenticated, match="expired"):
         await enter(DefaultAuthenticationProvider(keys_file=path), {"token": "k"})
 
 
@@ -340,7 +340,7 @@ async def test_a_reload_brings_new_keys_and_ends_those_that_are_gone(tmp_path: P
     provider.reload()
     assert [provider.valid(principal) for principal in (old, kept, free)] == [False, True, True]
     assert await enter(provider, {"token": "new"}) == Principal("carol")
-    with pytest.raises(Unauthorized):
+    with pytest.raises(NotAuthenticated):
         await enter(provider, {"token": "old"})
 
 
@@ -448,14 +448,14 @@ async def test_true_admits_anybody_and_a_principal_admits_them() -> None:
 @pytest.mark.covers("auth-fails-closed")
 @pytest.mark.parametrize("answer", [False, None, 0, 1, 1.0, "yes", "", "alice", {"id": "alice"}, [], Principal])
 async def test_any_other_answer_is_a_no(answer: object) -> None:
-    with pytest.raises(Unauthorized):
+    with pytest.raises(NotAuthenticated):
         await enter(says(answer))
 
 
 @pytest.mark.covers("auth-fails-closed")
 @pytest.mark.parametrize("expires", [0, -1.0, float("nan"), float("-inf"), 1e9, "2999-01-01"])
 async def test_a_principal_whose_time_is_over_or_unclear_is_refused(expires: Any) -> None:
-    with pytest.raises(Unauthorized):
+    with pytest.raises(NotAuthenticated):
         await enter(says(Principal("alice", expires=expires)))
 
 
@@ -481,7 +481,7 @@ class Panic(BaseException):
 async def test_an_exception_is_a_no_logged_with_its_traceback_but_not_its_words(
     caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
-    with pytest.raises(Unauthorized) as refusal:
+    with pytest.raises(NotAuthenticated) as refusal:
         await enter(fails_with(error), {"token": "hunter2"}, {"x-api-key": "hunter2"})
     assert "Traceback" in caplog.text
     assert f"in fail\n    raise error\n{type(error).__name__}" in caplog.text
@@ -491,8 +491,8 @@ async def test_an_exception_is_a_no_logged_with_its_traceback_but_not_its_words(
 
 @pytest.mark.covers("auth-fails-closed")
 async def test_a_provider_may_say_itself_why_it_refuses(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(Unauthorized, match="ask the front desk"):
-        await enter(fails_with(Unauthorized("ask the front desk")))
+    with pytest.raises(NotAuthenticated, match="ask the front desk"):
+        await enter(fails_with(NotAuthenticated("ask the front desk")))
     assert not caplog.records
 
 
@@ -502,14 +502,14 @@ async def test_a_provider_that_forgot_to_be_async_is_a_no() -> None:
         def authenticate(self, *_: object) -> Any:
             return True
 
-    with pytest.raises(Unauthorized):
+    with pytest.raises(NotAuthenticated):
         await enter(Sync())
 
 
 @pytest.mark.covers("auth-fails-closed")
 async def test_no_answer_in_time_is_a_no() -> None:
     started = time.monotonic()
-    with pytest.raises(Unauthorized):
+    with pytest.raises(NotAuthenticated):
         await enter(Answers(asyncio.Event().wait), timeout=0.02)
     assert time.monotonic() - started < HOLD
 
@@ -528,7 +528,7 @@ async def test_a_yes_that_comes_after_the_deadline_is_a_no() -> None:
         return True
 
     for late in (stubborn, blocking):
-        with pytest.raises(Unauthorized):
+        with pytest.raises(NotAuthenticated):
             await enter(Answers(late), timeout=0.02)
 
 

@@ -202,7 +202,7 @@ async def test_a_duplicate_has_a_deadline_of_its_own(agent: Peer, computer: Peer
 
 @pytest.mark.covers("calls-duplicates", "calls-one-hurts-no-other")
 async def test_nothing_is_left_behind_when_everybody_is_gone(serve: Any, connect: Any, office: str) -> None:
-    hub = await serve(limits={"kept_answer": 0.1})
+    hub = await serve(limits={"keep_time": 0.1})
     computer, gate = await connect(hub), Gate()
     await computer.join("computer", "laptop", office)
     computer.answers("client:tool_call", gate)

@@ -474,7 +474,7 @@ async def test_authentication_that_does_not_work_lets_nobody_in_and_hurts_nobody
             await asyncio.Event().wait()
         return "yes"
 
-    hub = await serve(auth=Says(judge), limits={"authentication": 0.2})
+    hub = await serve(auth=Says(judge), limits={"authentication_timeout": 0.2})
     inside, wire = await opens(hub, {"token": "good"}), await opens(hub)
     await wire.send('40/smcp,{"token":"canary-5f1c"}')
     refusal = json.loads((await wire.receive()).removeprefix("44/smcp,"))
@@ -634,7 +634,7 @@ async def test_a_server_with_trusted_hosts_answers_to_those_names_only(serve: An
 
 @pytest.mark.covers("limit-handshake")
 async def test_an_unfinished_handshake_is_closed_and_a_finished_one_is_not(serve: Any, opens: Opens) -> None:
-    hub = await serve(limits={"handshake": 0.3}, auth=DefaultAuthenticationProvider(KEY))
+    hub = await serve(limits={"handshake_timeout": 0.3}, auth=DefaultAuthenticationProvider(KEY))
     inside, silent, refused, departed = (
         await opens(hub, {"token": KEY}),
         await opens(hub),
@@ -651,7 +651,7 @@ async def test_an_unfinished_handshake_is_closed_and_a_finished_one_is_not(serve
 
 @pytest.mark.covers("limit-handshake")
 async def test_an_unfinished_handshake_over_polling_is_closed(serve: Any) -> None:
-    hub = await serve(limits={"handshake": 0.3})
+    hub = await serve(limits={"handshake_timeout": 0.3})
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PATIENCE)) as session:
         url = await polling_session(session, hub)
         assert await poll(session, url) == "1"
@@ -661,7 +661,7 @@ async def test_an_unfinished_handshake_over_polling_is_closed(serve: Any) -> Non
 
 @pytest.mark.covers("limit-handshake")
 async def test_a_connection_without_a_whole_request_is_closed(serve: Any, opens: Opens) -> None:
-    hub = await serve(limits={"handshake": 0.3})
+    hub = await serve(limits={"handshake_timeout": 0.3})
     inside = await opens(hub, None)
     host, port = hub.url.removeprefix("http://").split(":")
 

@@ -16,7 +16,7 @@ import socketio
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from a2c_smcp.errors import Unauthorized
+from a2c_smcp.errors import NotAuthenticated
 from a2c_smcp.server.auth import AuthenticationProvider, Principal, admit
 from a2c_smcp.server.jwt import LEEWAY, JWTAuthenticationProvider
 
@@ -75,7 +75,7 @@ async def enter(provider: AuthenticationProvider, token: object, headers: Mappin
 
 
 async def refused(provider: AuthenticationProvider, token: object) -> bool:
-    with pytest.raises(Unauthorized) as refusal:
+    with pytest.raises(NotAuthenticated) as refusal:
         await enter(provider, token)
     return refusal.value.code == 401
 
@@ -341,7 +341,7 @@ async def test_a_refused_token_appears_in_no_log_and_no_error(
     tokens = [signed(exp=1), signed(sub="al\nice"), jwt.encode(claims(), SECRET + "!", "HS256"), "x" * 50]
     with caplog.at_level(logging.DEBUG):
         for token in tokens:
-            with pytest.raises(Unauthorized) as refusal:
+            with pytest.raises(NotAuthenticated) as refusal:
                 await enter(hs, token)
             assert not any(part in caplog.text + str(refusal.value) for part in token.split("."))
     assert "ExpiredSignatureError" in caplog.text

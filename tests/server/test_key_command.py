@@ -20,6 +20,10 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments)
 
 
+def files_in(folder: Path) -> list[str]:
+    return [entry.name for entry in folder.iterdir()]
+
+
 async def holder(new: str, entries: object, folder: Path) -> object:
     path = folder / "keys.json"
     path.write_text(json.dumps(entries), "utf-8")
@@ -70,3 +74,23 @@ def test_help_has_an_example() -> None:
 
 def test_two_keys_are_never_the_same() -> None:
     assert run("--principal", "alice").stdout != run("--principal", "alice").stdout
+
+
+async def test_an_entry_can_be_added_to_a_keys_file(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    keys = {name: run("--principal", name, "--add-to", str(path)).stdout.strip() for name in ("alice", "bob")}
+    provider = DefaultAuthenticationProvider(keys_file=path)
+    for name, new in keys.items():
+        assert await provider.authenticate(None, {}, {"token": new}, {}) == Principal(name)
+        assert new not in path.read_text("utf-8")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert files_in(tmp_path) == ["keys.json"]
+
+
+@pytest.mark.parametrize("content", ["not JSON", "[]"])
+def test_a_keys_file_that_cannot_be_read_is_left_alone(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(content, "utf-8")
+    result = run("--principal", "alice", "--add-to", str(path))
+    assert result.exit_code == 2
+    assert path.read_text("utf-8") == content

@@ -76,13 +76,18 @@ async def test_four_mebibytes_travel_both_ways(agent: Peer, computer: Peer) -> N
 @pytest.mark.covers("limit-defaults")
 def test_the_defaults_are_those_of_the_contract() -> None:
     limits = Limits()
-    assert (limits.max_message, limits.transport, limits.unread_bytes) == (4 * MIB, 8 * MIB, 16 * MIB)
+    assert (limits.max_message, limits.max_transport, limits.unread_bytes) == (4 * MIB, 8 * MIB, 16 * MIB)
     assert (limits.max_timeout, limits.request_timeout) == (3600, 25)
     assert (limits.calls_per_agent, limits.calls_per_computer) == (512, 512)
     assert (limits.updates_per_second, limits.newer_updates_per_second) == (20, 50)
     assert (limits.ping_interval, limits.ping_timeout) == (10, 8)
-    assert (limits.blocked_write, limits.handshake, limits.authentication, limits.drain) == (10, 10, 5, 10)
-    assert (limits.resume, limits.cancel_answer, limits.kept_answer) == (5, 1, 60)
+    assert (limits.write_timeout, limits.handshake_timeout, limits.authentication_timeout, limits.drain_timeout) == (
+        10,
+        10,
+        5,
+        10,
+    )
+    assert (limits.resume_grace, limits.cancel_grace, limits.keep_time) == (5, 1, 60)
 
 
 @pytest.mark.covers("half-open")
@@ -201,7 +206,7 @@ async def test_a_member_whose_notices_no_longer_fit_is_disconnected(
 async def test_a_member_on_which_a_write_blocks_too_long_is_disconnected(
     serve: Any, connect: Any, connect_wire: Any, office: str
 ) -> None:
-    hub = await serve(limits={"blocked_write": 0.5})
+    hub = await serve(limits={"write_timeout": 0.5})
     agent, _ = await pair(hub, connect, office)
     await join_sloth(await connect_wire(hub), office)
     calls = [

@@ -134,7 +134,7 @@ async def test_the_server_works_wherever_it_is_mounted(meets: Meets, where: str,
 
 @pytest.mark.covers("mounting", "limit-handshake")
 async def test_connections_are_watched_without_a_lifespan(meets: Meets) -> None:
-    limits = Limits(handshake=0.3)
+    limits = Limits(handshake_timeout=0.3)
     async with mounted(create_app(Settings(limits=limits)), "/a2c") as url:
         inside = await meets(url, path="a2c/socket.io")
         async with (

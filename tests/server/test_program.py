@@ -364,7 +364,7 @@ async def test_a_second_signal_ends_it_at_once(starts: Starts, meets: Any) -> No
 async def test_a_call_that_never_ends_is_answered_when_the_time_is_up(
     serve: Any, connect: Any, http: aiohttp.ClientSession, transport: str
 ) -> None:
-    hub = await serve(limits={"drain": 0.3})
+    hub = await serve(limits={"drain_timeout": 0.3})
     computer, agent = await connect(hub), await connect(hub, transport)
     await computer.join("computer", "laptop", "desk")
     await agent.join("agent", "planner", "desk")

@@ -18,7 +18,7 @@ MINE, OTHER = "instance-of-this-client", "instance-of-another-client"
 
 @pytest.fixture
 async def hub(serve: Any) -> Any:
-    return await serve(limits={"resume": 1.0})
+    return await serve(limits={"resume_grace": 1.0})
 
 
 @pytest.fixture
@@ -286,7 +286,7 @@ async def test_a_clean_end_gives_up_the_seat_at_once(
         await wire.send("41/smcp,")
     started = asyncio.get_running_loop().time()
     await agent.hears("notify:leave_office", computer="tablet")
-    assert asyncio.get_running_loop().time() - started < hub.app.settings.limits.resume
+    assert asyncio.get_running_loop().time() - started < hub.app.settings.limits.resume_grace
 
 
 @pytest.mark.covers("office-resume")
