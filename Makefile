@@ -58,7 +58,7 @@ bench: $(READY) ## Connection benchmark: joins per second and memory per connect
 	@$(BIN)/python benchmarks/connections.py
 
 lock: $(READY) ## Renew requirements.lock from pyproject.toml
-	@$(BIN)/uv pip compile pyproject.toml --extra server --extra cli --group dev --universal --python-version 3.11 \
+	@$(BIN)/uv pip compile pyproject.toml --extra server --extra cli --extra vrl --extra keyring --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file requirements.lock
 
 clean: ## Remove what set-up and tests made

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from a2c_smcp import __version__
+from a2c_smcp.cli.computer import computer
 from a2c_smcp.cli.demo import demo
 from a2c_smcp.cli.key import key
 from a2c_smcp.cli.server import server
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(server)
+app.command()(computer)
 app.command()(key)
 
 

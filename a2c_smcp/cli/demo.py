@@ -71,7 +71,7 @@ class _Client:
     """One of the two sides: a plain Socket.IO client, as anybody's program might use."""
 
     def __init__(self) -> None:
-        self._socket = socketio.AsyncClient(reconnection=False)
+        self._socket = socketio.AsyncClient(reconnection=False, handle_sigint=False)
         self._notices: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self.refusal: dict[str, Any] | None = None
         self._socket.on("*", self._on_notice, namespace=smcp.SMCP_NAMESPACE)

@@ -27,15 +27,15 @@ class _JSONLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+        if traceback := record.exc_text or (self.formatException(record.exc_info) if record.exc_info else ""):
+            line["traceback"] = traceback
         return json.dumps(line, ensure_ascii=False)
 
 
 def set_up(level: Level, *, as_json: bool = False) -> None:
-    """Configures logging for this process. The web server warns of what strangers send: it speaks only of errors."""
+    """Configures logging for this process. Libraries show what peers send: they speak only of errors."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JSONLines() if as_json else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
     logging.basicConfig(level=level.value.upper(), handlers=[handler], force=True)
-    for name in ("uvicorn", "asyncio"):
+    for name in ("uvicorn", "asyncio", "mcp", "httpx2", "httpcore2"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -1,0 +1,140 @@
+"""`a2c-smcp computer`: this machine, its MCP servers and an office."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import platform
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from a2c_smcp.cli import logs
+from a2c_smcp.cli.loop import run, stop_on_signals
+from a2c_smcp.computer.approval import Request
+from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.config_files import Configuration, read_configuration
+from a2c_smcp.computer.mcp_clients.policy import Policy
+from a2c_smcp.computer.secrets import MaskFilter
+from a2c_smcp.errors import SMCPError
+
+__all__ = ["computer"]
+
+
+def _option(variable: str | None, flag: str, text: str, **more: Any) -> Any:
+    return typer.Option(flag, envvar=variable, help=text, show_envvar=False, **more)
+
+
+def computer(
+    name: Annotated[str, _option("A2C_NAME", "--name", "Name of this computer in its office.")] = platform.node(),
+    url: Annotated[str, _option("A2C_URL", "--url", "The Server.")] = "http://127.0.0.1:7000",
+    office: Annotated[str, _option("A2C_OFFICE", "--office", "The office to join.")] = "desk",
+    config: Annotated[list[Path] | None, _option(None, "--config", "File of MCP servers; repeat for more.")] = None,
+    inputs: Annotated[Path | None, _option(None, "--inputs", "JSON object of values for inputs.")] = None,
+    api_key: Annotated[str | None, _option("A2C_API_KEY", "--api-key", "Key for the Server.")] = None,
+    yes: Annotated[bool, _option(None, "--yes", "Let every tool run without asking.")] = False,
+    no_input: Annotated[bool, _option(None, "--no-input", "Never ask: what is missing is an error.")] = False,
+    idle_stop: Annotated[float | None, _option(None, "--idle-stop", "Stop servers unused for so many minutes.")] = None,
+    log_level: Annotated[logs.Level, _option("A2C_LOG_LEVEL", "--log-level", "How much to log.")] = logs.Level.warning,
+) -> None:
+    """Put this machine's MCP servers on an office, until stopped.
+
+    Configuration files are JSON (comments allowed) or TOML: {"servers": {…}, "inputs": […]}, {"mcpServers": {…}}, a
+    list of servers, or one server.
+
+    Examples:
+
+    \b
+    a2c-smcp computer --config servers.json
+    a2c-smcp computer --name laptop --office desk --url https://hub.example --config mcp.json --yes
+    """
+    logs.set_up(log_level)
+    configuration = _configuration(config or [])
+    values = _values(inputs)
+    policy = Policy(idle_stop=idle_stop * 60 if idle_stop else None)
+    host = Computer(
+        name,
+        approve=_say_yes if yes else None,
+        prompt=None if no_input else _prompt(),
+        values=values,
+        policy=policy,
+        on_state=_show_state,
+    )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(MaskFilter(host.mask))
+    host.define_inputs(configuration.inputs.values())
+    for server in configuration.servers.values():
+        host.add_server(server)
+    run(_serve(host, partial(host.run, url, office=office, api_key=api_key, on_connection=_show)))
+
+
+async def _serve(host: Computer, serve: Any) -> None:
+    """Runs until a signal, or until the Server refuses this computer for good."""
+    stop = stop_on_signals()
+    serving, stopping = asyncio.create_task(serve()), asyncio.create_task(stop.wait())
+    await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    serving.cancel()
+    try:
+        await serving
+    except asyncio.CancelledError:
+        _show("stopped")
+    except SMCPError as error:
+        typer.secho(f"{host.name}: {host.mask.text(str(error))}", fg="red", err=True)
+        raise typer.Exit(1) from None
+
+
+def _configuration(paths: list[Path]) -> Configuration:
+    """All files as one; a name that stands in two of them is an error."""
+    merged = Configuration()
+    for path in paths:
+        try:
+            found = read_configuration(path)
+        except SMCPError as error:
+            raise typer.BadParameter(error.message) from None
+        for kind, known, new in (("server", merged.servers, found.servers), ("input", merged.inputs, found.inputs)):
+            if twice := known.keys() & new.keys():
+                raise typer.BadParameter(f"{path}: {kind} {sorted(twice)[0]!r} stands in another file too")
+        merged.servers.update(found.servers)
+        merged.inputs.update(found.inputs)
+        for field in found.unknown:
+            typer.secho(f"{path}: {field} means nothing here", fg="yellow", err=True)
+    return merged
+
+
+def _values(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{path}: cannot be read as JSON: {type(error).__name__}") from None
+    if not isinstance(values, dict):
+        raise typer.BadParameter(f'{path}: must be an object, such as {{"token": "…"}}')
+    return values
+
+
+def _prompt() -> Any:
+    """Asks on the terminal, if there is one."""
+    import sys
+
+    if not sys.stdin.isatty():
+        return None
+    return lambda definition: typer.prompt(
+        definition.description or definition.id, hide_input=bool(getattr(definition, "password", False)), err=True
+    )
+
+
+def _say_yes(request: Request) -> bool:
+    return True
+
+
+def _show(what: str) -> None:
+    typer.echo(what, err=True)
+
+
+def _show_state(name: str, state: str, reason: str) -> None:
+    _show(f"{name}: {state}{f' ({reason})' if reason else ''}")

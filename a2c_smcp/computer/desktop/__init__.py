@@ -1,0 +1,1 @@
+"""The Desktop: windows of many MCP servers as one view."""

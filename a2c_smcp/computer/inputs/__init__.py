@@ -1,0 +1,1 @@
+"""Inputs: the values behind `${input:id}` in server configurations."""

@@ -1,0 +1,253 @@
+"""The values of inputs: where each one comes from, in which order, and who is told when one changes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from a2c_smcp.computer.inputs.asking import ask
+from a2c_smcp.computer.inputs.command import argv_of, run
+from a2c_smcp.computer.inputs.definitions import Input, advice, check, default_of, is_ours, is_secret, variable_of
+from a2c_smcp.computer.inputs.errors import CommandFailed, InvalidInput, MissingInputs, UnknownInput
+from a2c_smcp.computer.inputs.keychain import Keychain
+from a2c_smcp.computer.inputs.store import Store
+from a2c_smcp.computer.mcp_clients.model import CommandInput
+
+__all__ = ["Approve", "InputState", "Inputs", "Place", "Prompt", "Resolved"]
+
+Prompt: TypeAlias = Callable[[Input], Awaitable[str | None] | str | None]
+"""Asks the owner for a value; `None` when there is no answer."""
+Approve: TypeAlias = Callable[[CommandInput, tuple[str, ...]], Awaitable[bool] | bool]
+"""Shows a command to the owner; only `True` lets it run."""
+Place: TypeAlias = Literal["memory", "file", "keyring"]
+Source: TypeAlias = Literal["explicit", "environment", "keyring", "answer", "command", "default"]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The values that a server asked for, and those among them that must never be seen."""
+
+    values: Mapping[str, Any] = field(repr=False)
+    secrets: frozenset[str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class InputState:
+    """An input as it may be shown: a secret has no `value` here. The keyring is not asked for this."""
+
+    definition: Input = field(repr=False)
+    id: str
+    is_secret: bool
+    source: Source | None
+    value: Any
+
+
+@dataclass(frozen=True)
+class _Found:
+    value: Any = field(repr=False)
+    source: Source
+
+
+class Inputs:
+    """What is behind `${input:id}`.
+
+    A value is explicit, or else in the environment, the keyring, an answer of the owner (for a command: its output),
+    or the default. Answers are remembered while the process lives; commands run each time, since what they print may
+    expire. Explicit values come from `values`, from `store` and from `set`; the first win over the second.
+    """
+
+    def __init__(
+        self,
+        definitions: Iterable[Input] = (),
+        *,
+        values: Mapping[str, Any] | None = None,
+        prompt: Prompt | None = None,
+        approve: Approve | None = None,
+        store: Path | str | None = None,
+        environ: Mapping[str, str] = os.environ,
+        keyring: bool = True,
+    ) -> None:
+        self._definitions = {each.id: each for each in definitions}
+        self._prompt, self._approve, self._environ = prompt, approve, environ
+        self._keychain = Keychain(enabled=keyring)
+        self._store = Store(Path(store)) if store is not None else None
+        self._kept = self._store.load() if self._store else {}
+        self._explicit = {**self._kept, **(values or {})}
+        self._answers: dict[str, str] = {}
+        self._approved: set[tuple[str, ...]] = set()
+        self._listeners: list[Callable[[frozenset[str]], None]] = []
+        self._asking, self._writing = asyncio.Lock(), asyncio.Lock()
+        self._sources = (
+            self._from_explicit,
+            self._from_environment,
+            self._from_keyring,
+            self._from_owner,
+            _from_default,
+        )
+        self._distrust_file()
+
+    def define(self, definitions: Iterable[Input]) -> None:
+        """Replaces all definitions; those that are new, gone or different count as changed."""
+        before, after = self._definitions, {each.id: each for each in definitions}
+        self._definitions = after
+        self._distrust_file()
+        self._tell(id_ for id_ in before.keys() | after.keys() if before.get(id_) != after.get(id_))
+
+    def subscribe(self, listener: Callable[[frozenset[str]], None]) -> Callable[[], None]:
+        """Calls the listener with the ids that changed, until the function that is returned is called."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def resolve(self, ids: Iterable[str], *, server: str) -> Resolved:
+        """The values of these ids. Raises `UnknownInput`, or `MissingInputs` naming every one that has none."""
+        wanted = sorted(set(ids))
+        if unknown := [id_ for id_ in wanted if id_ not in self._definitions]:
+            raise UnknownInput(unknown, server)
+        values: dict[str, Any] = {}
+        secrets: set[str] = set()
+        problems: dict[str, str] = {}
+        for definition in [self._definitions[id_] for id_ in wanted]:
+            try:
+                found = await self._find(definition)
+            except (_NotGiven, CommandFailed, InvalidInput) as problem:
+                problems[definition.id] = advice(definition, problem)
+                continue
+            values[definition.id] = found.value
+            if found.source == "keyring" or is_secret(definition):
+                secrets.add(str(found.value))
+        if problems:
+            raise MissingInputs(problems, server)
+        return Resolved(values, frozenset(secrets))
+
+    async def set(self, id_: str, value: Any, *, keep: bool = False) -> Place:
+        """Gives a value. Where it is now: a secret is only ever kept in the keyring, or else in memory."""
+        definition = self._defined(id_)
+        check(definition, value)
+        async with self._writing:
+            is_new = self._explicit.get(id_, self._answers.get(id_)) != value
+            self._explicit[id_] = value
+            self._answers.pop(id_, None)
+            place = await self._keep(id_, value) if keep else "memory"
+        if is_new:
+            self._tell([id_])
+        return place
+
+    async def clear(self, id_: str) -> bool:
+        """Forgets a value everywhere it was given or kept. Whether there was one."""
+        self._defined(id_)
+        async with self._writing:
+            held = [values.pop(id_, None) is not None for values in (self._explicit, self._answers)]
+            if self._kept.pop(id_, None) is not None:
+                held.append(True)
+                await self._save()
+            held.append(await self._keychain.delete(id_))
+        if any(held):
+            self._tell([id_])
+        return any(held)
+
+    def list(self) -> list[InputState]:
+        """Every input, with the value that is known without asking anybody, unless it is a secret."""
+        return [self._state(definition) for definition in self._definitions.values()]
+
+    def _state(self, definition: Input) -> InputState:
+        known = (self._from_explicit, self._from_environment, self._from_answers, _from_default)
+        found = next((found for source in known if (found := source(definition))), None)
+        is_secret = self._hides(definition.id)
+        if found is None:
+            return InputState(definition, definition.id, is_secret, None, None)
+        return InputState(definition, definition.id, is_secret, found.source, None if is_secret else found.value)
+
+    async def _find(self, definition: Input) -> _Found:
+        for source in self._sources:
+            found = source(definition)
+            found = await found if isinstance(found, Awaitable) else found
+            if found is not None:
+                check(definition, found.value, f"its value ({found.source}) ")
+                return found
+        raise _NotGiven
+
+    def _from_explicit(self, definition: Input) -> _Found | None:
+        value = self._explicit.get(definition.id)
+        return _Found(value, "explicit") if value is not None else None
+
+    def _from_environment(self, definition: Input) -> _Found | None:
+        value = self._environ.get(variable_of(definition.id))
+        return _Found(value, "environment") if value else None
+
+    def _from_answers(self, definition: Input) -> _Found | None:
+        value = self._answers.get(definition.id)
+        return _Found(value, "answer") if value is not None else None
+
+    async def _from_keyring(self, definition: Input) -> _Found | None:
+        value = await self._keychain.get(definition.id)
+        return _Found(value, "keyring") if value is not None else None
+
+    async def _from_owner(self, definition: Input) -> _Found | None:
+        if isinstance(definition, CommandInput):
+            return _Found(await self._run(definition), "command")
+        async with self._asking:  # one question at a time, and none twice
+            if (answered := self._from_answers(definition)) or self._prompt is None:
+                return answered
+            answer = await ask(self._prompt, definition)
+            if answer is None:
+                return None
+            check(definition, answer, "the answer ")
+            self._answers[definition.id] = answer
+        return _Found(answer, "answer")
+
+    async def _run(self, definition: CommandInput) -> str:
+        argv = argv_of(definition.command, definition.args)
+        async with self._asking:
+            if argv not in self._approved:
+                if self._approve is None:
+                    raise CommandFailed("its command must be approved first, and there is nobody to ask")
+                if await ask(self._approve, definition, argv) is not True:
+                    raise CommandFailed("its command was not approved")
+                self._approved.add(argv)
+        return await run(argv, environ={name: value for name, value in os.environ.items() if not is_ours(name)})
+
+    async def _keep(self, id_: str, value: Any) -> Place:
+        if self._hides(id_):
+            return "keyring" if await self._keychain.set(id_, str(value)) else "memory"
+        if self._store is None:
+            return "memory"
+        self._kept[id_] = value
+        await self._save()
+        return "file"
+
+    async def _save(self) -> None:
+        if self._store:
+            await asyncio.to_thread(self._store.save, dict(self._kept))
+
+    def _hides(self, id_: str) -> bool:
+        return id_ in self._definitions and is_secret(self._definitions[id_])
+
+    def _distrust_file(self) -> None:
+        """A kept value whose input has become a secret is not used: it should never have been in a file."""
+        for id_ in [id_ for id_ in self._kept if self._hides(id_)]:
+            if self._explicit.get(id_) == self._kept.pop(id_):
+                self._explicit.pop(id_, None)
+
+    def _defined(self, id_: str) -> Input:
+        if id_ not in self._definitions:
+            raise UnknownInput([id_])
+        return self._definitions[id_]
+
+    def _tell(self, ids: Iterable[str]) -> None:
+        if changed := frozenset(ids):
+            for listener in tuple(self._listeners):
+                listener(changed)
+
+
+class _NotGiven(Exception):
+    def __str__(self) -> str:
+        return "nobody has given it"
+
+
+def _from_default(definition: Input) -> _Found | None:
+    default = default_of(definition)
+    return _Found(default, "default") if default is not None else None

@@ -1,0 +1,1 @@
+"""Connections to MCP servers. Nothing else of the project imports `mcp`."""

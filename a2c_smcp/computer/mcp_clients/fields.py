@@ -1,0 +1,165 @@
+"""The values that stand in a configuration: which are accepted, and how they are shown without giving them away."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+from typing import Annotated, Any, TypeGuard
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
+
+from a2c_smcp.protocol.names import MAX_TOOL_NAME, fault_in
+
+__all__ = [
+    "HIDDEN",
+    "WRITTEN_OUT",
+    "Duration",
+    "Encoding",
+    "Flag",
+    "HeaderValue",
+    "InputId",
+    "NonEmpty",
+    "Seconds",
+    "ServerName",
+    "ToolAlias",
+    "Url",
+    "has_placeholder",
+    "hidden_url",
+    "hidden_values",
+]
+
+HIDDEN = "***"
+WRITTEN_OUT = "must be written out, an input cannot stand for it"
+
+_PLACEHOLDER = re.compile(r"\$\{input:[^}]*\}")
+_FLAGS = {"true": True, "false": False}  # an input that was typed in arrives as text
+_BLANK = re.compile(r"[\x00-\x20\x7f]")
+_QUERY_VALUE = re.compile(r"=[^&;]*")
+_ISO_DURATION = TypeAdapter(timedelta)
+_DURATION_FAULT = 'must be an ISO-8601 duration above zero, such as "PT30S"'
+_URL_FAULT = 'must be an http or https URL, such as "https://example.com/mcp"'
+
+
+def has_placeholder(value: object) -> TypeGuard[str]:
+    """Whether this is text that still waits for an input, such as `Bearer ${input:token}`."""
+    return isinstance(value, str) and _PLACEHOLDER.search(value) is not None
+
+
+def hidden_values(value: Any) -> Any:
+    """Names and lengths stay, values go."""
+    if isinstance(value, dict):
+        return dict.fromkeys(value, HIDDEN)
+    if isinstance(value, list):
+        return [HIDDEN] * len(value)
+    return None if value is None else HIDDEN
+
+
+def hidden_url(url: str) -> str:
+    """Scheme, host, path and the names in the query stay; user, query values and fragment go."""
+    parts = _split(url)
+    if parts is None:
+        return HIDDEN
+    user, at, host = parts.netloc.rpartition("@")
+    query = _QUERY_VALUE.sub(f"={HIDDEN}", parts.query) if "=" in parts.query else parts.query and HIDDEN
+    fragment = parts.fragment and HIDDEN
+    return parts._replace(netloc=f"{user and HIDDEN}{at}{host}", query=query, fragment=fragment).geturl()
+
+
+def _fault(text: str) -> PydanticCustomError:
+    return PydanticCustomError("config", text)
+
+
+def _named(value: str) -> str:
+    if has_placeholder(value):
+        raise _fault(WRITTEN_OUT)
+    if fault := fault_in(value):
+        raise _fault(fault)
+    return value
+
+
+def _alias(value: str) -> str:
+    if fault := fault_in(value, MAX_TOOL_NAME):
+        raise _fault(fault)
+    return value
+
+
+def _input_id(value: str) -> str:
+    if "}" in value:
+        raise _fault("must not hold a closing brace")
+    return _named(value)
+
+
+def _url(value: str) -> str:
+    if has_placeholder(value):
+        return value
+    parts = _split(value)
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise _fault(_URL_FAULT)
+    return value
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        return None if _BLANK.search(url) or parts.port == 0 else parts
+    except ValueError:
+        return None
+
+
+def _encoding(value: str) -> str:
+    try:
+        "".encode(value)
+    except (LookupError, ValueError):
+        raise _fault('must be a text encoding, such as "utf-8"') from None
+    return value
+
+
+def _flag(value: object) -> object:
+    return _FLAGS.get(value, value) if isinstance(value, str) else value
+
+
+def _duration(value: object) -> timedelta:
+    """Seconds as a number are accepted beside 000's ISO-8601: other programs' files have them."""
+    seconds = _number(value)
+    clock = isinstance(seconds, str) and not seconds.startswith("P")
+    try:
+        duration = _ISO_DURATION.validate_python(seconds)
+    except ValidationError:
+        raise _fault(_DURATION_FAULT) from None
+    if clock or isinstance(value, bool) or duration <= timedelta():
+        raise _fault(_DURATION_FAULT)
+    return duration
+
+
+def _number(value: object) -> object:
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _seconds(value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise _fault("must be a number of seconds above zero, such as 30")
+    return value
+
+
+def _header(value: object) -> object:
+    if not isinstance(value, str | int | float):
+        raise _fault("must be a string or a number")
+    return value
+
+
+NonEmpty = Annotated[str, Field(min_length=1)]
+ServerName = Annotated[str, AfterValidator(_named)]
+InputId = Annotated[str, AfterValidator(_input_id)]
+ToolAlias = Annotated[str, AfterValidator(_alias)]
+Url = Annotated[str, AfterValidator(_url)]
+Encoding = Annotated[str, AfterValidator(_encoding)]
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Seconds = Annotated[float, BeforeValidator(_number), AfterValidator(_seconds)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
+HeaderValue = Annotated[Any, AfterValidator(_header)]

@@ -1,0 +1,68 @@
+"""One request on its way to an MCP server: who waits for it, until when, and how it is given up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+
+from a2c_smcp.errors import CallTimeout, SMCPError
+
+__all__ = ["Job", "OnProgress"]
+
+logger = logging.getLogger(__name__)
+
+OnProgress = Callable[[float, float | None, str | None], None]
+
+
+class Job:
+    """The one who asks awaits `outcome`; the one who owns the connection works inside `scope`."""
+
+    def __init__(self, what: str, timeout: float, cap: float, on_progress: OnProgress | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.outcome: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self.scope = anyio.CancelScope()
+        self._what = what
+        self._timeout = timeout
+        self._last_moment = self._loop.time() + cap
+        self._on_progress = on_progress
+        self._timer = self._arm()
+
+    def finish(self, result: dict[str, Any]) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(result)
+
+    def fail(self, error: SMCPError) -> None:
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
+
+    def close(self) -> None:
+        """Nobody waits any more: work that still goes on is cancelled, at the server too."""
+        self._timer.cancel()
+        self.scope.cancel()
+
+    def progressed(self, progress: object, total: object, message: object) -> None:
+        """A server that works may take its time, up to the cap."""
+        if not isinstance(progress, int | float) or self.outcome.done():
+            return
+        self._timer.cancel()
+        self._timer = self._arm()
+        if self._on_progress is None:
+            return
+        try:
+            self._on_progress(
+                float(progress),
+                float(total) if isinstance(total, int | float) else None,
+                message if isinstance(message, str) else None,
+            )
+        except Exception:
+            logger.exception("a progress callback failed")
+
+    def _arm(self) -> asyncio.TimerHandle:
+        return self._loop.call_at(min(self._loop.time() + self._timeout, self._last_moment), self._expire)
+
+    def _expire(self) -> None:
+        self.fail(CallTimeout(f"{self._what} took longer than {self._timeout:g} s"))

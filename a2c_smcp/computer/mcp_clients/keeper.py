@@ -1,0 +1,234 @@
+"""The guardian process: starts MCP servers, and ends every process that came of them. Standard library only.
+
+It runs as a script whose standard input is a unix socket. Each message there carries a control socket and the stdin,
+stdout and stderr of one server to be; the guardian forks a keeper for it. The keeper is the server's parent and the
+subreaper of all its descendants, so that whoever changes session or loses its parent is still found. It ends them
+when told to, when the server exits, and when the Computer is gone, however the Computer died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+__all__ = ["keep"]
+
+_ON_LINUX = sys.platform == "linux"
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_ABANDONED = (0.3, 0.5)  # seconds: after the end of its stdin, after SIGTERM
+_LEFT_BEHIND = (0.0, 0.3)
+_KILL_AGAIN = 0.05
+_NOTHING_DUE = 3600.0
+
+
+def guard(door: socket.socket) -> None:
+    """Forks a keeper for each server asked for, until the Computer closes the door."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(door, 1, 4)
+        if not message:
+            return
+        if os.fork() == 0:
+            door.close()
+            _keep_and_exit(descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _keep_and_exit(descriptors: list[int]) -> NoReturn:
+    try:
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        control, *stdio = descriptors
+        with socket.socket(fileno=control) as connection:
+            keep(connection, stdio)
+    finally:
+        os._exit(0)
+
+
+def keep(control: socket.socket, stdio: list[int]) -> None:
+    """One server from its start until none of its processes is left."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    order = _read_line(control)
+    if not order:
+        return
+    spec = json.loads(order)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    leader, problem = _launch(spec, stdio)
+    for descriptor in stdio:
+        os.close(descriptor)
+    _tell(control, {"error": problem} if problem else {"pid": leader})
+    if not problem:
+        _Watch(control, leader, spec["computer"]).run()
+
+
+class _Watch:
+    """Waits for the server, the Computer and the clock, and escalates from patience to SIGKILL."""
+
+    def __init__(self, control: socket.socket, leader: int, computer: int) -> None:
+        self._control = control
+        self._leader = leader
+        self._leader_lives = True
+        self._due = float("inf")
+        self._then: Iterator[tuple[int, float]] = iter(())
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+        self._wakeups = _child_signals()
+        self._poll.register(self._wakeups, select.POLLIN)
+        self._computer = _pidfd(computer)
+        if self._computer is not None:
+            self._poll.register(self._computer, select.POLLIN)
+
+    def run(self) -> None:
+        while self._reap():
+            left = max(0.0, min(self._due - time.monotonic(), _NOTHING_DUE))
+            for descriptor, _ in self._poll.poll(left * 1000):
+                self._heard(descriptor)
+            if time.monotonic() >= self._due:
+                self._escalate()
+        if not _ON_LINUX:
+            with contextlib.suppress(OSError):
+                os.killpg(self._leader, signal.SIGKILL)
+
+    def _heard(self, descriptor: int) -> None:
+        if descriptor == self._wakeups.fileno():
+            self._wakeups.recv(4096)
+            return
+        order = _read_line(self._control) if descriptor == self._control.fileno() else b""
+        if not order:
+            self._poll.unregister(descriptor)
+            self._begin(*_ABANDONED)
+        else:
+            patience = json.loads(order)
+            self._begin(patience["grace"], patience["term"])
+
+    def _begin(self, grace: float, term: float) -> None:
+        due = time.monotonic() + grace
+        if due < self._due:
+            self._due = due
+            self._then = _escalation(term)
+
+    def _escalate(self) -> None:
+        number, pause = next(self._then)
+        self._due = time.monotonic() + pause
+        for pid in _descendants(os.getpid()) if _ON_LINUX else [-self._leader]:
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+
+    def _reap(self) -> bool:
+        """Whether a process of this server is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._leader and self._leader_lives:
+                self._leader_lives = False
+                _tell(self._control, {"exit": os.waitstatus_to_exitcode(status)})
+                self._begin(*_LEFT_BEHIND)
+
+
+def _escalation(term: float) -> Iterator[tuple[int, float]]:
+    yield signal.SIGTERM, term
+    while True:
+        yield signal.SIGKILL, _KILL_AGAIN
+
+
+def _launch(spec: dict[str, Any], stdio: list[int]) -> tuple[int, str]:
+    """The server's process id, or what was wrong."""
+    failed, failing = os.pipe()
+    keeper = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != keeper:
+                os._exit(1)
+            _become(spec, stdio)
+        except (OSError, ValueError) as error:
+            os.write(failing, str(error).encode("utf-8", "replace"))
+        finally:
+            os._exit(127)
+    os.close(failing)
+    with open(failed, "rb") as outcome:  # noqa: PTH123  # a descriptor, not a path
+        return pid, outcome.read().decode("utf-8", "replace")
+
+
+def _become(spec: dict[str, Any], stdio: list[int]) -> NoReturn:
+    for target, descriptor in enumerate(stdio):
+        os.dup2(descriptor, target)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    os.chdir(spec["cwd"])
+    os.execve(spec["path"], spec["argv"], spec["env"])  # noqa: S606  # no shell is wanted
+
+
+def _descendants(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208  # names, not paths
+        if entry.isdecimal():
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", "rb") as stat:  # noqa: PTH123
+                parent = int(stat.read().rpartition(b")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry))
+    found, generation = list[int](), [root]
+    while generation:
+        generation = [child for parent in generation for child in children.get(parent, ())]
+        found += generation
+    return found
+
+
+def _child_signals() -> socket.socket:
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(theirs.detach())
+    return ours
+
+
+def _pidfd(pid: int) -> int | None:
+    """Tells of the Computer's end even where a fork of it still holds our socket."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _prctl(option: int, value: int) -> None:
+    if _ON_LINUX:
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def _read_line(control: socket.socket) -> bytes:
+    line = bytearray()
+    with contextlib.suppress(OSError):
+        while not line.endswith(b"\n"):
+            part = control.recv(65536)
+            if not part:
+                return b""
+            line += part
+    return bytes(line)
+
+
+def _tell(control: socket.socket, news: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):
+        control.sendall(json.dumps(news).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=0) as entrance:
+        guard(entrance)

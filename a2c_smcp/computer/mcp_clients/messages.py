@@ -1,0 +1,77 @@
+"""JSON-RPC messages as lines of text. What is nearly right is repaired, so that its caller hears of it."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from typing import Any
+
+from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from pydantic import BaseModel, ValidationError
+
+__all__ = ["LineDecoder", "from_line", "to_line"]
+
+_BROKEN = "\udfff"  # no sound text decodes to a lone surrogate
+_LONGEST_LINE = 512 * 1024 * 1024
+_MARK_BROKEN = "a2c.mark-broken"
+codecs.register_error(_MARK_BROKEN, lambda error: (_BROKEN, getattr(error, "end", 0)))
+
+
+class LineDecoder:
+    """Bytes in, whole lines out, each byte looked at once. Of a line that is no text, or endless, a mark remains."""
+
+    def __init__(self, encoding: str, errors: str) -> None:
+        self._decoder = codecs.getincrementaldecoder(encoding)(_MARK_BROKEN if errors == "strict" else errors)
+        self._parts: list[str] = []
+        self._length = 0
+
+    def feed(self, data: bytes) -> list[str]:
+        first, *others = self._decoder.decode(data).split("\n")
+        self._add(first)
+        if not others:
+            return []
+        lines = ["".join(self._parts), *others[:-1]]
+        self._parts, self._length = [], 0
+        self._add(others[-1])
+        return [_BROKEN if _BROKEN in line else line for line in lines]
+
+    def _add(self, part: str) -> None:
+        self._length += len(part)
+        if self._length > _LONGEST_LINE:
+            self._parts, part = [], _BROKEN
+        self._parts.append(part)
+
+
+def from_line(line: str | bytes) -> list[SessionMessage]:
+    """The messages of a line: one, or several in a batch. Raises `ValueError` if it is none."""
+    try:
+        data = json.loads(line, parse_constant=lambda _: None)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    return [_message(item) for item in (data if isinstance(data, list) else [data])]
+
+
+def to_line(message: SessionMessage) -> str:
+    """ASCII, so that every encoding can carry it."""
+    return json.dumps(message.message.model_dump(by_alias=True, exclude_unset=True), separators=(",", ":")) + "\n"
+
+
+def _message(data: Any) -> SessionMessage:
+    if not isinstance(data, dict):
+        raise ValueError("a message is an object")  # noqa: TRY004  # it is the text that is wrong
+    data["jsonrpc"] = "2.0"
+    kind = _kind(data)
+    try:
+        return SessionMessage(kind.model_validate(data))  # type: ignore[arg-type]  # one of the four kinds
+    except ValidationError:
+        if "method" in data or not isinstance(data.get("id"), str | int):
+            raise
+        odd = {"code": INTERNAL_ERROR, "message": "the server's answer is not an MCP result"}
+        return SessionMessage(JSONRPCError.model_validate({"jsonrpc": "2.0", "id": data["id"], "error": odd}))
+
+
+def _kind(data: dict[str, Any]) -> type[BaseModel]:
+    if "method" in data:
+        return JSONRPCRequest if data.get("id") is not None else JSONRPCNotification
+    return JSONRPCError if data.get("error") is not None else JSONRPCResponse

@@ -1,0 +1,93 @@
+"""The secrets that are written out in a configuration: which they are, and how it reads without them (WIRE §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+from a2c_smcp.computer.secrets.literals import Literals
+
+__all__ = ["literal_secrets", "mask_config"]
+
+C = TypeVar("C", bound=Mapping[str, Any])
+Rule: TypeAlias = Callable[[Any, Literals], Any]
+
+
+def mask_config(config: C) -> C:
+    """A copy of what `client:get_config` answers (`{"servers": …, "inputs": …}`), fit to be seen by an agent.
+
+    Placeholders stay. Literals are masked in `env` and `headers`; in every URL, those of the user information and the
+    query; in `args`, command inputs and fields that 000 does not know, those that follow a name like `--api-key`; and
+    so is the default of a password.
+    """
+    masked: C = _config(config, Literals())
+    return masked
+
+
+def literal_secrets(config: Mapping[str, Any]) -> set[str]:
+    """The literals that `mask_config` masks, and the credentials inside them, for a `Mask`.
+
+    The values of a few well-known variables and headers, such as `PATH` and `Accept`, are not among them.
+    """
+    literals = Literals()
+    _config(config, literals)
+    return literals.found
+
+
+def _fields(rules: Mapping[str, Rule]) -> Rule:
+    """Each field by its own rule; one that has none is judged by its name."""
+
+    def apply(owner: Any, literals: Literals) -> Any:
+        if not isinstance(owner, Mapping):
+            return owner
+        return {
+            name: rules[name](value, literals) if name in rules else literals.field(value, name)
+            for name, value in owner.items()
+        }
+
+    return apply
+
+
+def _each(rule: Rule) -> Rule:
+    def apply(values: Any, literals: Literals) -> Any:
+        if isinstance(values, Mapping):
+            return {name: rule(value, literals) for name, value in values.items()}
+        return [rule(value, literals) for value in values] if isinstance(values, list | tuple) else values
+
+    return apply
+
+
+def _as_it_is(value: Any, _: Literals) -> Any:
+    return value
+
+
+def _pairs(pairs: Any, literals: Literals) -> Any:
+    if not isinstance(pairs, Mapping):
+        return pairs
+    return {name: literals.whole(value, name) for name, value in pairs.items()}
+
+
+def _arguments(args: Any, literals: Literals) -> Any:
+    return literals.arguments(args) if isinstance(args, list | tuple) else args
+
+
+def _input(definition: Any, literals: Literals) -> Any:
+    is_password = isinstance(definition, Mapping) and definition.get("password")
+    return (_PASSWORD if is_password else _INPUT)(definition, literals)
+
+
+def _default(value: Any, literals: Literals) -> Any:
+    return literals.whole(value, "default")
+
+
+_PARAMETERS = _fields({"env": _pairs, "headers": _pairs, "args": _arguments})
+_SERVER = _fields(
+    {
+        "server_parameters": _PARAMETERS,
+        **dict.fromkeys(("name", "forbidden_tools", "tool_meta", "default_tool_meta", "vrl"), _as_it_is),
+    }
+)
+_KNOWN = dict.fromkeys(("id", "description", "type", "options", "password"), _as_it_is)
+_INPUT = _fields({**_KNOWN, "default": _as_it_is})
+_PASSWORD = _fields({**_KNOWN, "default": _default})
+_config = _fields({"servers": _each(_SERVER), "inputs": _each(_input)})

@@ -1,0 +1,206 @@
+"""The tools of all MCP servers as one table: what an agent is shown, and which tool of which server a name means."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from a2c_smcp.computer.arguments import Schema, compile_schema
+from a2c_smcp.computer.mcp_clients.model import BaseServerConfig, ToolMeta
+from a2c_smcp.errors import ToolForbidden, ToolNotFound
+from a2c_smcp.protocol.names import MAX_TOOL_NAME, fault_in
+from a2c_smcp.smcp import SMCPTool
+from a2c_smcp.types import SERVER_NAME, TOOL_NAME, Attributes, AttributeValue
+
+__all__ = ["A2C_TOOL_META", "MCP_TOOL_ANNOTATION", "ToolChanges", "ToolRoute", "ToolTable", "build_table", "diff"]
+
+A2C_TOOL_META = "a2c_tool_meta"
+MCP_TOOL_ANNOTATION = "MCP_TOOL_ANNOTATION"
+
+_META_FIELDS = set(ToolMeta.model_fields)
+
+Servers: TypeAlias = Mapping[SERVER_NAME, tuple[BaseServerConfig, Sequence[dict[str, Any]]]]
+
+
+@dataclass(frozen=True)
+class ToolRoute:
+    """Where a call goes: `tool` is the name that its MCP server knows. `meta` is the effective one."""
+
+    server: SERVER_NAME
+    tool: TOOL_NAME
+    meta: ToolMeta
+    schema: Schema
+
+
+@dataclass(frozen=True)
+class ToolTable:
+    """What is listed, by server name and then as each server lists; what it leads to; what its owner should know."""
+
+    listed: list[SMCPTool] = field(default_factory=list)
+    routes: dict[TOOL_NAME, ToolRoute] = field(default_factory=dict)
+    forbidden: frozenset[TOOL_NAME] = frozenset()
+    warnings: list[str] = field(default_factory=list)
+
+    def resolve(self, name: TOOL_NAME) -> ToolRoute:
+        """Raises `ToolForbidden` for either name of a forbidden tool, unless another tool is listed under it."""
+        if route := self.routes.get(name):
+            return route
+        if name in self.forbidden:
+            raise ToolForbidden(repr(name), toolId=name)
+        raise ToolNotFound(repr(name), toolId=name)
+
+
+@dataclass(frozen=True)
+class ToolChanges:
+    """Names whose tool an agent sees for the first time, no longer, or differently. False if there are none."""
+
+    added: tuple[TOOL_NAME, ...] = ()
+    removed: tuple[TOOL_NAME, ...] = ()
+    changed: tuple[TOOL_NAME, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """A tool as its server offers it."""
+
+    server: SERVER_NAME
+    raw: dict[str, Any]
+    meta: ToolMeta | None
+    forbidden: bool
+
+    @property
+    def tool(self) -> TOOL_NAME:
+        name: TOOL_NAME = self.raw["name"]
+        return name
+
+    @property
+    def wanted(self) -> TOOL_NAME:
+        return (self.meta and self.meta.alias) or self.tool
+
+    @property
+    def fallback(self) -> TOOL_NAME:
+        return f"{self.server}__{self.tool}"
+
+
+def build_table(servers: Servers, before: ToolTable | None = None) -> ToolTable:
+    """The table of these servers' tools, which are as on MCP's wire. What `before` has compiled is taken from there."""
+    offers = list(_offers(servers))
+    allowed = [offer for offer in offers if not offer.forbidden]
+    names, warnings = _named(allowed)
+    compiled = {(route.server, route.tool): route.schema for route in (before or ToolTable()).routes.values()}
+    table = ToolTable(
+        forbidden=frozenset(name for offer in offers if offer.forbidden for name in (offer.tool, offer.wanted)),
+        warnings=warnings,
+    )
+    for name, offer in zip(names, allowed, strict=True):
+        if fault := fault_in(name, MAX_TOOL_NAME):
+            warnings.append(f"{_called(offer)} is not listed: its name {fault}; give it an alias")
+            continue
+        route = _route(offer, compiled.get((offer.server, offer.tool)))
+        if route.schema.unusable:
+            warnings.append(f"{_called(offer)}: arguments are not checked, {route.schema.unusable}")
+        table.routes[name] = route
+        table.listed.append(_listed(name, offer))
+    return table
+
+
+def diff(old: ToolTable, new: ToolTable) -> ToolChanges:
+    """What an agent that knows the old table sees of the new one."""
+    before, after = ({tool["name"]: tool for tool in table.listed} for table in (old, new))
+    return ToolChanges(
+        added=tuple(name for name in after if name not in before),
+        removed=tuple(name for name in before if name not in after),
+        changed=tuple(name for name in after if name in before and after[name] != before[name]),
+    )
+
+
+def _offers(servers: Servers) -> Iterator[_Offer]:
+    for server, (config, tools) in sorted(servers.items()):
+        for raw in tools:
+            meta = _effective(config.default_tool_meta, config.tool_meta.get(raw["name"]))
+            names = {raw["name"], meta.alias if meta else None}
+            yield _Offer(server, raw, meta, forbidden=not names.isdisjoint(config.forbidden_tools))
+
+
+def _effective(default: ToolMeta | None, own: ToolMeta | None) -> ToolMeta | None:
+    """WIRE §7: field by field, what is not null wins."""
+    if default is None or own is None:
+        return own or default
+    fields = {name: getattr(own, name) for name in _META_FIELDS}
+    return default.model_copy(update={name: value for name, value in fields.items() if value is not None})
+
+
+def _named(offers: Sequence[_Offer]) -> tuple[list[TOOL_NAME], list[str]]:
+    """The name under which each is listed. Who comes first has it; a name that was wanted is never given away."""
+    owners: dict[TOOL_NAME, _Offer] = {}
+    for offer in offers:
+        owners.setdefault(offer.wanted, offer)
+    names, warnings = [], []
+    for offer in offers:
+        owner = owners[offer.wanted]
+        if owner is offer:
+            names.append(offer.wanted)
+            continue
+        name = _free(offer.fallback, owners)
+        owners[name] = offer
+        names.append(name)
+        alias = _free(f"{offer.server}_{offer.tool}", owners)
+        warnings.append(
+            f"{_called(offer)} is listed as {name!r}, because server {owner.server!r} has a tool {offer.wanted!r}; "
+            f"an alias would tell them apart, such as {alias!r}"
+        )
+    return names, warnings
+
+
+def _free(name: TOOL_NAME, taken: Mapping[TOOL_NAME, _Offer]) -> TOOL_NAME:
+    candidate, number = name, 2
+    while candidate in taken:
+        candidate, number = f"{name}_{number}", number + 1
+    return candidate
+
+
+def _called(offer: _Offer) -> str:
+    return f"tool {offer.tool!r} of server {offer.server!r}"
+
+
+def _route(offer: _Offer, known: Schema | None) -> ToolRoute:
+    raw = offer.raw.get("inputSchema") or {}
+    schema = known if known is not None and known.raw == raw else compile_schema(raw)
+    return ToolRoute(offer.server, offer.tool, offer.meta or ToolMeta(), schema)
+
+
+def _listed(name: TOOL_NAME, offer: _Offer) -> SMCPTool:
+    return SMCPTool(
+        name=name,
+        description=offer.raw.get("description") or "",
+        params_schema=offer.raw.get("inputSchema") or {},
+        return_schema=offer.raw.get("outputSchema"),
+        meta=_attributes(offer),
+    )
+
+
+def _attributes(offer: _Offer) -> Attributes:
+    """000, "SMCPTool.meta": the server's own entries, and ours, which nobody else can write."""
+    own = offer.raw.get("_meta") or {}
+    attributes = {
+        key: _attribute(value) for key, value in own.items() if key not in (A2C_TOOL_META, MCP_TOOL_ANNOTATION)
+    }
+    if offer.meta is not None:
+        attributes[A2C_TOOL_META] = json.dumps(offer.meta.model_dump(mode="json", include=_META_FIELDS))
+    if annotations := offer.raw.get("annotations"):
+        attributes[MCP_TOOL_ANNOTATION] = json.dumps(annotations)
+    return attributes
+
+
+def _attribute(value: Any) -> AttributeValue:
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)
+    plain = value is None or isinstance(value, str | int | float)
+    texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return value if plain or texts else json.dumps(value)

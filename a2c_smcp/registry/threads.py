@@ -1,0 +1,57 @@
+"""Blocking calls beside an event loop, each in a thread of its own.
+
+The loop's own pool would do, but has few threads and shares them with name lookups: some slow tools, and nothing
+connects any more. Its threads also keep a program from ending, which daemons do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from threading import Thread
+from typing import TypeAlias, TypeVar
+
+__all__ = ["in_thread"]
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+Settle: TypeAlias = "Callable[[asyncio.Future[Result]], None]"
+
+
+async def in_thread(function: Callable[[Argument], Result], argument: Argument) -> Result:
+    """What the function returns or raises. A thread cannot be stopped: after a cancel it ends unheard."""
+    loop, context = asyncio.get_running_loop(), copy_context()
+    done: asyncio.Future[Result] = loop.create_future()
+
+    def run() -> None:
+        settle = context.run(_outcome, function, argument)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(_settle, done, settle)
+
+    Thread(target=run, name=f"tool-{getattr(function, '__qualname__', 'call')}", daemon=True).start()
+    return await done
+
+
+def _outcome(function: Callable[[Argument], Result], argument: Argument) -> Settle[Result]:
+    try:
+        result = function(argument)
+    except StopIteration as error:
+        # A future refuses it, and whoever awaits would wait for ever. Coroutines turn it into the same.
+        failure = RuntimeError("tool raised StopIteration")
+        failure.__cause__ = error
+        return _failing(failure)
+    except BaseException as error:
+        return _failing(error)
+    return lambda done: done.set_result(result)
+
+
+def _failing(error: BaseException) -> Settle[Result]:
+    return lambda done: done.set_exception(error)
+
+
+def _settle(done: asyncio.Future[Result], settle: Settle[Result]) -> None:
+    if not done.done():
+        settle(done)

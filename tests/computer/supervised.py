@@ -1,0 +1,181 @@
+"""Real MCP servers for the tests of sessions and their supervision, and a notebook of what was told about them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from a2c_smcp.computer.mcp_clients.guardian import Guardian
+from a2c_smcp.computer.mcp_clients.manager import Manager
+from a2c_smcp.computer.mcp_clients.model import MCPServerConfig, parse_server
+from a2c_smcp.computer.mcp_clients.policy import Policy
+from a2c_smcp.computer.mcp_clients.session import MCPSession
+from a2c_smcp.computer.mcp_clients.transports import link_to
+
+SERVERS = Path(__file__).with_name("servers")
+QUICK = Policy(
+    start_limit=10.0,
+    probe_limit=5.0,
+    listing_limit=2.0,
+    read_limit=2.0,
+    health_limit=0.5,
+    notice_pause=0.02,
+    listen_again=0.05,
+    first_pause=0.05,
+    failed_pause=30.0,
+)
+
+
+def quick(**changes: Any) -> Policy:
+    return replace(QUICK, **changes)
+
+
+def script(file: str, *args: object, name: str | None = None, **extra: Any) -> MCPServerConfig:
+    """`script("naughty.py", "exits")`: one of our servers, over stdio. Parameters and other fields may follow."""
+    parameters = {"command": sys.executable, "args": [str(SERVERS / file), *map(str, args)]}
+    parameters |= {key: extra.pop(key) for key in ("env", "cwd", "encoding", "encoding_error_handler") if key in extra}
+    return parse_server({"name": name or (str(args[0]) if args else file), "server_parameters": parameters, **extra})
+
+
+def naughty(mode: str = "fine", *args: object, **extra: Any) -> MCPServerConfig:
+    return script("naughty.py", mode, *args, **extra)
+
+
+def good(**extra: Any) -> MCPServerConfig:
+    return script("good.py", name=extra.pop("name", "good"), **extra)
+
+
+class Notebook:
+    """What was told, in order; `until` waits for more."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Any, ...]] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, *entry: Any) -> None:
+        self.entries.append(entry)
+        self._more.set()
+
+    async def until(self, wanted: Callable[[list[tuple[Any, ...]]], object], within: float = 5.0) -> None:
+        async with asyncio.timeout(within):
+            while not wanted(self.entries):
+                self._more.clear()
+                await self._more.wait()
+
+    def of(self, *beginning: Any) -> list[tuple[Any, ...]]:
+        return [entry for entry in self.entries if entry[: len(beginning)] == beginning]
+
+
+@asynccontextmanager
+async def session(
+    config: MCPServerConfig, *, policy: Policy = QUICK, events: Notebook | None = None, **options: Any
+) -> AsyncIterator[MCPSession]:
+    """A session that has been started."""
+    guardian = Guardian()
+    one = MCPSession(
+        config.name,
+        lambda: link_to(config, guardian),
+        on_event=events or Notebook(),
+        policy=policy,
+        all_windows=config.desktop == "any",
+        **options,
+    )
+    try:
+        await one.start(policy.start_limit)
+        yield one
+    finally:
+        await one.stop()
+        await guardian.close()
+
+
+@asynccontextmanager
+async def managed(
+    *configs: MCPServerConfig, policy: Policy = QUICK, start: bool = True
+) -> AsyncIterator[tuple[Manager, Notebook, Notebook]]:
+    """A manager with these servers, and what it tells of states and of events."""
+    changes, events = Notebook(), Notebook()
+    async with Manager(policy=policy, on_change=changes, on_event=events) as manager:
+        for config in configs:
+            manager.add(config)
+        if start:
+            await manager.start()
+        yield manager, changes, events
+
+
+@contextmanager
+def serving(token: str = "", log: str = "", port: int | None = None) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """The good server over HTTP, at /mcp and at /sse, listening."""
+    port = port or free_port()
+    command = [sys.executable, str(SERVERS / "good.py"), "http", token, log, str(port)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        _await_listening(port)
+        yield port, process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _await_listening(port: int) -> None:
+    until = time.monotonic() + 15
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        else:
+            return
+
+
+def text_of(result: dict[str, Any]) -> str:
+    return str(result["content"][0]["text"])
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+async def eventually(check: Callable[[], Any], within: float = 5.0) -> Any:
+    """What `check` returns, as soon as that is something. For what the outside world does without telling."""
+    async with asyncio.timeout(within):
+        while not (found := check()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return found
+
+
+def pids_in(file: Path) -> list[int]:
+    """The process ids a server has written down."""
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+async def all_gone(pids: list[int], within: float) -> float:
+    """Seconds until none of them is left."""
+    began = time.monotonic()
+    while any(is_alive(pid) for pid in pids):
+        if time.monotonic() - began > within:
+            left = [pid for pid in pids if is_alive(pid)]
+            for pid in left:
+                os.kill(pid, 9)
+            raise AssertionError(f"still alive after {within} s: {left}")
+        await asyncio.sleep(0.01)
+    return time.monotonic() - began

@@ -1,0 +1,117 @@
+"""Tool calls by req_id: nothing runs twice, and a cancel ends one call and no other."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from a2c_smcp.computer.approval import Caller
+from a2c_smcp.computer.calls import Calls, Retention
+from a2c_smcp.errors import BadRequest, CallCancelled, ResultGone
+
+AGENT = Caller("desk", "planner")
+
+
+class Work:
+    """Counts its runs, and waits to be let through."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def __call__(self) -> dict[str, Any]:
+        self.runs += 1
+        await self.go.wait()
+        return {"run": self.runs}
+
+
+@pytest.mark.covers("computer-dedup")
+async def test_a_call_that_comes_again_joins_the_first_and_then_finds_its_result() -> None:
+    calls, work = Calls(), Work()
+    work.go.clear()
+    both = [asyncio.create_task(calls.run(AGENT, "r", "what", work)) for _ in range(2)]
+    await asyncio.sleep(0)
+    work.go.set()
+    assert await asyncio.gather(*both) == [{"run": 1}, {"run": 1}]
+    assert await calls.run(AGENT, "r", "what", work) == {"run": 1}
+    assert work.runs == 1
+
+
+@pytest.mark.covers("computer-dedup")
+@pytest.mark.parametrize("other", [Caller("lab", "planner"), Caller("desk", "thinker")])
+async def test_equal_req_ids_of_others_are_other_calls(other: Caller) -> None:
+    calls, work = Calls(), Work()
+    assert await calls.run(AGENT, "r", "what", work) == {"run": 1}
+    assert await calls.run(other, "r", "what", work) == {"run": 2}
+
+
+@pytest.mark.covers("computer-dedup")
+@pytest.mark.parametrize(("one", "other"), [(["add", {"a": 1}], ["add", {"a": True}]), (["add", {}], ["sub", {}])])
+async def test_a_req_id_is_not_taken_for_another_call(one: Any, other: Any) -> None:
+    calls, work = Calls(), Work()
+    await calls.run(AGENT, "r", one, work)
+    with pytest.raises(BadRequest):
+        await calls.run(AGENT, "r", other, work)
+    assert work.runs == 1
+
+
+@pytest.mark.covers("computer-dedup")
+async def test_of_a_result_too_large_to_keep_only_that_it_ran_is_known() -> None:
+    calls, work = Calls(Retention(most_bytes=5)), Work()
+    await calls.run(AGENT, "r", "what", work)
+    with pytest.raises(ResultGone):
+        await calls.run(AGENT, "r", "what", work)
+    assert work.runs == 1
+
+
+@pytest.mark.covers("computer-dedup")
+async def test_results_are_forgotten_in_time_and_when_their_agent_leaves() -> None:
+    now = [0.0]
+    calls, work = Calls(Retention(results=10), clock=lambda: now[0]), Work()
+    await calls.run(AGENT, "r", "what", work)
+    now[0] = 11
+    assert await calls.run(AGENT, "r", "what", work) == {"run": 2}
+    calls.forget("desk", "planner")
+    assert await calls.run(AGENT, "r", "what", work) == {"run": 3}
+
+
+@pytest.mark.covers("computer-cancel")
+async def test_a_cancel_ends_one_call_for_all_who_wait_and_no_other() -> None:
+    calls, slow, other = Calls(), Work(), Work()
+    slow.go.clear()
+    other.go.clear()
+    waiting = [asyncio.create_task(calls.run(AGENT, "slow", "what", slow)) for _ in range(2)]
+    bystander = asyncio.create_task(calls.run(AGENT, "other", "what", other))
+    await asyncio.sleep(0)
+    calls.cancel("planner", "slow")
+    for task in waiting:
+        with pytest.raises(CallCancelled):
+            await task
+    other.go.set()
+    assert await bystander == {"run": 1}
+
+
+@pytest.mark.covers("computer-cancel")
+async def test_a_cancel_that_overtakes_its_call_still_wins_for_a_while() -> None:
+    now = [0.0]
+    calls, work = Calls(Retention(cancels=30), clock=lambda: now[0]), Work()
+    calls.cancel("planner", "r")
+    with pytest.raises(CallCancelled):
+        await calls.run(AGENT, "r", "what", work)
+    now[0] = 31
+    assert await calls.run(AGENT, "r", "what", work) == {"run": 1}
+
+
+@pytest.mark.covers("computer-dedup")
+async def test_a_caller_that_gives_up_does_not_end_the_call() -> None:
+    calls, work = Calls(), Work()
+    work.go.clear()
+    first = asyncio.create_task(calls.run(AGENT, "r", "what", work))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    work.go.set()
+    assert await calls.run(AGENT, "r", "what", work) == {"run": 1}

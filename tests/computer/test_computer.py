@@ -1,0 +1,131 @@
+"""A whole Computer: real MCP servers, a real Server, and a raw client that plays the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from a2c_smcp.computer.computer import Computer
+from tests.peer import Peer
+
+GOOD = Path(__file__).parent / "servers" / "good.py"
+
+
+def stdio(name: str, **more: Any) -> dict[str, Any]:
+    parameters = {"command": sys.executable, "args": [str(GOOD)]}
+    return {"name": name, "type": "stdio", "server_parameters": parameters, **more}
+
+
+@pytest.fixture
+async def laptop(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[Computer]:
+    """A computer with an MCP server and a Python function, in the test's office."""
+    computer = Computer("laptop")
+    computer.add_server(stdio("good", default_tool_meta={"auto_apply": True}))
+
+    @computer.tool(auto_apply=True)
+    def greet(name: str) -> str:
+        """Greet somebody."""
+        return f"hello {name}"
+
+    joined = asyncio.Event()
+    serving = asyncio.create_task(
+        computer.run(shared_hub.url, office=office, state_folder=tmp_path, on_connection=lambda what: joined.set())
+    )
+    await asyncio.wait_for(joined.wait(), 20)
+    await until(lambda: computer.status()["good"].state == "ready")
+    yield computer
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for something of which nothing tells, with a bound."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def call(agent: Peer, tool: str, params: dict[str, Any], **more: Any) -> Any:
+    return await agent.call_tool("laptop", tool, **{"timeout": 10, **more}, params=params)
+
+
+@pytest.mark.covers("computer-serves")
+async def test_an_agent_sees_and_calls_the_tools_of_servers_and_functions(laptop: Computer, agent: Peer) -> None:
+    tools = {tool["name"]: tool for tool in (await agent.request("client:get_tools", "laptop"))["tools"]}
+    assert {"add", "slow", "greet"} <= tools.keys()
+    assert (await call(agent, "add", {"a": 2, "b": 3}))["content"][0]["text"] == "5"
+    assert (await call(agent, "greet", {"name": "world"}))["content"][0]["text"] == "hello world"
+    assert [record["tool"] for record in laptop.history] == ["add", "greet"]
+
+
+@pytest.mark.covers("computer-serves", "tools-arguments")
+async def test_wrong_calls_are_refused_with_their_code(laptop: Computer, agent: Peer) -> None:
+    assert (await call(agent, "nothing", {}))["code"] == 404
+    answer = await call(agent, "add", {"a": "x"})
+    assert answer["code"] == 400
+    assert {error["path"] for error in answer["details"]["errors"]} >= {"/a"}
+    assert (await agent.request("client:newer", "laptop"))["code"] == 400
+
+
+@pytest.mark.covers("computer-approval")
+async def test_a_tool_without_auto_apply_is_refused_where_nobody_can_be_asked(laptop: Computer, agent: Peer) -> None:
+    await laptop.put_server(stdio("asks"))
+    await until(lambda: laptop.status()["asks"].state == "ready")
+    answer = await call(agent, "add", {"a": 1, "b": 1})
+    assert (await call(agent, "good__add", {"a": 1, "b": 1}))["content"][0]["text"] == "2"
+    assert answer["code"] == 403
+    assert "auto_apply" in answer["message"]
+
+
+@pytest.mark.covers("computer-cancel", "computer-dedup")
+async def test_a_cancel_stops_a_running_tool_and_the_server_lives_on(laptop: Computer, agent: Peer) -> None:
+    running = asyncio.create_task(call(agent, "slow", {"steps": 600, "pause": 0.1}, req_id="r1", timeout=120))
+    await until(lambda: bool(laptop.history))
+    await agent.ask("server:tool_call_cancel", {"agent": "planner", "req_id": "r1"})
+    answer = await running
+    assert (answer["code"], answer["_meta"]["a2c_cancelled"]) == (499, True)
+    assert (await call(agent, "add", {"a": 1, "b": 1}))["content"][0]["text"] == "2"
+
+
+@pytest.mark.covers("computer-recovers")
+async def test_a_crash_fails_its_call_at_once_and_the_tools_come_back(laptop: Computer, agent: Peer) -> None:
+    answer = await call(agent, "crash", {}, timeout=60)
+    assert answer["isError"] is True
+    await agent.hears("notify:update_tool_list")
+    await until(lambda: laptop.status()["good"].state == "ready")
+    assert (await call(agent, "add", {"a": 1, "b": 1}))["content"][0]["text"] == "2"
+
+
+@pytest.mark.covers("computer-serves", "desktop-organize")
+async def test_an_agent_sees_the_desktop(laptop: Computer, agent: Peer) -> None:
+    await laptop.put_server(stdio("good", desktop="any", default_tool_meta={"auto_apply": True}))
+    await until(lambda: laptop.status()["good"].state == "ready")
+    answer = await agent.request("client:get_desktop", "laptop")
+    assert answer["desktops"][0] == "window://good/one?priority=5\n\nfirst"
+    assert len((await agent.request("client:get_desktop", "laptop", desktop_size=1))["desktops"]) == 1
+    assert (await agent.request("client:get_desktop", "laptop", window="window://good/none"))["desktops"] == []
+
+
+@pytest.mark.covers("computer-serves", "secrets-config", "secrets-masked")
+async def test_a_secret_input_reaches_its_server_and_nobody_else(
+    laptop: Computer, agent: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    canary = uuid4().hex
+    laptop.define_inputs([{"type": "promptString", "id": "token", "description": "", "password": True}])
+    await laptop.inputs.set("token", canary)
+    config = stdio("good", default_tool_meta={"auto_apply": True})
+    config["server_parameters"]["env"] = {"TOKEN": "${input:token}"}
+    await laptop.put_server(config)
+    await until(lambda: laptop.status()["good"].state == "ready")
+    answer = await call(agent, "environment", {})
+    assert "***" in repr(answer), "the child did receive it"
+    shown = [answer, await agent.request("client:get_config", "laptop"), laptop.history, laptop.status()]
+    assert canary not in repr(shown) + caplog.text
+    assert "${input:token}" in repr(shown[1])

@@ -1,0 +1,512 @@
+"""Where the values of inputs come from, what is kept of them, and that secrets are not seen on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keyring
+import pytest
+from keyring.backend import KeyringBackend
+from keyring.backends import fail
+from keyring.errors import PasswordDeleteError
+
+from a2c_smcp.computer.inputs.command import argv_of, run
+from a2c_smcp.computer.inputs.definitions import variable_of
+from a2c_smcp.computer.inputs.errors import CommandFailed, InvalidInput, MissingInputs, StoreUnreadable, UnknownInput
+from a2c_smcp.computer.inputs.keychain import KEYRING_SERVICE
+from a2c_smcp.computer.inputs.resolver import Inputs
+from a2c_smcp.computer.mcp_clients.model import CommandInput, PickStringInput, PromptStringInput
+
+HOST = PromptStringInput(id="host", description="Where it runs")
+PASSWORD = PromptStringInput(id="db-password", description="Of the database", password=True)
+REGION = PickStringInput.model_validate({"id": "region", "description": "", "options": ["eu", "us"]})
+
+
+class MemoryKeyring(KeyringBackend):
+    """A keyring as good as any other, until the test is over."""
+
+    priority = -1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: dict[tuple[str, str], str] = {}
+
+    def get_password(self, service: str, username: str) -> str | None:
+        return self.held.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.held[service, username] = password
+
+    def delete_password(self, service: str, username: str) -> None:
+        if self.held.pop((service, username), None) is None:
+            raise PasswordDeleteError
+
+
+@pytest.fixture
+def machine_keyring() -> Iterator[MemoryKeyring]:
+    yield from installed(MemoryKeyring())
+
+
+@pytest.fixture
+def no_keyring() -> Iterator[KeyringBackend]:
+    yield from installed(fail.Keyring())
+
+
+def installed(backend: Any) -> Iterator[Any]:
+    before = keyring.get_keyring()
+    keyring.set_keyring(backend)
+    yield backend
+    keyring.set_keyring(before)
+
+
+def inputs(*definitions: Any, **options: Any) -> Inputs:
+    return Inputs(definitions, **{"environ": {}, "keyring": False, **options})
+
+
+def command(*argv: str, id_: str = "token", **more: Any) -> CommandInput:
+    return CommandInput(id=id_, description="", command=" ".join(argv), **more)
+
+
+def python(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-I", "-c", code)
+
+
+def written(argv: tuple[str, ...]) -> str:
+    return shlex.join(argv)
+
+
+async def value_of(source: Inputs, id_: str) -> Any:
+    return (await source.resolve([id_], server="s")).values[id_]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+# The order of sources
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_sources_are_asked_in_order(machine_keyring: MemoryKeyring) -> None:
+    definition = HOST.model_copy(update={"default": "default"})
+    machine_keyring.held[KEYRING_SERVICE, "host"] = "keyring"
+    options: dict[str, Any] = {
+        "values": {"host": "explicit"},
+        "environ": {"A2C_INPUT_HOST": "environment"},
+        "keyring": True,
+        "prompt": lambda _: "prompt",
+    }
+    without: dict[str, Any] = {"values": {}, "environ": {}, "keyring": False, "prompt": None}
+    found = [await value_of(inputs(definition, **options), "host")]
+    for name in options:
+        options[name] = without[name]
+        found.append(await value_of(inputs(definition, **options), "host"))
+    assert found == ["explicit", "environment", "keyring", "prompt", "default"]
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_a_prompt_without_an_answer_leaves_the_default() -> None:
+    definition = HOST.model_copy(update={"default": "default"})
+    assert await value_of(inputs(definition, prompt=lambda _: None), "host") == "default"
+
+
+@pytest.mark.covers("inputs-sources")
+@pytest.mark.parametrize(
+    ("id_", "variable"),
+    [("token", "A2C_INPUT_TOKEN"), ("github-token.2", "A2C_INPUT_GITHUB_TOKEN_2"), ("clé", "A2C_INPUT_CL_")],
+)
+def test_the_variable_of_an_input_is_its_id_in_capitals(id_: str, variable: str) -> None:
+    assert variable_of(id_) == variable
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_an_empty_variable_is_no_value() -> None:
+    with pytest.raises(MissingInputs):
+        await value_of(inputs(HOST, environ={"A2C_INPUT_HOST": ""}), "host")
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_every_missing_input_is_listed_with_how_to_give_it() -> None:
+    source = inputs(HOST, PASSWORD, REGION, command("true"), environ={"A2C_INPUT_REGION": "mars"})
+    with pytest.raises(MissingInputs) as caught:
+        await source.resolve(["host", "db-password", "region", "token"], server="db")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "server 'db' cannot start without these inputs:"
+    told = {line.split(":")[0].strip(): line for line in lines[1:]}
+    assert told.keys() == {"host", "db-password", "region", "token"} == set(caught.value.ids)
+    assert "A2C_INPUT_DB_PASSWORD" in told["db-password"]
+    assert "Of the database" in told["db-password"]
+    assert "'eu', 'us'" in told["region"]
+    assert "nobody to ask" in told["token"]
+    assert "mars" not in str(caught.value)
+
+
+@pytest.mark.covers("inputs-sources", "inputs-render")
+async def test_an_input_without_a_definition_is_unknown_and_nobody_is_asked() -> None:
+    asked: list[Any] = []
+    source = inputs(HOST, values={"other": "x"}, prompt=asked.append)
+    with pytest.raises(UnknownInput, match=r"server 'db' uses 'nope', 'other'"):
+        await source.resolve(["host", "other", "nope"], server="db")
+    assert asked == []
+
+
+# Asking
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_a_prompt_that_blocks_does_not_block_the_loop() -> None:
+    go_on = threading.Event()
+
+    def prompt(definition: Any) -> str:
+        assert go_on.wait(5)
+        return f"answer to {definition.description}"
+
+    asking = asyncio.create_task(value_of(inputs(HOST, prompt=prompt), "host"))
+    await asyncio.sleep(0)
+    go_on.set()
+    assert await asking == "answer to Where it runs"
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_a_prompt_may_be_asynchronous_in_any_way() -> None:
+    async def prompt(definition: Any) -> str:
+        return str(definition.id)
+
+    class Prompter:
+        async def __call__(self, definition: Any) -> str:
+            return str(definition.id)
+
+    for each in (prompt, Prompter(), lambda definition: prompt(definition)):
+        assert await value_of(inputs(HOST, prompt=each), "host") == "host"
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_two_servers_that_need_the_same_answer_ask_once_and_one_at_a_time() -> None:
+    asked, open_questions = [], 0
+
+    async def prompt(definition: Any) -> str:
+        nonlocal open_questions
+        open_questions += 1
+        assert open_questions == 1
+        asked.append(definition.id)
+        await asyncio.sleep(0)
+        open_questions -= 1
+        return "x"
+
+    source = inputs(HOST, PASSWORD, prompt=prompt)
+    await asyncio.gather(*(source.resolve(["host", "db-password"], server=name) for name in "abc"))
+    assert sorted(asked) == ["db-password", "host"]
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_what_a_prompt_raises_reaches_the_caller() -> None:
+    def prompt(_: Any) -> str:
+        raise EOFError("no terminal")
+
+    with pytest.raises(EOFError):
+        await value_of(inputs(HOST, prompt=prompt), "host")
+
+
+# The three kinds
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_a_picked_value_must_be_one_of_the_options() -> None:
+    with pytest.raises(InvalidInput, match="'eu', 'us'"):
+        await inputs(REGION).set("region", "mars")
+    with pytest.raises(MissingInputs, match="the answer must be one of 'eu', 'us'"):
+        await value_of(inputs(REGION, prompt=lambda _: "mars"), "region")
+    assert await value_of(inputs(REGION, prompt=lambda _: "us"), "region") == "us"
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_explicit_values_keep_their_type() -> None:
+    assert await value_of(inputs(HOST, values={"host": 8080}), "host") == 8080
+    with pytest.raises(InvalidInput):
+        await inputs(HOST).set("host", float("nan"))
+    with pytest.raises(InvalidInput):
+        await inputs(HOST).set("host", None)
+    with pytest.raises(InvalidInput):
+        await inputs(PASSWORD).set("db-password", ["x"])
+
+
+@pytest.mark.covers("inputs-sources", "secrets-masked")
+async def test_passwords_commands_and_whatever_the_keyring_holds_are_secrets(machine_keyring: MemoryKeyring) -> None:
+    machine_keyring.held[KEYRING_SERVICE, "region"] = "eu"
+    source = inputs(
+        HOST,
+        PASSWORD,
+        REGION,
+        command("echo", "printed"),
+        values={"host": "plain", "db-password": "hidden"},
+        approve=lambda *_: True,
+        keyring=True,
+    )
+    resolved = await source.resolve(["host", "db-password", "region", "token"], server="s")
+    assert resolved.values == {"host": "plain", "db-password": "hidden", "region": "eu", "token": "printed"}
+    assert resolved.secrets == {"hidden", "eu", "printed"}
+    assert not any(value in repr(resolved) for value in resolved.values.values())
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_the_list_shows_sources_and_no_secret() -> None:
+    password = PASSWORD.model_copy(update={"default": "d3fault"})
+    source = inputs(HOST, password, REGION, command("x"), environ={"A2C_INPUT_REGION": "eu"})
+    await source.set("host", "example.org")
+    states = {state.id: (state.source, state.is_secret, state.value) for state in source.list()}
+    assert states == {
+        "host": ("explicit", False, "example.org"),
+        "db-password": ("default", True, None),
+        "region": ("environment", False, "eu"),
+        "token": (None, True, None),
+    }
+    assert "d3fault" not in repr(source.list())
+
+
+# Commands
+
+
+@pytest.mark.covers("inputs-command")
+def test_a_command_is_split_into_words_and_its_pairs_are_appended() -> None:
+    argv = argv_of("op read 'a b' \"$HOME\" ; rm", {"vault": "main; ls", "field": "pass word"})
+    assert argv == ("op", "read", "a b", "$HOME", ";", "rm", "--vault", "main; ls", "--field", "pass word")
+
+
+@pytest.mark.covers("inputs-command")
+async def test_no_shell_sees_a_command() -> None:
+    source = inputs(command("echo", "$HOME", "`id`", ";", "ls", args={"a": "$(id)"}), approve=lambda *_: True)
+    assert await value_of(source, "token") == "$HOME `id` ; ls --a $(id)"
+
+
+@pytest.mark.covers("inputs-command")
+@pytest.mark.parametrize("text", ["echo 'open", "   ", "''"])
+async def test_a_command_that_is_none_is_a_clear_error(text: str) -> None:
+    with pytest.raises(MissingInputs, match="its command"):
+        await value_of(inputs(command(text), approve=lambda *_: True), "token")
+
+
+@pytest.mark.covers("inputs-command")
+async def test_a_command_is_shown_and_approved_the_first_time_for_its_exact_words(tmp_path: Path) -> None:
+    shown: list[tuple[str, ...]] = []
+
+    def approve(definition: CommandInput, argv: tuple[str, ...]) -> bool:
+        shown.append(argv)
+        return True
+
+    source = inputs(command("echo", "one"), approve=approve)
+    assert [await value_of(source, "token") for _ in range(3)] == ["one"] * 3
+    source.define([command("echo", "two")])
+    assert await value_of(source, "token") == "two"
+    assert shown == [("echo", "one"), ("echo", "two")]
+
+
+@pytest.mark.covers("inputs-command")
+@pytest.mark.parametrize("answer", [False, None, "yes", 1])
+async def test_a_command_runs_only_after_a_clear_yes(answer: object, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    source = inputs(command("touch", str(mark)), approve=lambda *_: answer)
+    with pytest.raises(MissingInputs, match="not approved"):
+        await value_of(source, "token")
+    with pytest.raises(MissingInputs, match="nobody to ask"):
+        await value_of(inputs(command("touch", str(mark))), "token")
+    assert not mark.exists()
+
+
+@pytest.mark.covers("inputs-command")
+async def test_a_command_is_not_run_where_there_is_a_value_already() -> None:
+    source = inputs(command("false"), environ={"A2C_INPUT_TOKEN": "given"})
+    assert await value_of(source, "token") == "given"
+
+
+@pytest.mark.covers("inputs-command")
+@pytest.mark.parametrize(("printed", "value"), [("a\n", "a"), ("a\r\n", "a"), ("a\nb\n\n", "a\nb"), (" a ", " a ")])
+async def test_the_newline_at_the_end_is_stripped(printed: str, value: str) -> None:
+    code = f"import sys; sys.stdout.buffer.write({printed.encode()!r})"
+    assert await run(python(code), environ=os.environ) == value
+
+
+@pytest.mark.covers("inputs-command")
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("import sys; print('s3cret'); print('s3cret', file=sys.stderr); sys.exit(3)", "exit code 3"),
+        ("pass", "printed nothing"),
+        ("import sys; sys.stdout.buffer.write(bytes([255]))", "not UTF-8"),
+        ("print('x' * 70000)", "more than 65536 bytes"),
+        ("while True: print('x' * 70000)", "more than 65536 bytes"),
+    ],
+)
+async def test_a_command_that_fails_says_how_and_quotes_nothing(code: str, told: str) -> None:
+    with pytest.raises(CommandFailed, match=told) as caught:
+        await run(python(code), environ=os.environ)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.covers("inputs-command")
+async def test_a_command_may_print_exactly_the_limit() -> None:
+    assert len(await run(python("print('x' * 65535)"), environ=os.environ)) == 65535
+
+
+@pytest.mark.covers("inputs-command")
+async def test_a_command_that_is_not_there_is_a_clear_error() -> None:
+    with pytest.raises(CommandFailed, match="'a2c-no-such-program' cannot be started"):
+        await run(("a2c-no-such-program",), environ=os.environ)
+
+
+@pytest.mark.covers("inputs-command")
+async def test_a_command_that_takes_too_long_is_killed_with_what_it_started(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = f"sleep 60 & echo $$ $! > {pids}; wait"
+    with pytest.raises(CommandFailed, match=r"longer than 0\.5 s"):
+        await run(("sh", "-c", script), environ=os.environ, limit=0.5)
+    started = [int(pid) for pid in pids.read_text().split()]
+    assert len(started) == 2
+    await until(lambda: not any(_is_running(pid) for pid in started))
+
+
+def _is_running(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.covers("inputs-command")
+def test_a_command_does_not_see_our_credentials() -> None:
+    code = "import os; print(sorted(name for name in os.environ if name.startswith('A2C_')))"
+    program = f"""
+import asyncio, json
+from a2c_smcp.computer.inputs.resolver import Inputs
+from a2c_smcp.computer.mcp_clients.model import CommandInput
+definition = CommandInput(id="token", command={written(python(code))!r})
+source = Inputs([definition], approve=lambda *_: True, keyring=False)
+print(asyncio.run(source.resolve(["token"], server="s")).values["token"])
+"""
+    environ = {**os.environ, "A2C_INPUT_OTHER": "x", "A2C_API_KEY": "x", "A2C_URL": "x"}
+    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['A2C_URL']"
+
+
+# Keeping
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_plain_values_are_kept_in_a_file_that_only_the_owner_can_read(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "inputs.json"
+    source = inputs(HOST, REGION, store=path)
+    assert await source.set("host", "example.org", keep=True) == "file"
+    assert await source.set("region", "eu") == "memory"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert json.loads(path.read_text()) == {"host": "example.org"}
+    assert [each.name for each in path.parent.iterdir()] == ["inputs.json"]
+    assert await value_of(inputs(HOST, store=path), "host") == "example.org"
+    assert await value_of(inputs(HOST, store=path, values={"host": "other"}), "host") == "other"
+    assert await source.clear("host")
+    assert json.loads(path.read_text()) == {}
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_secrets_are_kept_in_the_keyring_and_never_in_the_file(
+    machine_keyring: MemoryKeyring, tmp_path: Path
+) -> None:
+    path = tmp_path / "inputs.json"
+    source = inputs(HOST, PASSWORD, store=path, keyring=True)
+    assert await source.set("db-password", "hidden", keep=True) == "keyring"
+    await source.set("host", "example.org", keep=True)
+    assert machine_keyring.held == {(KEYRING_SERVICE, "db-password"): "hidden"}
+    assert "hidden" not in path.read_text()
+    again = inputs(HOST, PASSWORD, store=path, keyring=True)
+    assert await value_of(again, "db-password") == "hidden"
+    assert await again.clear("db-password")
+    assert machine_keyring.held == {}
+
+
+@pytest.mark.covers("inputs-sources")
+@pytest.mark.usefixtures("no_keyring")
+async def test_without_a_keyring_a_secret_stays_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "inputs.json"
+    for enabled in (False, True):
+        source = inputs(PASSWORD, store=path, keyring=enabled)
+        assert await source.set("db-password", "hidden", keep=True) == "memory"
+        assert await value_of(source, "db-password") == "hidden"
+    assert not path.exists()
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_a_kept_value_whose_input_has_become_a_secret_is_not_used_and_goes(tmp_path: Path) -> None:
+    path = tmp_path / "inputs.json"
+    path.write_text('{"db-password": "old", "host": "a"}')
+    source = inputs(store=path)
+    source.define([PASSWORD, HOST])
+    for each in (inputs(PASSWORD, store=path), source):
+        with pytest.raises(MissingInputs):
+            await value_of(each, "db-password")
+    await source.set("host", "b", keep=True)
+    assert json.loads(path.read_text()) == {"host": "b"}
+
+
+@pytest.mark.covers("inputs-sources")
+@pytest.mark.parametrize("content", ["", "[1]", "{", "\ud800"])
+def test_a_file_that_cannot_be_read_is_named(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "inputs.json"
+    path.write_bytes(content.encode("utf-8", "surrogatepass"))
+    with pytest.raises(StoreUnreadable, match=r"inputs\.json"):
+        inputs(HOST, store=path)
+
+
+@pytest.mark.covers("inputs-sources")
+def test_a_program_without_the_keyring_extra_goes_on_without() -> None:
+    program = """
+import asyncio, sys
+sys.modules["keyring"] = None
+from a2c_smcp.computer.inputs.resolver import Inputs
+from a2c_smcp.computer.mcp_clients.model import PromptStringInput
+source = Inputs([PromptStringInput(id="x", default="d", password=True)], environ={})
+print(asyncio.run(source.resolve(["x"], server="s")).values, asyncio.run(source.set("x", "v", keep=True)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "{'x': 'd'} memory"
+
+
+# Changes
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_listeners_hear_which_inputs_changed_and_nothing_else() -> None:
+    told: list[frozenset[str]] = []
+    source = inputs(HOST, REGION, prompt=lambda _: "asked")
+    stop = source.subscribe(told.append)
+    await source.set("host", "a")
+    await source.set("host", "a")
+    await source.set("host", "b")
+    await source.clear("host")
+    await source.clear("host")
+    assert told == [{"host"}] * 3
+    await value_of(source, "host")
+    await source.set("host", "asked")
+    assert told == [{"host"}] * 3
+    source.define([HOST.model_copy(update={"default": "x"}), REGION, PASSWORD])
+    assert told[3:] == [{"host", "db-password"}]
+    stop()
+    await source.set("host", "c")
+    assert len(told) == 4
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_only_defined_inputs_can_be_set_or_cleared() -> None:
+    source = inputs(HOST)
+    with pytest.raises(UnknownInput, match="'nope'"):
+        await source.set("nope", "x")
+    with pytest.raises(UnknownInput, match="'nope'"):
+        await source.clear("nope")

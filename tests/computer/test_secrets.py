@@ -1,0 +1,445 @@
+"""That secrets are found in every form they may take, in results, configurations and logs, and nothing else is."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import io
+import json
+import logging
+import random
+import string
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, quote_plus, urlencode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from a2c_smcp.computer.secrets import MASKED, Mask, MaskFilter, literal_secrets, mask_config
+
+SECRET = "pa/ss w+rd?é%"
+KEY = "sk-9f8e7d6c5b4a"
+
+secrets = st.text(st.characters(exclude_characters="*", exclude_categories=["Cs"]), min_size=6, max_size=40)
+data_bytes = st.binary(max_size=30)
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
+json_values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+)
+
+
+def in_base64(raw: bytes, *, url_safe: bool = False) -> str:
+    return (base64.urlsafe_b64encode if url_safe else base64.b64encode)(raw).decode()
+
+
+# Texts
+
+
+@pytest.mark.covers("secrets-masked")
+@pytest.mark.parametrize(
+    "written",
+    [
+        SECRET,
+        in_base64(SECRET.encode()),
+        in_base64(SECRET.encode(), url_safe=True),
+        quote(SECRET),
+        quote(SECRET, safe=""),
+        quote_plus(SECRET),
+        urlencode({"": SECRET})[1:],
+        quote(SECRET, safe="")
+        .replace("%2F", "%2f")
+        .replace("%C3%A9", "%c3%a9")
+        .replace("%2B", "%2b")
+        .replace("%3F", "%3f"),
+        json.dumps(SECRET)[1:-1],
+        json.dumps(SECRET, ensure_ascii=False)[1:-1],
+        json.dumps(SECRET)[1:-1].replace("/", "\\/"),
+    ],
+)
+def test_a_secret_is_masked_however_it_is_written(written: str) -> None:
+    mask = Mask([SECRET])
+    for around in ("{}", "before {} after", "x{}y", '"{}"'):
+        assert mask.text(around.format(written)).replace("=", "") == around.format(MASKED)
+
+
+@pytest.mark.covers("secrets-masked")
+@pytest.mark.parametrize("written", [r"C:\new\"x'y", "line one\nline two\ttab", "日本語のパスワード"])
+def test_escapes_of_json_and_python_do_not_hide_a_secret(written: str) -> None:
+    mask = Mask([written])
+    for text in (json.dumps({"a": written}), json.dumps([written], ensure_ascii=False), repr([written])):
+        assert MASKED in mask.text(text)
+        assert json.loads(mask.text(json.dumps({"a": written}))) == {"a": MASKED}
+
+
+@pytest.mark.covers("secrets-masked")
+@given(secrets, data_bytes, data_bytes, st.booleans())
+def test_a_secret_is_found_inside_longer_base64_wherever_it_begins(
+    secret: str, before: bytes, after: bytes, url_safe: bool
+) -> None:
+    text = in_base64(before + secret.encode() + after, url_safe=url_safe)
+    masked = Mask([secret]).text(text)
+    left, right = masked.split(MASKED)[0], masked.split(MASKED)[-1].rstrip("=")
+    assert MASKED in masked
+    if masked.count(MASKED) == 1:  # all that is left belongs to what stands around the secret
+        assert len(left) * 6 <= len(before) * 8
+        assert len(right) * 6 <= len(after) * 8 + 5
+
+
+@pytest.mark.covers("secrets-masked")
+@given(st.lists(secrets, min_size=1, max_size=4), st.lists(st.text(max_size=20) | st.integers(0, 3), max_size=8))
+def test_no_secret_remains_in_a_text_and_one_without_is_the_same_object(
+    hidden: list[str], pieces: list[str | int]
+) -> None:
+    text = "".join(piece if isinstance(piece, str) else hidden[piece % len(hidden)] for piece in pieces)
+    mask = Mask(hidden)
+    masked = mask.text(text)
+    assert not any(secret in masked for secret in hidden)
+    if masked == text:
+        assert masked is text
+    assert mask.text(masked) == masked
+
+
+@pytest.mark.covers("secrets-masked")
+def test_secrets_that_overlap_leave_nothing_of_each_other() -> None:
+    assert Mask(["abcdefgh", "efghijkl", "cdefgh"]).text("<abcdefghijkl>") == f"<{MASKED}>"
+
+
+@pytest.mark.covers("secrets-masked")
+def test_secrets_of_fewer_than_six_characters_are_not_searched_for() -> None:
+    mask = Mask(["12345", "", "a", "123456"])
+    assert mask.text("12345 a 123456") == f"12345 a {MASKED}"
+
+
+@pytest.mark.covers("secrets-masked")
+def test_secrets_can_be_added_and_remain() -> None:
+    mask = Mask()
+    assert mask.text(KEY) == KEY
+    mask.add([KEY])
+    mask.add(["another-one"])
+    assert mask.text(f"{KEY} another-one") == f"{MASKED} {MASKED}"
+    assert KEY not in repr(mask)
+
+
+@pytest.mark.covers("secrets-masked")
+def test_halves_of_surrogate_pairs_are_no_obstacle() -> None:
+    assert Mask([KEY, "\ud800secret"]).text(f"\udfff{KEY}\ud800secret") == f"\udfff{MASKED}"
+
+
+@pytest.mark.covers("secrets-masked")
+def test_a_megabyte_is_searched_for_fifty_secrets_in_no_time() -> None:
+    chance = random.Random(7)
+    hidden = ["".join(chance.choices(string.ascii_letters + string.digits + "+/", k=32)) for _ in range(50)]
+    text = " ".join("".join(chance.choices(string.ascii_lowercase, k=7)) for _ in range(125_000))
+    assert len(text) == 999_999
+    mask, took = Mask(hidden), []
+    for _ in range(5):
+        start = time.perf_counter()
+        assert mask.text(text) is text
+        took.append(time.perf_counter() - start)
+    assert min(took) < 0.1  # 10 ms on the machine this was written on
+
+
+# Results
+
+
+@pytest.mark.covers("secrets-masked")
+def test_every_text_of_a_result_is_masked_and_the_rest_is_untouched() -> None:
+    result = {
+        "content": [{"type": "text", "text": f"key: {KEY}"}, {"type": "text", "text": "nothing"}],
+        "structuredContent": {KEY: [KEY, 1, None, True], "deep": {"url": f"https://x/?k={KEY}"}},
+        "_meta": {"a": json.dumps({"k": KEY})},
+        "isError": False,
+    }
+    before = copy.deepcopy(result)
+    masked = Mask([KEY]).data(result)
+    assert result == before
+    assert masked == json.loads(json.dumps(before).replace(KEY, MASKED))
+    assert masked["content"][1] is result["content"][1]
+
+
+@pytest.mark.covers("secrets-masked")
+@given(json_values)
+def test_a_value_without_secrets_is_the_same_object(value: Any) -> None:
+    assert Mask([KEY, SECRET]).data(value) is value
+
+
+@pytest.mark.covers("secrets-masked")
+@given(json_values, secrets)
+def test_no_secret_remains_anywhere_in_a_value(value: Any, secret: str) -> None:
+    masked = Mask([secret]).data([value, {secret: {"in": f"<{secret}>"}}, secret])
+    assert not any(secret in text for text in texts(masked))
+    assert len(masked) == 3
+
+
+def texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from (text for pair in value.items() for each in pair for text in texts(each))
+    elif isinstance(value, list):
+        yield from (text for each in value for text in texts(each))
+
+
+@pytest.mark.covers("secrets-masked")
+def test_keys_that_become_alike_lose_no_entry() -> None:
+    masked = Mask(["secret-a", "secret-b"]).data({"secret-a": 1, MASKED: 2, "secret-b": 3})
+    assert sorted(masked.values()) == [1, 2, 3]
+
+
+@pytest.mark.covers("secrets-masked")
+def test_a_number_that_is_a_secret_is_masked() -> None:
+    assert Mask(["48291377"]).data({"pin": 48291377, "other": 482913770}) == {"pin": MASKED, "other": 482913770}
+
+
+@pytest.mark.covers("secrets-masked")
+def test_binary_content_is_not_searched_but_what_stands_beside_it_is() -> None:
+    blob = in_base64(KEY.encode())
+    content = [
+        {"type": "image", "data": blob, "mimeType": "image/png", "_meta": {"k": KEY}},
+        {"type": "audio", "data": blob, "mimeType": "audio/wav"},
+        {"type": "resource", "resource": {"uri": f"file:///{KEY}", "blob": blob}},
+        {"type": "text", "data": blob, "mimeType": "text/plain"},
+    ]
+    image, audio, resource, text = Mask([KEY]).data(content)
+    assert (image["data"], image["_meta"]["k"]) == (blob, MASKED)
+    assert audio is content[1]
+    assert (resource["resource"]["blob"], resource["resource"]["uri"]) == (blob, f"file:///{MASKED}")
+    assert text["data"] == MASKED
+
+
+# Configurations
+
+
+def server(**parameters: Any) -> dict[str, Any]:
+    return {"inputs": [], "servers": {"s": {"name": "s", "type": "stdio", "server_parameters": parameters}}}
+
+
+def masked(**parameters: Any) -> dict[str, Any]:
+    return mask_config(server(**parameters))["servers"]["s"]["server_parameters"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.covers("secrets-config")
+def test_literals_of_env_and_headers_are_masked_and_placeholders_stay() -> None:
+    env = {"A": "literal", "B": "${input:b}", "C": "pre-${input:c}-post", "D": "", "PATH": "/usr/bin"}
+    assert masked(env=env) == {
+        "env": {"A": MASKED, "B": "${input:b}", "C": f"{MASKED}${{input:c}}{MASKED}", "D": "", "PATH": MASKED}
+    }
+    headers = {"Authorization": "Bearer ${input:token}", "X-Key": KEY, "X-Number": 7, "Accept": "application/json"}
+    assert masked(headers=headers)["headers"] == {
+        "Authorization": "Bearer ${input:token}",
+        "X-Key": MASKED,
+        "X-Number": MASKED,
+        "Accept": MASKED,
+    }
+    assert masked(env=None, headers=None) == {"env": None, "headers": None}
+
+
+@pytest.mark.covers("secrets-config")
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://example.org/mcp", "https://example.org/mcp"),
+        ("https://me:secret1@example.org:8080/mcp", "https://***@example.org:8080/mcp"),
+        ("https://token12@example.org", "https://***@example.org"),
+        ("https://h/p?api_key=abcdef&x=${input:x}&y=#top", "https://h/p?api_key=***&x=${input:x}&y=#top"),
+        ("https://h/?abcdef", "https://h/?***"),
+        ("https://${input:u}:${input:p}@${input:host}/", "https://${input:u}:${input:p}@${input:host}/"),
+        ("https://me:${input:p}@h/?a=b${input:c}", "https://***${input:p}@h/?a=***${input:c}"),
+        ("https://h/@scope/${input:odd/id?x=1}", "https://h/@scope/${input:odd/id?x=1}"),
+    ],
+)
+def test_user_information_and_query_values_of_urls_are_masked(url: str, shown: str) -> None:
+    assert masked(url=url)["url"] == shown
+    assert masked(args=["--url", url])["args"] == ["--url", shown]
+
+
+@pytest.mark.covers("secrets-config")
+@pytest.mark.parametrize(
+    ("args", "shown"),
+    [
+        (["--token", "abc", "x"], ["--token", "***", "x"]),
+        (["--api-key=abc"], ["--api-key=***"]),
+        (["-apiKey", "abc"], ["-apiKey", "***"]),
+        (["GITHUB_TOKEN=abc"], ["GITHUB_TOKEN=***"]),
+        (["-e", "ANYTHING=abc", "image"], ["-e", "ANYTHING=***", "image"]),
+        (["--header", "X-Any: abc def"], ["--header", "X-Any: ***"]),
+        (["Authorization: Bearer abc"], ["Authorization: ***"]),
+        (["Authorization:Bearer ${input:t}"], ["Authorization:Bearer ${input:t}"]),
+        (["--password", "${input:p}"], ["--password", "${input:p}"]),
+        (["--password=a${input:p}"], ["--password=***${input:p}"]),
+        (["--token", "--verbose", "x"], ["--token", "--verbose", "x"]),
+        (["--clientSecret", "-starts-with-dash!"], ["--clientSecret", "***"]),
+        (["-c", "TOKEN=abc run --pass 'a b' && ls"], ["-c", "TOKEN=***"]),
+        (["-c", "run --pass 'a b' && ls"], ["-c", "run --pass *** && ls"]),
+        (["-c", "curl -H 'Auth-Key: a b' x"], ["-c", "curl -H 'Auth-Key: *** x"]),
+        (["--config", '{"apiKey": "abc", "n": 1, "l": [{"pwd": "x"}]}'],
+         ["--config", '{"apiKey": "***", "n": 1, "l": [{"pwd": "***"}]}']),
+        (["postgresql://me:pw@db/x?sslmode=require"], ["postgresql://***@db/x?sslmode=***"]),
+        (["@scope/server@1.2", "/home/me", "--port", "80", "--max-tokens", "9", "--key-file", "f", "{broken", ""],
+         ["@scope/server@1.2", "/home/me", "--port", "80", "--max-tokens", "9", "--key-file", "f", "{broken", ""]),
+    ],
+)  # fmt: skip
+def test_arguments_after_a_name_like_a_secret_are_masked(args: list[str], shown: list[str]) -> None:
+    assert masked(args=args)["args"] == shown
+
+
+@pytest.mark.covers("secrets-config")
+def test_defaults_of_passwords_and_secrets_of_commands_are_masked() -> None:
+    config = {
+        "inputs": [
+            {"id": "a", "type": "promptString", "description": "", "default": "hidden", "password": True},
+            {"id": "b", "type": "promptString", "description": "", "default": "shown", "password": False},
+            {"id": "c", "type": "pickString", "description": "", "options": ["x"], "default": "x"},
+            {
+                "id": "d",
+                "type": "command",
+                "description": "",
+                "command": "op --token abc",
+                "args": {"key": "v", "n": "w"},
+            },
+            {"id": "e", "type": "promptString", "description": "", "default": None, "password": True},
+        ],
+        "servers": {},
+    }
+    before = copy.deepcopy(config)
+    a, b, c, d, e = mask_config(config)["inputs"]
+    assert config == before
+    assert (a["default"], b["default"], c["default"], e["default"]) == (MASKED, "shown", "x", None)
+    assert (d["command"], d["args"]) == ("op --token ***", {"key": MASKED, "n": "w"})
+
+
+@pytest.mark.covers("secrets-config")
+def test_what_the_protocol_knows_as_public_stays_and_unknown_fields_are_judged_by_their_names() -> None:
+    known = {
+        "name": "token",
+        "type": "streamable",
+        "disabled": False,
+        "forbidden_tools": ["get_token"],
+        "tool_meta": {"login": {"ret_object_mapper": {"token": "structuredContent.token"}, "alias": "password"}},
+        "default_tool_meta": {"tags": ["secret"]},
+        "vrl": '.token = "x"',
+        "server_parameters": {"url": "https://h/", "timeout": "PT30S"},
+    }
+    config = {"servers": {"token": {**known, "oauth": {"client_secret": "abc", "client_id": "me", "on": True}}}}
+    shown = mask_config(config)["servers"]["token"]
+    assert shown == {**known, "oauth": {"client_secret": MASKED, "client_id": "me", "on": True}}
+
+
+@pytest.mark.covers("secrets-config")
+@pytest.mark.parametrize(
+    "config", [{}, {"servers": None, "inputs": None}, {"servers": {"s": None}, "inputs": [None, 1]}]
+)
+def test_what_has_another_shape_is_left_alone(config: dict[str, Any]) -> None:
+    assert mask_config(config) == config
+    assert literal_secrets(config) == set()
+
+
+@pytest.mark.covers("secrets-config", "secrets-masked")
+def test_what_is_masked_in_a_configuration_is_a_secret_everywhere() -> None:
+    basic = in_base64(b"me:basic-password")
+    config = server(
+        command="npx",
+        args=["--token", "flag-secret", "KEY=pair-secret", "https://me:url%20secret@h/?q=query-secret",
+              "plain-argument",
+              "Authorization: Bearer bearer-secret", "-c", "run --pwd 'shell secret'", '{"apiKey": "json-secret"}'],
+        env={"A": "env-secret", "DB": "postgres://postgres:db-secret@h/x", "LC_ALL": "de_DE.UTF-8",
+             "J": '{"key": "in-json"}'},
+        headers={"Authorization": f"Basic {basic}", "Cookie": "sid=cookie-secret; a=b", "Accept": "application/json"},
+    )  # fmt: skip
+    config["inputs"] = [
+        {"id": "p", "type": "promptString", "description": "", "default": "default-secret", "password": True}
+    ]
+    mask = Mask(literal_secrets(config))
+    hidden = [
+        "flag-secret", "pair-secret", "url%20secret", "url secret", "query-secret", "bearer-secret", "shell secret",
+        "json-secret", "env-secret", "db-secret", "in-json", basic, "basic-password", "cookie-secret", "default-secret",
+    ]  # fmt: skip
+    assert [mask.text(each) for each in hidden] == [MASKED] * len(hidden)
+    for shown in ("plain-argument", "application/json", "de_DE.UTF-8", "postgres", "Bearer", "npx"):
+        assert mask.text(shown) == shown
+    assert mask.data(mask_config(config)) == mask_config(config)
+
+
+@pytest.mark.covers("secrets-config")
+@pytest.mark.parametrize(
+    "text", ["token=" * 200, "${input:a}" * 200 + "@", "https://" + "${input:a}" * 200, "Bearer " * 300]
+)
+def test_no_text_takes_long(text: str) -> None:
+    start = time.perf_counter()
+    mask_config(server(args=[text, f"sh -c '{text}'"], url=text, env={"A": text}))
+    assert time.perf_counter() - start < 1
+
+
+# Logs
+
+
+@pytest.fixture
+def log() -> Iterator[tuple[logging.Logger, io.StringIO]]:
+    logger, stream = logging.Logger("a2c-test-of-masks", logging.DEBUG), io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    handler.addFilter(MaskFilter(Mask([KEY, SECRET])))
+    logger.addHandler(handler)
+    return logger, stream
+
+
+@pytest.mark.covers("secrets-logs")
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL])
+def test_records_of_every_level_are_masked(level: int, log: tuple[logging.Logger, io.StringIO]) -> None:
+    logger, stream = log
+    logger.log(level, "message %s", KEY)
+    logger.log(level, f"in the text {KEY}")  # noqa: G004
+    logger.log(level, "%(a)s and %(b)r", {"a": [SECRET], "b": {"k": KEY}})
+    logger.log(level, "fine %d", 3)
+    name = logging.getLevelName(level)
+    assert stream.getvalue().splitlines() == [
+        f"{name} message {MASKED}",
+        f"{name} in the text {MASKED}",
+        f"{name} ['{MASKED}'] and {{'k': '{MASKED}'}}",
+        f"{name} fine 3",
+    ]
+
+
+@pytest.mark.covers("secrets-logs")
+def test_tracebacks_and_stacks_are_masked(log: tuple[logging.Logger, io.StringIO]) -> None:
+    logger, stream = log
+    try:
+        try:
+            raise KeyError(KEY)
+        except KeyError as inner:
+            raise ValueError(f"url https://x?{quote(SECRET)}") from inner
+    except ValueError:
+        logger.exception("failed", stack_info=True)
+    text = stream.getvalue()
+    assert "Traceback" in text
+    assert "ValueError: url https://x?***" in text
+    assert f"KeyError: '{MASKED}'" in text
+    assert KEY not in text
+
+
+@pytest.mark.covers("secrets-logs")
+def test_a_record_whose_arguments_do_not_fit_gives_nothing_away(
+    log: tuple[logging.Logger, io.StringIO], capsys: pytest.CaptureFixture[str]
+) -> None:
+    logger, stream = log
+    logger.info("one %s two %s " + KEY, SECRET)  # noqa: G003
+    assert stream.getvalue() == f"INFO one %s two %s {MASKED} (its arguments do not fit)\n"
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.covers("secrets-logs")
+def test_records_without_secrets_are_not_touched_and_extras_are_masked() -> None:
+    mask = MaskFilter(Mask([KEY]))
+    error = ValueError("plain")
+    record = logging.makeLogRecord({"msg": "a %s", "args": ("b",), "exc_info": (ValueError, error, None), "seen": 1})
+    before = dict(vars(record))
+    assert mask.filter(record)
+    assert vars(record) == before
+    loop: list[Any] = [KEY]
+    loop.append(loop)
+    record = logging.makeLogRecord({"msg": "a", "url": f"https://x?{KEY}", "nested": loop, "args": {"unused": KEY}})
+    assert mask.filter(record)
+    assert KEY not in repr(vars(record))

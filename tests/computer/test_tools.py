@@ -1,0 +1,545 @@
+"""The tool table: names, what an agent is shown, and the check of arguments."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from a2c_smcp.computer.arguments import check_arguments, compile_schema
+from a2c_smcp.computer.mcp_clients.model import BaseServerConfig, ToolMeta, parse_server
+from a2c_smcp.computer.tools import ToolTable, build_table, diff
+from a2c_smcp.errors import BadRequest, ToolForbidden, ToolNotFound
+from a2c_smcp.smcp import SMCPTool
+
+Server = tuple[BaseServerConfig, list[dict[str, Any]]]
+
+
+def tool(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"type": "object"}, **fields}
+
+
+def server(name: str, *tools: str | dict[str, Any], **config: Any) -> dict[str, Server]:
+    listed = [tool(each) if isinstance(each, str) else each for each in tools]
+    return {name: (parse_server({"command": "x", **config}, name), listed)}
+
+
+def names(table: ToolTable) -> list[str]:
+    return [each["name"] for each in table.listed]
+
+
+def meta_of(raw: dict[str, Any], **config: Any) -> dict[str, Any]:
+    meta = build_table(server("s", raw, **config)).listed[0].get("meta")
+    assert isinstance(meta, dict)
+    return meta
+
+
+# Names
+
+
+@pytest.mark.covers("tools-names")
+def test_a_tool_is_listed_under_its_alias_or_its_own_name() -> None:
+    table = build_table(server("files", "read", "write", tool_meta={"read": {"alias": "read_file"}}))
+    assert names(table) == ["read_file", "write"]
+    route = table.resolve("read_file")
+    assert (route.server, route.tool, route.meta.alias) == ("files", "read", "read_file")
+    assert table.warnings == []
+
+
+@pytest.mark.covers("tools-names")
+def test_only_the_listed_name_is_callable() -> None:
+    table = build_table(server("files", "read", tool_meta={"read": {"alias": "read_file"}}))
+    with pytest.raises(ToolNotFound):
+        table.resolve("read")
+
+
+@pytest.mark.covers("tools-names")
+def test_a_name_that_is_not_there_is_404_with_the_tool_id_of_003() -> None:
+    with pytest.raises(ToolNotFound) as caught:
+        ToolTable().resolve("missing")
+    assert (caught.value.code, caught.value.details) == (404, {"toolId": "missing"})
+
+
+@pytest.mark.covers("tools-names")
+@pytest.mark.parametrize("forbidden", ["read", "read_file"])
+def test_a_forbidden_tool_is_neither_listed_nor_callable_by_either_name(forbidden: str) -> None:
+    meta = {"read": {"alias": "read_file"}}
+    table = build_table(server("files", "read", "write", forbidden_tools=[forbidden], tool_meta=meta))
+    assert names(table) == ["write"]
+    for name in ("read", "read_file"):
+        with pytest.raises(ToolForbidden) as caught:
+            table.resolve(name)
+        assert caught.value.code == 403
+
+
+@pytest.mark.covers("tools-names")
+def test_what_one_server_forbids_another_may_offer() -> None:
+    table = build_table(server("a", "read", forbidden_tools=["read"]) | server("b", "read"))
+    assert (names(table), table.resolve("read").server, table.warnings) == (["read"], "b", [])
+
+
+@pytest.mark.covers("tools-names")
+def test_the_first_server_by_name_keeps_a_name_and_the_other_shows_its_origin() -> None:
+    table = build_table(server("web", "read", "fetch") | server("files", "read"))
+    assert names(table) == ["read", "web__read", "fetch"]
+    assert table.resolve("read").server == "files"
+    assert (table.resolve("web__read").server, table.resolve("web__read").tool) == ("web", "read")
+    assert table.warnings == [
+        "tool 'read' of server 'web' is listed as 'web__read', because server 'files' has a tool 'read'; "
+        "an alias would tell them apart, such as 'web_read'"
+    ]
+
+
+@pytest.mark.covers("tools-names")
+def test_a_name_that_was_given_way_to_never_takes_one_that_is_wanted() -> None:
+    table = build_table(server("a", "x") | server("b", "x") | server("c", "b__x", "b__x_2", "b_x"))
+    assert names(table) == ["x", "b__x_3", "b__x", "b__x_2", "b_x"]
+    assert table.resolve("b__x").server == "c"
+    assert "such as 'b_x_2'" in table.warnings[0]
+
+
+@pytest.mark.covers("tools-names")
+def test_an_alias_clashes_like_a_name() -> None:
+    table = build_table(server("a", "x") | server("b", "y", tool_meta={"y": {"alias": "x"}}))
+    assert names(table) == ["x", "b__y"]
+    assert table.resolve("b__y").tool == "y"
+
+
+@pytest.mark.covers("tools-names")
+def test_an_alias_resolves_a_clash() -> None:
+    table = build_table(server("a", "x") | server("b", "x", tool_meta={"x": {"alias": "b_x"}}))
+    assert (names(table), table.warnings) == (["x", "b_x"], [])
+
+
+@pytest.mark.covers("tools-names")
+@pytest.mark.parametrize("name", ["x" * 257, "a\nb", " a", "\u202ea"])
+def test_a_name_that_cannot_travel_is_not_listed_but_reported(name: str) -> None:
+    table = build_table(server("files", name, "read"))
+    assert names(table) == ["read"]
+    assert "is not listed: its name must" in table.warnings[0]
+
+
+tables = st.dictionaries(
+    st.sampled_from(["a", "b", "c", "a__x"]),
+    st.tuples(
+        st.lists(st.sampled_from(["x", "y", "b__x", "a__x", "b__x_2"]), unique=True),
+        st.dictionaries(st.sampled_from(["x", "y", "b__x"]), st.sampled_from(["x", "y", "z", "b__x"])),
+        st.lists(st.sampled_from(["x", "z"]), max_size=1),
+        st.sampled_from([None, "x"]),
+    ),
+)
+
+
+@pytest.mark.covers("tools-names")
+@given(tables, st.randoms())
+def test_every_allowed_tool_has_one_name_of_its_own_whatever_the_order(shape: dict[str, Any], chance: Any) -> None:
+    servers: dict[str, Server] = {}
+    for name, (tools, aliases, forbidden, default) in shape.items():
+        meta = {each: {"alias": alias} for each, alias in aliases.items()}
+        servers |= server(name, *tools, tool_meta=meta, forbidden_tools=forbidden, default_tool_meta={"alias": default})
+    table = build_table(servers)
+    assert len(set(names(table))) == len(table.listed) == len(table.routes)
+    routed = [(route.server, route.tool) for route in map(table.resolve, names(table))]
+    allowed = [
+        (name, each)
+        for name, (tools, aliases, forbidden, default) in sorted(shape.items())
+        for each in tools
+        if each not in forbidden and aliases.get(each, default) not in forbidden
+    ]
+    assert routed == allowed
+    shuffled = list(servers.items())
+    chance.shuffle(shuffled)
+    assert build_table(dict(shuffled)) == table
+
+
+# What an agent is shown
+
+
+@pytest.mark.covers("tools-meta")
+def test_scenario_1_of_000() -> None:
+    raw = {
+        "name": "hello",
+        "description": "Say hello to someone.",
+        "inputSchema": {
+            "properties": {"name": {"default": "World", "title": "Name", "type": "string"}},
+            "title": "helloArguments",
+            "type": "object",
+        },
+        "outputSchema": {
+            "properties": {"result": {"title": "Result", "type": "string"}},
+            "required": ["result"],
+            "title": "helloOutput",
+            "type": "object",
+        },
+    }
+    assert json.dumps(build_table(server("s", raw, default_tool_meta=None)).listed, indent=2) == json.dumps(
+        [
+            {
+                "name": "hello",
+                "description": "Say hello to someone.",
+                "params_schema": raw["inputSchema"],
+                "return_schema": raw["outputSchema"],
+                "meta": {},
+            }
+        ],
+        indent=2,
+    )
+
+
+@pytest.mark.covers("tools-meta")
+def test_scenario_2_of_000() -> None:
+    raw = {
+        "name": "browser_navigate",
+        "description": "Navigate to a URL.",
+        "inputSchema": {"...": "..."},
+        "outputSchema": {"...": "..."},
+    }
+    table = build_table(server("s", raw, default_tool_meta={"tags": ["browser"], "auto_apply": True}))
+    assert json.dumps(table.listed[0]) == (
+        '{"name": "browser_navigate", "description": "Navigate to a URL.", "params_schema": {"...": "..."}, '
+        '"return_schema": {"...": "..."}, "meta": {"a2c_tool_meta": "{\\"auto_apply\\": true, \\"alias\\": null, '
+        '\\"tags\\": [\\"browser\\"], \\"ret_object_mapper\\": null}"}}'
+    )
+
+
+@pytest.mark.covers("tools-meta")
+def test_what_a_tool_does_not_say_is_empty() -> None:
+    assert build_table(server("s", {"name": "t"})).listed == [
+        {"name": "t", "description": "", "params_schema": {}, "return_schema": None, "meta": {}}
+    ]
+
+
+@pytest.mark.covers("tools-meta")
+@pytest.mark.parametrize(
+    ("default", "own", "effective"),
+    [
+        (None, {"auto_apply": True}, {"auto_apply": True}),
+        ({"auto_apply": True}, None, {"auto_apply": True}),
+        ({"auto_apply": True, "tags": ["a"]}, {"auto_apply": False}, {"auto_apply": False, "tags": ["a"]}),
+        ({"auto_apply": True, "tags": ["a"]}, {"auto_apply": None, "tags": []}, {"auto_apply": True, "tags": []}),
+        (
+            {"alias": "d"},
+            {"alias": "o", "ret_object_mapper": {"x": "y"}},
+            {"alias": "o", "ret_object_mapper": {"x": "y"}},
+        ),
+        (None, {}, {}),
+    ],
+)
+def test_the_tools_own_meta_overlays_the_default_field_by_field(
+    default: dict[str, Any] | None, own: dict[str, Any] | None, effective: dict[str, Any]
+) -> None:
+    config = {"default_tool_meta": default, "tool_meta": {} if own is None else {"t": own}}
+    nothing = dict.fromkeys(("auto_apply", "alias", "tags", "ret_object_mapper"))
+    assert json.loads(meta_of(tool("t"), **config)["a2c_tool_meta"]) == nothing | effective
+    (route,) = build_table(server("s", "t", **config)).routes.values()
+    assert route.meta == ToolMeta(**effective)
+
+
+@pytest.mark.covers("tools-meta")
+def test_without_any_meta_there_is_no_entry_and_nothing_is_allowed() -> None:
+    assert meta_of(tool("t")) == {}
+    assert build_table(server("s", "t")).resolve("t").meta == ToolMeta()
+
+
+@pytest.mark.covers("tools-meta")
+def test_fields_that_000_does_not_know_are_not_told() -> None:
+    meta = meta_of(tool("t"), default_tool_meta={"auto_apply": True, "password": "s3cr3t"})
+    assert "s3cr3t" not in json.dumps(meta)
+
+
+@pytest.mark.covers("tools-meta")
+def test_annotations_are_a_json_string_in_mcps_spelling() -> None:
+    annotations = {"title": "删除", "readOnlyHint": False, "destructiveHint": True}
+    meta = meta_of(tool("t", annotations=annotations))
+    assert meta.keys() == {"MCP_TOOL_ANNOTATION"}
+    assert json.loads(meta["MCP_TOOL_ANNOTATION"]) == annotations
+
+
+@pytest.mark.covers("tools-meta")
+@pytest.mark.parametrize("annotations", [None, {}])
+def test_no_annotations_are_no_entry(annotations: object) -> None:
+    assert meta_of(tool("t", annotations=annotations)) == {}
+
+
+@pytest.mark.covers("tools-meta")
+@pytest.mark.parametrize("value", ["text", 5, 1.5, True, None, ["a", "b"], []])
+def test_simple_entries_of_the_server_stay(value: object) -> None:
+    assert meta_of(tool("t", _meta={"own": value})) == {"own": value}
+
+
+@pytest.mark.covers("tools-meta")
+@pytest.mark.parametrize("value", [{"a": [1]}, [1, 2], ["a", None], [["a"]], {}])
+def test_other_entries_of_the_server_become_json_strings(value: object) -> None:
+    (told,) = meta_of(tool("t", _meta={"own": value})).values()
+    assert json.loads(told) == value
+
+
+@pytest.mark.covers("tools-meta")
+def test_what_is_no_number_in_json_becomes_a_string() -> None:
+    assert meta_of(tool("t", _meta={"own": float("nan")})) == {"own": "NaN"}
+
+
+@pytest.mark.covers("tools-meta")
+@pytest.mark.parametrize("config", [{}, {"default_tool_meta": {"auto_apply": False}}])
+def test_a_server_is_never_believed_under_our_keys(config: dict[str, Any]) -> None:
+    lie = json.dumps({"auto_apply": True})
+    forged = {"a2c_tool_meta": lie, "MCP_TOOL_ANNOTATION": lie, "tags": ["mine"]}
+    meta = meta_of(tool("t", _meta=forged), **config)
+    assert lie not in meta.values()
+    assert meta["tags"] == ["mine"]
+    assert "MCP_TOOL_ANNOTATION" not in meta
+    assert ("a2c_tool_meta" in meta) == bool(config)
+
+
+@pytest.mark.covers("tools-meta")
+@given(
+    st.dictionaries(
+        st.text(),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        ),
+    )
+)
+def test_whatever_a_server_says_is_strict_json_of_simple_types(own: dict[str, Any]) -> None:
+    (listed,) = build_table(server("s", tool("t", _meta=own))).listed
+    TypeAdapter(SMCPTool).validate_python(listed, strict=True)
+    json.dumps(listed, allow_nan=False)
+
+
+# Changes
+
+
+@pytest.mark.covers("tools-names", "tools-meta")
+def test_a_difference_is_what_an_agent_sees() -> None:
+    old = build_table(server("a", "x", "y", "z"))
+    new = build_table(server("a", "x", tool("y", description="new")) | server("b", "w"))
+    changes = diff(old, new)
+    assert (changes.added, changes.removed, changes.changed) == (("w",), ("z",), ("y",))
+    assert changes
+
+
+@pytest.mark.covers("tools-names")
+def test_an_order_or_a_detail_that_no_agent_sees_is_no_difference() -> None:
+    old = build_table(server("a", "x", "y"))
+    assert not diff(old, build_table(server("a", "y", tool("x", icons=[{"src": "data:"}]), disabled=True)))
+    assert not diff(old, old)
+
+
+# Arguments
+
+
+def faults(schema: dict[str, Any], params: dict[str, Any]) -> list[dict[str, str]]:
+    compiled = compile_schema(schema)
+    assert compiled.unusable is None
+    try:
+        check_arguments(compiled, params)
+    except BadRequest as error:
+        refusal = error
+    else:
+        return []
+    assert (refusal.code, refusal.details["field"]) == (400, "params")
+    found: list[dict[str, str]] = refusal.details["errors"]
+    return found
+
+
+@pytest.mark.covers("tools-arguments")
+def test_arguments_that_fit_pass() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    assert faults(schema, {"a": 5, "more": "is fine"}) == []
+    assert faults({}, {"anything": [None]}) == []
+    assert faults(schema, {"a": 10**30}) == []
+
+
+@pytest.mark.covers("tools-arguments")
+def test_each_fault_has_a_json_pointer() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "a/b~c": {"type": "integer"},
+            "list": {"items": {"properties": {"x": {"maxLength": 2}}}},
+            "choice": {"enum": ["x", "y"]},
+        },
+        "required": ["needed"],
+        "additionalProperties": False,
+    }
+    found = faults(schema, {"a/b~c": "s3cr3t", "list": [{}, {"x": "s3cr3t"}], "choice": "s3cr3t", "extra": "s3cr3t"})
+    assert {fault["path"] for fault in found} == {"/a~1b~0c", "/list/1/x", "/choice", ""}
+    assert "s3cr3t" not in json.dumps(found)
+    assert any("needed" in fault["message"] for fault in found)
+    assert any("extra" in fault["message"] for fault in found)
+
+
+@pytest.mark.covers("tools-arguments")
+def test_the_message_names_the_first_fault() -> None:
+    schema = compile_schema({"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}})
+    with pytest.raises(BadRequest) as caught:
+        check_arguments(schema, {"a": "x", "b": "y"})
+    assert caught.value.message == 'Bad request: params/a: value is not of type "integer" (and 1 more)'
+
+
+VALUES = st.recursive(
+    st.sampled_from(["s3cr3t", "s3cr3t-2", 8734512, 8734512.25]),
+    lambda inner: st.lists(inner, min_size=1, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+)
+RULES = st.recursive(
+    st.sampled_from(
+        [
+            *({"type": "null"}, {"type": ["null", "boolean"]}, {"enum": ["x"]}, {"const": 1}, {"pattern": "^x"}),
+            *({"maxLength": 1}, {"minLength": 99}, {"maximum": 1}, {"exclusiveMinimum": 9e9}, {"multipleOf": 7}),
+            *({"minItems": 9}, {"maxItems": 0}, {"uniqueItems": True}, {"contains": {"type": "null"}}, False),
+            *({"required": ["z"]}, {"minProperties": 9}, {"propertyNames": {"maxLength": 0}}, {"not": {}}),
+            *({"format": "uuid"}, {"dependentRequired": {"a": ["z"]}}, {"additionalProperties": False}),
+            *({"unevaluatedProperties": False}, {"unevaluatedItems": False}, {"contentEncoding": "base64"}),
+        ]
+    ),
+    lambda inner: st.sampled_from(
+        ["items", "additionalProperties", "not", "anyOf", "oneOf", "allOf", "prefixItems"]
+    ).flatmap(
+        lambda key: (st.lists(inner, min_size=1, max_size=2) if key.endswith(("Of", "Items")) else inner).map(
+            lambda value: {key: value}
+        )
+    ),
+    max_leaves=4,
+)
+
+
+@pytest.mark.covers("tools-arguments")
+@given(RULES, st.dictionaries(st.sampled_from("abc"), VALUES))
+def test_no_argument_is_ever_quoted(rule: Any, params: dict[str, Any]) -> None:
+    told = json.dumps(faults({"additionalProperties": rule}, params))
+    assert "s3cr3t" not in told
+    assert "8734512" not in told
+
+
+@pytest.mark.covers("tools-arguments")
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "objekt"},
+        {"$ref": "https://example.com/schema.json"},
+        {"$ref": "file:///etc/passwd"},
+        {"properties": {"a": {"$ref": "other.json#/a"}}},
+        {"$ref": "#/definitions/missing"},
+        {"$schema": "https://example.com/my-own-draft"},
+        {"properties": {"a": {"pattern": "("}}},
+        {"properties": []},
+    ],
+    ids=str,
+)
+def test_a_schema_that_cannot_be_used_is_reported_and_blocks_nothing(schema: dict[str, Any]) -> None:
+    table = build_table(server("files", tool("read", inputSchema=schema), "write"))
+    assert names(table) == ["read", "write"]
+    assert table.listed[0]["params_schema"] == schema
+    assert [warning.partition(", ")[0] for warning in table.warnings] == [
+        "tool 'read' of server 'files': arguments are not checked"
+    ]
+    check_arguments(table.resolve("read").schema, {"a": "anything"})
+
+
+@pytest.mark.covers("tools-arguments")
+def test_a_reference_to_another_document_is_never_followed(tmp_path: Any) -> None:
+    (tmp_path / "schema.json").write_text('{"type": "object"}')
+    compiled = compile_schema({"$ref": (tmp_path / "schema.json").as_uri()})
+    assert compiled.unusable is not None
+    assert "references to other documents are not followed" in compiled.unusable
+
+
+@pytest.mark.covers("tools-arguments")
+@pytest.mark.parametrize(
+    ("draft", "schema"),
+    [
+        ("https://json-schema.org/draft/2020-12/schema", {"prefixItems": [{"type": "null"}]}),
+        (None, {"prefixItems": [{"type": "null"}]}),
+        ("http://json-schema.org/draft-07/schema#", {"items": [{"type": "null"}]}),
+    ],
+)
+def test_the_draft_is_2020_12_unless_the_schema_says_another(draft: str | None, schema: dict[str, Any]) -> None:
+    schema = {"properties": {"a": schema}, **({"$schema": draft} if draft else {})}
+    assert [fault["path"] for fault in faults(schema, {"a": ["x"]})] == ["/a/0"]
+
+
+@pytest.mark.covers("tools-arguments")
+def test_local_references_and_recursion_work() -> None:
+    tree = {"$defs": {"n": {"type": "object", "properties": {"c": {"$ref": "#/$defs/n"}}}}, "$ref": "#/$defs/n"}
+    assert faults(tree, {"c": {"c": {}}}) == []
+    assert [fault["path"] for fault in faults(tree, {"c": {"c": 5}})] == ["/c/c"]
+
+
+@pytest.mark.covers("tools-arguments")
+def test_references_that_multiply_are_not_followed() -> None:
+    steps = {f"s{n}": {"anyOf": [{"$ref": f"#/$defs/s{n - 1}"}, {"$ref": f"#/$defs/s{n - 1}"}]} for n in range(1, 40)}
+    schema = {"$defs": {"s0": {"type": "string"}, **steps}, "properties": {"a": {"$ref": "#/$defs/s39"}}}
+    compiled = compile_schema(schema)
+    assert compiled.unusable == "its references multiply beyond measure"
+    check_arguments(compiled, {"a": 5})
+
+
+@pytest.mark.covers("tools-arguments")
+def test_endless_chains_of_references_are_not_followed() -> None:
+    links: dict[str, Any] = {f"s{n}": {"$ref": f"#/$defs/s{n - 1}"} for n in range(1, 5000)}
+    assert compile_schema({"$defs": {"s0": {}, **links}, "$ref": "#/$defs/s4999"}).unusable == "nested too deeply"
+
+
+@pytest.mark.covers("tools-arguments")
+def test_arguments_without_end_are_refused() -> None:
+    params: dict[str, Any] = {}
+    for _ in range(100_000):
+        params = {"c": params}
+    tree = {"$defs": {"n": {"properties": {"c": {"$ref": "#/$defs/n"}}}}, "$ref": "#/$defs/n"}
+    assert faults(tree, params) == [{"path": "", "message": "nested more than 200 deep"}]
+
+
+@pytest.mark.covers("tools-arguments")
+def test_a_million_faults_are_one_answer() -> None:
+    schema = {"properties": {"a": {"anyOf": [{"items": {"type": "string"}}, {"type": "null"}]}}}
+    began = time.perf_counter()
+    assert faults(schema, {"a": list(range(1_000_000))}) == [
+        {"path": "", "message": "does not fit, and is too large to say where"}
+    ]
+    assert time.perf_counter() - began < 5
+    assert len(faults({"additionalProperties": False}, {str(n): n for n in range(50)})) == 1
+    assert len(faults({"additionalProperties": {"type": "null"}}, {str(n): n for n in range(50)})) == 20
+
+
+@pytest.mark.covers("tools-arguments")
+def test_a_check_that_would_take_too_long_is_left_to_the_server() -> None:
+    strings = {"anyOf": [{"type": "string", "title": str(n)} for n in range(2000)]}
+    schema = compile_schema({"additionalProperties": {"items": strings}})
+    check_arguments(schema, {"a": list(range(100_000))})
+    with pytest.raises(BadRequest):
+        check_arguments(schema, {"a": list(range(1000))})
+
+
+@pytest.mark.covers("tools-arguments")
+def test_a_pattern_that_gives_up_blames_nobody() -> None:
+    assert faults({"properties": {"a": {"pattern": r"^(a*)*\1b$"}}}, {"a": "a" * 60}) == []
+
+
+@pytest.mark.covers("tools-arguments")
+def test_half_a_surrogate_pair_is_a_string() -> None:
+    schema = {"properties": {"a": {"type": "string", "maxLength": 2}}}
+    assert faults(schema, {"a": "\ud800"}) == []
+    assert [fault["path"] for fault in faults(schema, {"a": "\ud800xyz"})] == ["/a"]
+
+
+@pytest.mark.covers("tools-arguments")
+def test_what_is_not_json_is_refused() -> None:
+    assert faults({"additionalProperties": {"type": "string"}}, {"a": {1: 2}}) == [{"path": "", "message": "not JSON"}]
+
+
+@pytest.mark.covers("tools-arguments")
+def test_a_schema_is_compiled_once() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    before = build_table(server("a", tool("x", inputSchema=schema)))
+    again = build_table(server("a", tool("x", inputSchema=dict(schema)), "y"), before)
+    assert again.resolve("x").schema is before.resolve("x").schema
+    changed = build_table(server("a", tool("x", inputSchema={**schema, "required": ["a"]})), before)
+    with pytest.raises(BadRequest):
+        check_arguments(changed.resolve("x").schema, {})
