@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import platform
+import ssl
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,9 +17,10 @@ from a2c_smcp.cli import logs
 from a2c_smcp.cli.loop import run, stop_on_signals
 from a2c_smcp.computer.approval import Request
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.config_files import Configuration, read_configuration
+from a2c_smcp.computer.config_files import Configuration
 from a2c_smcp.computer.mcp_clients.policy import Policy
 from a2c_smcp.computer.secrets import MaskFilter
+from a2c_smcp.computer.watch_files import read_all, watch
 from a2c_smcp.errors import SMCPError
 
 __all__ = ["computer"]
@@ -38,12 +40,16 @@ def computer(
     yes: Annotated[bool, _option(None, "--yes", "Let every tool run without asking.")] = False,
     no_input: Annotated[bool, _option(None, "--no-input", "Never ask: what is missing is an error.")] = False,
     idle_stop: Annotated[float | None, _option(None, "--idle-stop", "Stop servers unused for so many minutes.")] = None,
+    ca: Annotated[Path | None, _option("A2C_CA", "--ca", "Certificates (PEM) that vouch for the Server.")] = None,
+    cert: Annotated[Path | None, _option("A2C_CERT", "--cert", "Client certificate (PEM).")] = None,
+    cert_key: Annotated[Path | None, _option("A2C_CERT_KEY", "--cert-key", "Its private key (PEM).")] = None,
+    proxy: Annotated[str | None, _option("A2C_PROXY", "--proxy", "HTTP proxy; otherwise HTTPS_PROXY is used.")] = None,
     log_level: Annotated[logs.Level, _option("A2C_LOG_LEVEL", "--log-level", "How much to log.")] = logs.Level.warning,
 ) -> None:
     """Put this machine's MCP servers on an office, until stopped.
 
     Configuration files are JSON (comments allowed) or TOML: {"servers": {…}, "inputs": […]}, {"mcpServers": {…}}, a
-    list of servers, or one server.
+    list of servers, or one server. They are watched: what changes in them is restarted.
 
     Examples:
 
@@ -52,8 +58,8 @@ def computer(
     a2c-smcp computer --name laptop --office desk --url https://hub.example --config mcp.json --yes
     """
     logs.set_up(log_level)
-    configuration = _configuration(config or [])
-    values = _values(inputs)
+    files = config or []
+    configuration, values, tls = _configuration(files), _values(inputs), _tls(ca, cert, cert_key)
     policy = Policy(idle_stop=idle_stop * 60 if idle_stop else None)
     host = Computer(
         name,
@@ -68,16 +74,19 @@ def computer(
     host.define_inputs(configuration.inputs.values())
     for server in configuration.servers.values():
         host.add_server(server)
-    run(_serve(host, partial(host.run, url, office=office, api_key=api_key, on_connection=_show)))
+    link: dict[str, Any] = {"api_key": api_key, "ssl": tls, "proxy": proxy, "on_connection": _Once()}
+    run(_serve(host, partial(host.run, url, office=office, **link), partial(watch, host, files, configuration, _show)))
 
 
-async def _serve(host: Computer, serve: Any) -> None:
+async def _serve(host: Computer, serve: Any, follow: Any) -> None:
     """Runs until a signal, or until the Server refuses this computer for good."""
     stop = stop_on_signals()
     serving, stopping = asyncio.create_task(serve()), asyncio.create_task(stop.wait())
+    following = asyncio.create_task(follow())
     await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    serving.cancel()
+    for task in (following, stopping, serving):
+        task.cancel()
+    await asyncio.gather(following, return_exceptions=True)
     try:
         await serving
     except asyncio.CancelledError:
@@ -88,21 +97,26 @@ async def _serve(host: Computer, serve: Any) -> None:
 
 
 def _configuration(paths: list[Path]) -> Configuration:
-    """All files as one; a name that stands in two of them is an error."""
-    merged = Configuration()
-    for path in paths:
-        try:
-            found = read_configuration(path)
-        except SMCPError as error:
-            raise typer.BadParameter(error.message) from None
-        for kind, known, new in (("server", merged.servers, found.servers), ("input", merged.inputs, found.inputs)):
-            if twice := known.keys() & new.keys():
-                raise typer.BadParameter(f"{path}: {kind} {sorted(twice)[0]!r} stands in another file too")
-        merged.servers.update(found.servers)
-        merged.inputs.update(found.inputs)
-        for field in found.unknown:
-            typer.secho(f"{path}: {field} means nothing here", fg="yellow", err=True)
-    return merged
+    try:
+        found = read_all(paths)
+    except SMCPError as error:
+        raise typer.BadParameter(error.message) from None
+    for field in found.unknown:
+        typer.secho(f"{field} means nothing here", fg="yellow", err=True)
+    return found
+
+
+def _tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """What a Server with a certificate of its own, or one that asks for ours, needs."""
+    if not (ca or cert):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if cert:
+            context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise typer.BadParameter(f"--ca, --cert or --cert-key cannot be used: {error.strerror or error}") from None
+    return context
 
 
 def _values(path: Path | None) -> dict[str, Any]:
@@ -134,6 +148,18 @@ def _say_yes(request: Request) -> bool:
 
 def _show(what: str) -> None:
     typer.echo(what, err=True)
+
+
+class _Once:
+    """Says what became of the connection, once for each thing that becomes of it."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, what: str) -> None:
+        if what != self._last:
+            _show(what)
+        self._last = what
 
 
 def _show_state(name: str, state: str, reason: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 
 from a2c_smcp.computer.approval import Approvals, Approve, Caller, Request
 from a2c_smcp.computer.arguments import check_arguments
@@ -169,14 +169,20 @@ class Computer:
         self._definitions = {each.id: each for each in parsed}
         self.inputs.define(parsed)
 
-    def tool(self, function: F | None = None, *, name: str | None = None, **meta: Any) -> Any:
+    @overload
+    def tool(self, function: F, /) -> F: ...
+
+    @overload
+    def tool(self, function: None = None, /, *, name: str | None = None, **meta: Any) -> Callable[[F], F]: ...
+
+    def tool(self, function: Any = None, /, *, name: str | None = None, **meta: Any) -> Any:
         """Offers a Python function as a tool. The keywords are its ToolMeta, such as `auto_apply=True`."""
 
         def register(function: F) -> F:
-            registered = self._functions.tool(name=name)(function) if name else self._functions.tool(function)
+            self._functions.tool(name=name)(function)
             self._function_meta[name or function.__name__] = ToolMeta(**meta)
             self._refresh()
-            return registered if callable(registered) else function
+            return function
 
         return register if function is None else register(function)
 

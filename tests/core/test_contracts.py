@@ -10,7 +10,7 @@ import a2c_smcp
 
 ROOT = Path(a2c_smcp.__file__).parent
 SOCKETS = ("server/", "agent/", "computer/socketio/", "cli/demo.py")
-ONLY_UNDER = {"socketio": SOCKETS, "engineio": SOCKETS, "mcp": ("computer/mcp_clients/",)}
+ONLY_UNDER = {"socketio": SOCKETS, "engineio": SOCKETS, "mcp": ("computer/mcp_clients/", "cli/demo_server.py")}
 
 NAMES = ("a2c_smcp.types", "a2c_smcp.smcp", "a2c_smcp.errors")
 OURS = {  # what each part of the core may import of ours

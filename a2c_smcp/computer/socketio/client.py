@@ -149,7 +149,7 @@ class SMCPComputerClient:
         try:
             await client.connect(self._url, auth=auth, namespaces=[smcp.SMCP_NAMESPACE], wait_timeout=_PATIENCE)
         except socketio.exceptions.ConnectionError as error:
-            raise (self._refusal or Unavailable(str(error))) from None
+            raise (self._refusal or Unavailable(f"cannot reach it, {error}; trying again")) from None
 
     async def _join(self, client: socketio.AsyncClient) -> None:
         request = {"role": "computer", "name": self._computer.name, "office_id": self._office}
