@@ -6,7 +6,9 @@ import asyncio
 import json
 import logging
 import platform
+import re
 import ssl
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,7 +41,7 @@ def computer(
     api_key: Annotated[str | None, _option("A2C_API_KEY", "--api-key", "Key for the Server.")] = None,
     yes: Annotated[bool, _option(None, "--yes", "Let every tool run without asking.")] = False,
     no_input: Annotated[bool, _option(None, "--no-input", "Never ask: what is missing is an error.")] = False,
-    idle_stop: Annotated[float | None, _option(None, "--idle-stop", "Stop servers unused for so many minutes.")] = None,
+    idle_stop: Annotated[str | None, _option(None, "--idle-stop", "Stop servers unused for so long, like 10m.")] = None,
     ca: Annotated[Path | None, _option("A2C_CA", "--ca", "Certificates (PEM) that vouch for the Server.")] = None,
     cert: Annotated[Path | None, _option("A2C_CERT", "--cert", "Client certificate (PEM).")] = None,
     cert_key: Annotated[Path | None, _option("A2C_CERT_KEY", "--cert-key", "Its private key (PEM).")] = None,
@@ -60,7 +62,7 @@ def computer(
     logs.set_up(log_level)
     files = config or []
     configuration, values, tls = _configuration(files), _values(inputs), _tls(ca, cert, cert_key)
-    policy = Policy(idle_stop=idle_stop * 60 if idle_stop else None)
+    policy = Policy(idle_stop=_seconds(idle_stop))
     host = Computer(
         name,
         approve=_say_yes if yes else None,
@@ -131,10 +133,17 @@ def _values(path: Path | None) -> dict[str, Any]:
     return values
 
 
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
+    if not found or float(found[1]) <= 0:
+        raise typer.BadParameter(f"--idle-stop: {text!r} is not a time, write 30s, 10m or 1h")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+
+
 def _prompt() -> Any:
     """Asks on the terminal, if there is one."""
-    import sys
-
     if not sys.stdin.isatty():
         return None
     return lambda definition: typer.prompt(

@@ -37,13 +37,13 @@ from a2c_smcp.computer.mcp_clients.session import EventKind
 from a2c_smcp.computer.mcp_clients.supervisor import OnChange, ServerStatus
 from a2c_smcp.computer.secrets import Mask, mask_config
 from a2c_smcp.computer.tools import ToolRoute, ToolTable, build_table, diff
-from a2c_smcp.computer.types import ToolCallRecord
+from a2c_smcp.computer.types import OwnedTool, ToolCallRecord
 from a2c_smcp.errors import CallTimeout, ConfigError, SMCPError, TooLarge
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.results import failed_call
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.wire import wire_call, wire_tools
-from a2c_smcp.smcp import GetComputerConfigRet, SMCPTool
+from a2c_smcp.smcp import GetComputerConfigRet
 from a2c_smcp.types import TOOL_NAME, Desktop
 
 __all__ = ["Computer", "Update"]
@@ -212,9 +212,11 @@ class Computer:
 
     # What agents ask for
 
-    def get_tools(self) -> list[SMCPTool]:
-        """The tools as agents see them. Causes no traffic."""
-        return self.mask.data(self._table.listed)
+    def get_tools(self) -> list[OwnedTool]:
+        """The tools as agents see them, each with its server. Causes no traffic."""
+        table = self._table
+        owned = zip(table.listed, table.routes.values(), strict=True)
+        return self.mask.data([OwnedTool(**tool, bundle_id=route.server) for tool, route in owned])
 
     def get_config(self) -> GetComputerConfigRet:
         """The configuration as agents may see it: placeholders stay, literal secrets are masked."""

@@ -1,4 +1,4 @@
-"""What the Computer remembers of its calls (004)."""
+"""What the Computer adds to the vocabulary: the tools it shows, and what it remembers of its calls (004)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-__all__ = ["ToolCallRecord"]
+from a2c_smcp.smcp import SMCPTool
+
+__all__ = ["OwnedTool", "ToolCallRecord"]
+
+
+class OwnedTool(SMCPTool):
+    """`bundle_id` is the server's key in the configuration. 0.4 Servers do not pass on a list of tools without it."""
+
+    bundle_id: str
 
 
 class ToolCallRecord(TypedDict):

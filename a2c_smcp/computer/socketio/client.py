@@ -213,7 +213,7 @@ class SMCPComputerClient:
             return failed_call(SMCPError())
 
     async def _get_tools(self, data: dict[str, Any]) -> smcp.GetToolsRet:
-        return smcp.GetToolsRet(tools=self._computer.get_tools(), req_id=data["req_id"])
+        return smcp.GetToolsRet(tools=[*self._computer.get_tools()], req_id=data["req_id"])
 
     async def _get_config(self, data: dict[str, Any]) -> smcp.GetComputerConfigRet:
         return self._computer.get_config()
