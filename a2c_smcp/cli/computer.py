@@ -7,6 +7,7 @@ import json
 import logging
 import platform
 import re
+import shlex
 import ssl
 import sys
 from functools import partial
@@ -67,6 +68,7 @@ def computer(
         name,
         approve=_say_yes if yes else None,
         prompt=None if no_input else _prompt(),
+        approve_command=_approve_command(yes=yes, no_input=no_input),
         values=values,
         policy=policy,
         on_state=_show_state,
@@ -149,6 +151,15 @@ def _prompt() -> Any:
     return lambda definition: typer.prompt(
         definition.description or definition.id, hide_input=bool(getattr(definition, "password", False)), err=True
     )
+
+
+def _approve_command(*, yes: bool, no_input: bool) -> Any:
+    """Whether an input may run its command: asked on the terminal, if there is one."""
+    if yes:
+        return lambda definition, argv: True
+    if no_input or not sys.stdin.isatty():
+        return None
+    return lambda definition, argv: typer.confirm(f"input {definition.id!r} runs {shlex.join(argv)}: let it?", err=True)
 
 
 def _say_yes(request: Request) -> bool:

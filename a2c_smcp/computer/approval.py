@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from a2c_smcp.computer.inputs.asking import ask
 from a2c_smcp.computer.tools import ToolRoute
 from a2c_smcp.errors import ApprovalRefused
 from a2c_smcp.types import TOOL_NAME
 
 __all__ = ["Approvals", "Approve", "Caller", "Decision", "Request"]
+
+logger = logging.getLogger(__name__)
 
 Decision: TypeAlias = Literal["no", "yes", "always"]
 """`always` is for this agent and this tool."""
@@ -66,14 +69,22 @@ class Approvals:
                 f"{request.name!r} needs its owner's approval and nobody can be asked: "
                 f"set auto_apply for it in the configuration of {request.server!r}, or start the computer with --yes"
             )
-        answer = self._ask(request)
-        decision = await answer if inspect.isawaitable(answer) else answer
+        decision = await self._answer(self._ask, request)
         if decision == "always":
             self.grants.add(grant)
             if self._on_grant:
                 self._on_grant(grant)
         elif decision not in ("yes", True):
             raise ApprovalRefused(f"the owner said no to {request.name!r}")
+
+    async def _answer(self, question: Approve, request: Request) -> Decision | bool:
+        """Who asks may block, and may fail: that is no yes."""
+        try:
+            decision: Decision | bool = await ask(question, request)
+        except Exception:
+            logger.exception("the owner could not be asked about %r", request.name)
+            raise ApprovalRefused(f"the owner could not be asked about {request.name!r}") from None
+        return decision
 
     def revoke(self, grant: Grant) -> None:
         self.grants.discard(grant)

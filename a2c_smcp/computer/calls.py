@@ -119,7 +119,7 @@ class Calls:
             raise ResultGone(repr(key[-1]))
         outcome = self._kept[key].outcome
         if isinstance(outcome, SMCPError):
-            raise outcome
+            raise outcome.with_traceback(None)
         return outcome
 
     def _ended(self, key: Key, running: _Running) -> None:

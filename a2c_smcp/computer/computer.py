@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,10 +36,10 @@ from a2c_smcp.computer.mcp_clients.policy import Policy
 from a2c_smcp.computer.mcp_clients.restarts import State
 from a2c_smcp.computer.mcp_clients.session import EventKind
 from a2c_smcp.computer.mcp_clients.supervisor import OnChange, ServerStatus
-from a2c_smcp.computer.secrets import Mask, mask_config
+from a2c_smcp.computer.secrets import Mask, literal_secrets, mask_config, masked_logs
 from a2c_smcp.computer.tools import ToolRoute, ToolTable, build_table, diff
 from a2c_smcp.computer.types import OwnedTool, ToolCallRecord
-from a2c_smcp.errors import CallTimeout, ConfigError, SMCPError, TooLarge
+from a2c_smcp.errors import CallTimeout, ConfigError, SMCPError, TooLarge, ToolNotFound
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.results import failed_call
 from a2c_smcp.registry import MCPRegistry
@@ -56,7 +57,7 @@ Update: TypeAlias = Literal["config", "tool_list", "desktop"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FUNCTIONS = "python"
-_READ_LIMIT = 10.0
+_GRACE = 0.5
 _HISTORY = 100
 _HEAD_ROOM = 256
 _MAX_MESSAGE = 4 * 1024 * 1024
@@ -97,26 +98,36 @@ class Computer:
         self._definitions: dict[str, MCPServerInput] = {}
         self._listeners: list[Callable[[Update], None]] = []
         self._hosting: Hosting | None = None
-        self._restarting: asyncio.Future[None] | None = None
+        self._restarting: set[asyncio.Future[None]] = set()
+        self._leaving = ExitStack()
         self._waiting_configs: dict[str, MCPServerConfig] = {}
 
     async def __aenter__(self) -> Self:
         self._hosting = Hosting(
             self.inputs, self.mask, policy=self._policy, on_change=self._on_change, on_event=self._on_event
         )
-        self.inputs.subscribe(self._on_inputs)
+        self._leaving.enter_context(masked_logs(self.mask))
+        self._leaving.callback(self.inputs.subscribe(self._on_inputs))
         configs, self._waiting_configs = self._waiting_configs, {}
-        for config in configs.values():
-            await self._hosting.put(config, start=False)
+        try:
+            for config in configs.values():
+                await self._hosting.put(config, start=False)
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
         self._refresh()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._calls.close()
-        await self._host.close()
-        self._hosting = None
+        with self._leaving:
+            for restarting in self._restarting:
+                restarting.cancel()
+            await asyncio.gather(*self._restarting, return_exceptions=True)
+            await self._calls.close()
+            await self._host.close()
+            self._hosting = None
 
     async def run(
         self,
@@ -166,6 +177,7 @@ class Computer:
     def define_inputs(self, definitions: Iterable[MCPServerInput | Mapping[str, Any]]) -> None:
         """What `${input:id}` may refer to."""
         parsed = [parse_input(each) if isinstance(each, Mapping) else each for each in definitions]
+        self.mask.add(literal_secrets({"inputs": [input_to_wire(each) for each in parsed]}))
         self._definitions = {each.id: each for each in parsed}
         self.inputs.define(parsed)
 
@@ -213,10 +225,15 @@ class Computer:
     # What agents ask for
 
     def get_tools(self) -> list[OwnedTool]:
-        """The tools as agents see them, each with its server. Causes no traffic."""
-        table = self._table
-        owned = zip(table.listed, table.routes.values(), strict=True)
-        return self.mask.data([OwnedTool(**tool, bundle_id=route.server) for tool, route in owned])
+        """The tools as agents see them, each with its server. Causes no traffic.
+
+        Names are not masked: a server that is given `github` in a variable may well have a tool `github_search`.
+        """
+        listed, routes = self.mask.data(self._table.listed), self._table.routes
+        owned = [OwnedTool(**tool, bundle_id=route.server) for tool, route in zip(listed, routes.values(), strict=True)]
+        for tool, name in zip(owned, routes, strict=True):
+            tool["name"] = name
+        return owned
 
     def get_config(self) -> GetComputerConfigRet:
         """The configuration as agents may see it: placeholders stay, literal secrets are masked."""
@@ -236,9 +253,8 @@ class Computer:
             if window in (None, listed["uri"])
         ]
 
-        async def read(each: Window) -> Contents:
-            result = await manager.read_resource(each.server, each.uri, _READ_LIMIT)
-            contents: Contents = result.get("contents")
+        async def read(each: Window, limit: float) -> Contents:
+            contents: Contents = (await manager.read_resource(each.server, each.uri, limit)).get("contents")
             return contents
 
         desktops = await read_desktop(windows, size, list(self.history), read)
@@ -253,7 +269,7 @@ class Computer:
                 caller, req_id, [name, params], lambda: self._execute(caller, req_id, name, params, timeout)
             )
         except SMCPError as error:
-            return self.mask.data(failed_call(error))
+            return self.fitting(self.mask.data(failed_call(error)))
 
     def cancel(self, agent: str, req_id: str) -> None:
         self._calls.cancel(agent, req_id)
@@ -281,34 +297,44 @@ class Computer:
         route = self._table.resolve(name)
         check_arguments(route.schema, params)
         record = self._record(req_id, route, params, timeout)
+        deadline = asyncio.get_running_loop().time() + timeout
         try:
-            async with asyncio.timeout(timeout):
-                await self.approvals.require(
-                    Request(caller, name, route.server, route.tool, self.mask.data(params)), route
-                )
-                result = self.mask.data(await self._run(route, params, timeout))
+            async with asyncio.timeout_at(deadline):
+                request = Request(caller, name, route.server, route.tool, self.mask.data(params))
+                await self.approvals.require(request, route)
+            self._check_unchanged(name, route)
+            async with asyncio.timeout_at(deadline + _GRACE):  # who knows most answers first: the session
+                result = self.mask.data(await self._run(route, params, deadline))
                 transform, masked = self._host.transform(route), self.mask.data(params)
-                result = await transform.apply(result, tool_name=name, parameters=masked)
+                result = self.mask.data(await transform.apply(result, tool_name=name, parameters=masked))
         except TimeoutError:
             record["error"] = f"no answer within {timeout:g} s"
             raise CallTimeout(f"{name!r} did not finish within {timeout:g} s") from None
-        except SMCPError as error:
-            record["error"] = self.mask.text(str(error))
+        except BaseException as error:
+            record["error"] = self.mask.text(str(error) or type(error).__name__)
             raise
         record["success"] = not result.get("isError")
-        return self._fitting(self.mask.data(result))
+        return self.fitting(result)
 
-    async def _run(self, route: ToolRoute, params: dict[str, Any], timeout: float) -> dict[str, Any]:
+    def _check_unchanged(self, name: TOOL_NAME, approved: ToolRoute) -> None:
+        """What the owner said yes to may have been replaced while he was thinking."""
+        now = self._table.resolve(name)
+        if (now.server, now.tool) != (approved.server, approved.tool):
+            raise ToolNotFound(f"{name!r} has become another tool", toolId=name)
+
+    async def _run(self, route: ToolRoute, params: dict[str, Any], deadline: float) -> dict[str, Any]:
         if route.server == _FUNCTIONS and _FUNCTIONS not in self._host.configs:
-            return await wire_call(self._functions, route.tool, params)
-        return await self._host.manager.call_tool(route.server, route.tool, params, timeout, cap=timeout)
+            async with asyncio.timeout_at(deadline):
+                return await wire_call(self._functions, route.tool, params)
+        left = max(deadline - asyncio.get_running_loop().time(), 0.001)
+        return await self._host.manager.call_tool(route.server, route.tool, params, left, cap=left)
 
-    def _fitting(self, result: dict[str, Any]) -> dict[str, Any]:
-        """A result that is too large to be sent becomes one that says so."""
-        size = len(dumps(result).encode(errors="surrogatepass"))
+    def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """An answer that is too large to be sent becomes one that says so."""
+        size = len(dumps(answer).encode(errors="surrogatepass"))
         if size + _HEAD_ROOM <= self._max_message:
-            return result
-        return failed_call(TooLarge(f"the result has {size} bytes, at most {self._max_message} can be sent", size=size))
+            return answer
+        return failed_call(TooLarge(f"the answer has {size} bytes, at most {self._max_message} can be sent", size=size))
 
     def _record(self, req_id: str, route: ToolRoute, params: dict[str, Any], timeout: float) -> ToolCallRecord:
         record = ToolCallRecord(
@@ -345,7 +371,10 @@ class Computer:
             listener(update)
 
     def _on_change(self, name: str, state: State, reason: str) -> None:
-        self._on_state(name, state, self.mask.text(reason))
+        try:
+            self._on_state(name, state, self.mask.text(reason))
+        except Exception:  # the owner's own code; the supervision of the server goes on
+            logger.exception("on_state failed")
         self._refresh()
 
     def _on_event(self, name: str, kind: EventKind, about: str | None) -> None:
@@ -356,10 +385,11 @@ class Computer:
 
     def _on_inputs(self, ids: frozenset[str]) -> None:
         if self._hosting and (users := self._hosting.users_of(ids)):
-            self._restarting = asyncio.ensure_future(self._hosting.fill_in_again(users))
-            self._restarting.add_done_callback(_log_failure)
+            restarting = asyncio.ensure_future(self._hosting.fill_in_again(users))
+            self._restarting.add(restarting)
+            restarting.add_done_callback(self._restarted)
 
-
-def _log_failure(task: asyncio.Future[None]) -> None:
-    if not task.cancelled() and (error := task.exception()):
-        logger.error("servers could not be restarted after an input changed", exc_info=error)
+    def _restarted(self, task: asyncio.Future[None]) -> None:
+        self._restarting.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            logger.error("servers could not be restarted after an input changed", exc_info=error)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import defaultdict
 
 from a2c_smcp.computer.inputs.errors import InputError
 from a2c_smcp.computer.inputs.render import ids_in, render
@@ -10,7 +12,7 @@ from a2c_smcp.computer.inputs.resolver import Inputs
 from a2c_smcp.computer.mcp_clients.manager import Manager
 from a2c_smcp.computer.mcp_clients.model import MCPServerConfig, parse_server, source, to_wire
 from a2c_smcp.computer.mcp_clients.policy import Policy
-from a2c_smcp.computer.mcp_clients.supervisor import OnChange, OnServerEvent, ServerStatus
+from a2c_smcp.computer.mcp_clients.status import OnChange, OnServerEvent, ServerStatus, State
 from a2c_smcp.computer.mcp_clients.transform import Mapper, Transform
 from a2c_smcp.computer.mcp_clients.vrl import VRLScript
 from a2c_smcp.computer.secrets import Mask, literal_secrets
@@ -18,6 +20,8 @@ from a2c_smcp.computer.tools import ToolRoute
 from a2c_smcp.errors import ConfigError, ServerNotFound
 
 __all__ = ["Hosting"]
+
+logger = logging.getLogger(__name__)
 
 
 class Hosting:
@@ -37,27 +41,32 @@ class Hosting:
         self._waiting: dict[str, str] = {}
         self._scripts: dict[str, VRLScript] = {}
         self._transforms: dict[tuple[str, str], Transform] = {}
-        self._changing = asyncio.Lock()
+        self._changing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def status(self) -> dict[str, ServerStatus]:
         """Every configured server, in the order of its configuration."""
         known = self.manager.status()
-        missing = {name: _missing(name, reason) for name, reason in self._waiting.items()}
-        return {name: known.get(name) or missing.get(name) or _missing(name, "") for name in self.configs}
+        return {name: known.get(name) or _missing(name, self._waiting.get(name, "")) for name in self.configs}
 
     async def put(self, config: MCPServerConfig, *, start: bool = True) -> None:
-        """Adds a server, or replaces the one of this name. Raises `ConfigError` before anything is changed."""
+        """Adds a server, or replaces the one of this name. Raises `ConfigError` before anything is changed.
+
+        One that is not to be started yet is not filled in yet either: that may take an owner's answer.
+        """
         script = await _compiled(config)
-        async with self._changing:
+        async with self._changing[config.name]:
             self._mask.add(literal_secrets({"servers": {config.name: to_wire(config)}}))
             self.configs[config.name] = config
             await self._forget_transforms(config.name)
             if script:
                 self._scripts[config.name] = script
-            await self._fill_in(config, start=start)
+            if start:
+                await self._fill_in(config)
+            else:
+                self._waiting[config.name] = ""
 
     async def remove(self, name: str) -> None:
-        async with self._changing:
+        async with self._changing[name]:
             self._known(name)
             del self.configs[name]
             self._waiting.pop(name, None)
@@ -67,15 +76,9 @@ class Hosting:
 
     async def start(self, name: str | None = None) -> None:
         """Starts one server, or all. What is missing may have been given meanwhile."""
-        async with self._changing:
-            for waiting in [each for each in self._waiting if name in (None, each)]:
-                await self._fill_in(self.configs[waiting], start=False)
-        if name is None:
-            await self.manager.start()
-        elif name in self.manager:
-            await self.manager.start(name)
-        else:
+        if name is not None:
             self._known(name)
+        await asyncio.gather(*(self._start(each) for each in self.configs if name in (None, each)))
 
     def users_of(self, ids: frozenset[str]) -> list[str]:
         """The servers whose configuration refers to one of these inputs."""
@@ -83,9 +86,7 @@ class Hosting:
 
     async def fill_in_again(self, names: list[str]) -> None:
         """Restarts these servers with the inputs as they are now."""
-        async with self._changing:
-            for config in [self.configs[name] for name in names if name in self.configs]:
-                await self._fill_in(config, start=True)
+        await asyncio.gather(*(self._again(name) for name in names))
 
     async def close(self) -> None:
         await self.manager.close()
@@ -101,28 +102,47 @@ class Hosting:
             self._transforms[key] = Transform(mapper=mapper, script=self._scripts.get(route.server))
         return self._transforms[key]
 
-    async def _fill_in(self, config: MCPServerConfig, *, start: bool) -> None:
-        """Gives the manager what the configuration means now."""
-        self._waiting.pop(config.name, None)
+    async def _start(self, name: str) -> None:
+        async with self._changing[name]:
+            if name in self._waiting:
+                await self._fill_in(self.configs[name])
+                return
+        if name in self.manager:
+            await self.manager.start(name)
+
+    async def _again(self, name: str) -> None:
+        async with self._changing[name]:
+            if name in self.configs and (name in self.manager or self._waiting.get(name)):
+                await self._fill_in(self.configs[name])
+
+    async def _fill_in(self, config: MCPServerConfig) -> None:
+        """Gives the manager what the configuration means now, and starts it, unless its owner had stopped it."""
         try:
             filled = await self._filled(config)
         except (InputError, ConfigError) as error:
-            self._waiting[config.name] = str(error)
-            if config.name in self.manager:
-                await self.manager.remove(config.name)
-            self._on_change(config.name, "failed", str(error))
+            await self._wait(config.name, str(error))
             return
+        except Exception:  # of whoever asks the owner: none of the others shall suffer
+            logger.exception("%s: its inputs cannot be asked for", config.name)
+            await self._wait(config.name, "its inputs cannot be asked for")
+            return
+        self._waiting.pop(config.name, None)
         if config.name in self.manager:
             await self.manager.replace(filled)
         else:
             self.manager.add(filled)
-            if start:
-                await self.manager.start(config.name)
+            await self.manager.start(config.name)
+
+    async def _wait(self, name: str, reason: str) -> None:
+        self._waiting[name] = reason
+        if name in self.manager:
+            await self.manager.remove(name)
+        self._on_change(name, "failed", reason)
 
     async def _filled(self, config: MCPServerConfig) -> MCPServerConfig:
         data = source(config)
         ids = ids_in(data)
-        if not ids:
+        if not ids or config.disabled:
             return config
         resolved = await self.inputs.resolve(ids, server=config.name)
         self._mask.add(resolved.secrets)
@@ -158,4 +178,5 @@ async def _compiled(config: MCPServerConfig) -> VRLScript | None:
 
 
 def _missing(name: str, reason: str) -> ServerStatus:
-    return ServerStatus(name=name, state="failed", reason=reason, tools=0, windows=0, starts=0, revision="")
+    state: State = "failed" if reason else "stopped"
+    return ServerStatus(name=name, state=state, reason=reason, tools=0, windows=0, starts=0, revision="")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import secrets
 from collections.abc import Iterator
@@ -10,6 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 __all__ = ["default_folder", "instance_of"]
+
+
+logger = logging.getLogger(__name__)
 
 
 def default_folder() -> Path:
@@ -21,11 +25,17 @@ def default_folder() -> Path:
 def instance_of(name: str, url: str, folder: Path | None = None) -> Iterator[str]:
     """The instance of this computer at this Server, while nobody else on this machine uses it.
 
-    A second process of the same name gets one of its own: it shall be refused, and not take over the first.
+    A second process of the same name gets one of its own: it shall be refused, and not take over the first. Where
+    nothing can be kept, it lasts as long as the process.
     """
     path = (folder or default_folder()) / "instances" / hashlib.sha256(f"{url}\0{name}".encode()).hexdigest()[:32]
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        logger.warning("%s cannot be kept: %s", path, error.strerror)
+        yield secrets.token_urlsafe(32)
+        return
     try:
         if not _lock(descriptor):
             yield secrets.token_urlsafe(32)

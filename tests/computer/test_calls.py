@@ -9,7 +9,7 @@ import pytest
 
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.calls import Calls, Retention
-from a2c_smcp.errors import BadRequest, CallCancelled, ResultGone
+from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, ResultGone
 
 AGENT = Caller("desk", "planner")
 
@@ -68,14 +68,53 @@ async def test_of_a_result_too_large_to_keep_only_that_it_ran_is_known() -> None
 
 
 @pytest.mark.covers("computer-dedup")
-async def test_results_are_forgotten_in_time_and_when_their_agent_leaves() -> None:
+async def test_results_are_forgotten_in_time_and_when_their_agent_leaves_but_not_that_the_call_ran() -> None:
     now = [0.0]
-    calls, work = Calls(Retention(results=10), clock=lambda: now[0]), Work()
+    calls, work = Calls(Retention(results=10, tombstones=20), clock=lambda: now[0]), Work()
     await calls.run(AGENT, "r", "what", work)
-    now[0] = 11
-    assert await calls.run(AGENT, "r", "what", work) == {"run": 2}
+    await calls.run(AGENT, "s", "what", work)
     calls.forget("desk", "planner")
+    with pytest.raises(ResultGone):
+        await calls.run(AGENT, "s", "what", work)
+    now[0] = 11
+    with pytest.raises(ResultGone):
+        await calls.run(AGENT, "r", "what", work)
+    assert work.runs == 2
+    now[0] = 21
     assert await calls.run(AGENT, "r", "what", work) == {"run": 3}
+
+
+@pytest.mark.covers("computer-dedup")
+async def test_a_call_that_failed_or_was_cancelled_is_not_run_again_either() -> None:
+    calls, work, runs = Calls(), Work(), []
+
+    async def fail() -> dict[str, Any]:
+        runs.append("fail")
+        raise CallTimeout
+
+    for _ in range(2):
+        with pytest.raises(CallTimeout):
+            await calls.run(AGENT, "r", "what", fail)
+    assert runs == ["fail"]
+    work.go.clear()
+    first = asyncio.create_task(calls.run(AGENT, "s", "what", work))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    calls.cancel("planner", "s")
+    for again in (first, calls.run(AGENT, "s", "what", work)):
+        with pytest.raises(CallCancelled):
+            await again
+    assert work.runs == 1
+
+
+@pytest.mark.covers("computer-dedup")
+async def test_more_results_than_are_kept_leave_tombstones() -> None:
+    calls, work = Calls(Retention(most=2)), Work()
+    for number in range(4):
+        await calls.run(AGENT, str(number), "what", work)
+    with pytest.raises(ResultGone):
+        await calls.run(AGENT, "0", "what", work)
+    assert await calls.run(AGENT, "3", "what", work) == {"run": 4}
 
 
 @pytest.mark.covers("computer-cancel")

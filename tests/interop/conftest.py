@@ -16,6 +16,13 @@ CACHE = Path(__file__).parents[2] / ".cache"
 """Where `make peers` and `make node-client` install what is driven here."""
 
 
+def python_of(version: str) -> Path:
+    """The interpreter that has this version of the published package."""
+    home = CACHE / "peers" / version
+    assert (home / ".ready").exists(), f"{home} is missing, run `make peers`"
+    return home / "bin/python"
+
+
 @pytest.fixture
 async def drive(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     """Starts a peer: `await drive(program, argument, …)`."""

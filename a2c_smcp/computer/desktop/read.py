@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from a2c_smcp.computer.desktop.organize import Contents, Window, blobs_in, rank
 from a2c_smcp.computer.types import ToolCallRecord
-from a2c_smcp.errors import SMCPError
+from a2c_smcp.errors import CallTimeout, SMCPError
 from a2c_smcp.types import Desktop
 
 __all__ = ["read_desktop"]
@@ -16,33 +16,57 @@ __all__ = ["read_desktop"]
 logger = logging.getLogger(__name__)
 
 _AT_ONCE = 8
+_ONE = 10.0
+_ALL = 15.0  # whoever asked is answered within 20 s (WIRE §5)
 
-Read = Callable[[Window], Awaitable[Contents]]
+Read = Callable[[Window, float], Awaitable[Contents]]
+"""Reads a window within so many seconds."""
 
 
 async def read_desktop(
     windows: Iterable[Window], size: int | None, history: Sequence[ToolCallRecord], read: Read
 ) -> list[Desktop]:
     """The desktop of these windows. One that cannot be read is left out, and costs the others nothing."""
-    ranking = rank(windows, size, history)
+    ranking, patience = rank(windows, size, history), _Patience()
     reading: dict[asyncio.Task[Contents], Window] = {}
     try:
         while wanted := ranking.wanted():
             for window in [each for each in wanted if each not in reading.values()][: _AT_ONCE - len(reading)]:
-                reading[asyncio.ensure_future(_contents(read, window))] = window
+                reading[asyncio.ensure_future(_contents(read, window, patience))] = window
             done, _ = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 ranking.put(reading.pop(task), task.result())
     finally:
         for task in reading:
             task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
     return ranking.desktops()
 
 
-async def _contents(read: Read, window: Window) -> Contents:
+class _Patience:
+    """How long a window may take: nothing, where its server has kept us waiting for another."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + _ALL
+        self._slow: set[str] = set()
+
+    def left(self, server: str) -> float:
+        left = min(_ONE, self._deadline - self._loop.time())
+        if left <= 0 or server in self._slow:
+            raise CallTimeout(f"{server!r} is too slow")
+        return left
+
+    def exhausted(self, server: str) -> None:
+        self._slow.add(server)
+
+
+async def _contents(read: Read, window: Window, patience: _Patience) -> Contents:
     try:
-        contents = await read(window)
+        contents = await read(window, patience.left(window.server))
     except SMCPError as error:
+        if isinstance(error, CallTimeout):
+            patience.exhausted(window.server)
         logger.warning("window %s of %s cannot be read: %s", window.uri, window.server, error)
         return []
     if blobs := blobs_in(contents):

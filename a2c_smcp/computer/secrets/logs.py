@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from a2c_smcp.computer.secrets.mask import Mask
 
-__all__ = ["MaskFilter"]
+__all__ = ["MaskFilter", "masked_logs"]
 
 _PLAIN = logging.Formatter()
 _MERGED = ("msg", "args", "exc_info", "exc_text")
+_SPEAKERS = ("a2c_smcp", "aiohttp", "anyio", "asyncio", "engineio", "httpcore2", "httpx2", "mcp", "socketio")
+
+
+@contextmanager
+def masked_logs(mask: Mask) -> Iterator[None]:
+    """Masks what we and the libraries that see secrets log meanwhile, whoever handles it."""
+    known = logging.getLogger().manager.loggerDict
+    speakers = [logging.getLogger(name) for name in [*_SPEAKERS, *known] if name.partition(".")[0] in _SPEAKERS]
+    hiding = MaskFilter(mask)
+    for speaker in speakers:
+        speaker.addFilter(hiding)
+    try:
+        yield
+    finally:
+        for speaker in speakers:
+            speaker.removeFilter(hiding)
 
 
 class MaskFilter(logging.Filter):
-    """Masks every record that passes, for this handler and all that come after it. It belongs on handlers.
+    """Masks every record that passes, for this handler and all that come after it.
 
     A record without secrets is not touched. In one with secrets the arguments are merged into the message, and its
     traceback becomes text (`exc_text`), which formatters print in place of the exception.

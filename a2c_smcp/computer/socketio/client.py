@@ -19,6 +19,7 @@ from socketio import packet
 from a2c_smcp import smcp
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer, Update
+from a2c_smcp.computer.secrets.literals import Literals
 from a2c_smcp.errors import BadRequest, Forbidden, NotAuthenticated, SMCPError, Unavailable, VersionMismatch
 from a2c_smcp.protocol import PROTOCOL_VERSION, codec
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
@@ -83,10 +84,12 @@ class SMCPComputerClient:
         self._api_key = api_key
         self._ssl, self._proxy = ssl, proxy
         self._reconnect = reconnect or Reconnect()
-        self._on_connection = on_connection
+        self._tell = on_connection
+        self._handling: set[asyncio.Task[Any]] = set()
         self._updates: set[Update] = set()
         self._has_updates = asyncio.Event()
         self._refusal: SMCPError | None = None
+        computer.mask.add([instance, *([api_key] if api_key else []), *_secrets_in(url), *_secrets_in(proxy or "")])
         self._answers: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             smcp.TOOL_CALL_EVENT: self._tool_call,
             smcp.GET_TOOLS_EVENT: self._get_tools,
@@ -105,12 +108,16 @@ class SMCPComputerClient:
                     attempt = 0
                 except _FINAL:
                     raise
-                except (SMCPError, OSError, TimeoutError, socketio.exceptions.SocketIOError) as error:
+                except (SMCPError, OSError, aiohttp.ClientError, socketio.exceptions.SocketIOError) as error:
                     self._on_connection(f"not connected: {error}")
                     attempt += 1
                 await asyncio.sleep(self._reconnect.delay(attempt))
         finally:
             stop_listening()
+            self._computer.forget(self._office)
+
+    def _on_connection(self, what: str) -> None:
+        self._tell(self._computer.mask.text(what))
 
     async def _serve(self) -> None:
         """One connection, from dialling to its end."""
@@ -137,11 +144,17 @@ class SMCPComputerClient:
                 await lost.wait()
                 self._on_connection("connection lost")
             finally:
-                if sending:
-                    sending.cancel()
                 with suppress(Exception):
                     async with asyncio.timeout(_FAREWELL):
                         await self._say_goodbye(client, has_joined=sending is not None and not lost.is_set())
+                await self._end([sending] if sending else [])
+
+    async def _end(self, tasks: list[asyncio.Task[Any]]) -> None:
+        """Whoever still works for a connection that is gone. The calls themselves go on, and find the next one."""
+        tasks += self._handling
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _connect(self, client: socketio.AsyncClient) -> None:
         self._refusal = None
@@ -168,7 +181,7 @@ class SMCPComputerClient:
 
     def _listen(self, client: socketio.AsyncClient, lost: asyncio.Event) -> None:
         def on_refusal(reason: Any) -> None:
-            data = reason.get("data") if isinstance(reason, dict) else None
+            data = reason.get("data", reason) if isinstance(reason, dict) else None
             self._refusal = SMCPError.from_wire(data) or Unavailable(str(reason))
 
         client.on("connect_error", on_refusal, namespace=smcp.SMCP_NAMESPACE)
@@ -176,17 +189,28 @@ class SMCPComputerClient:
         client.on("*", self._on_event, namespace=smcp.SMCP_NAMESPACE)
 
     async def _on_event(self, name: str, *args: Any) -> Any:
-        """Everything that comes from the Server. A request always gets an answer."""
+        """Everything that comes from the Server, each in a task of its own."""
         data = args[0] if args and isinstance(args[0], dict) else {}
         if name.startswith("notify:"):
             self._on_notice(name, data)
             return None
+        task = asyncio.current_task()
+        assert task
+        self._handling.add(task)
+        try:
+            return await self._answer(name, data)
+        finally:
+            self._handling.discard(task)
+
+    async def _answer(self, name: str, data: dict[str, Any]) -> Any:
+        """A request always gets an answer."""
         event = None
         try:
             event = lookup(name)
             if event.name not in self._answers:
                 raise BadRequest(f"this computer does not know {name!r}")
-            return await self._answers[event.name](codec.decode(event, data))
+            answer = await self._answers[event.name](codec.decode(event, data))
+            return answer if event.name == smcp.TOOL_CALL_EVENT else self._computer.fitting(answer)
         except SMCPError as error:
             return self._computer.mask.data(error_ack(event, error))
         except Exception:
@@ -227,14 +251,28 @@ class SMCPComputerClient:
         self._has_updates.set()
 
     async def _send_updates(self, client: socketio.AsyncClient) -> None:
-        """Tells what has changed, also while there was no connection. What comes together goes together."""
+        """Tells what has changed, also while there was no connection. What comes together goes together.
+
+        What was not heard is told again, after the connection was lost too.
+        """
         while True:
             await self._has_updates.wait()
             self._has_updates.clear()
-            updates, self._updates = self._updates, set()
-            for update in sorted(updates):
+            for update in sorted(self._updates):
+                self._updates.discard(update)
                 try:
                     await self._ask(client, f"server:update_{update}", {"computer": self._computer.name})
+                except socketio.exceptions.TimeoutError:
+                    self._on_update(update)
                 except socketio.exceptions.SocketIOError:
                     self._on_update(update)
                     return
+                except asyncio.CancelledError:
+                    self._on_update(update)
+                    raise
+
+
+def _secrets_in(url: str) -> set[str]:
+    literals = Literals()
+    literals.text(url)
+    return literals.found

@@ -1,0 +1,111 @@
+"""A Computer in an office for as long as a test needs it, and ways to look at its processes and to cut its line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from a2c_smcp.computer.computer import Computer
+
+PATIENCE = 20.0
+"""A bound against hanging, nothing that is measured."""
+
+
+@asynccontextmanager
+async def hosted(
+    computer: Computer, url: str, office: str, folder: Path, **connection: Any
+) -> AsyncIterator[list[str]]:
+    """Runs it, joined. What it says about its connection is in the list."""
+    said: list[str] = []
+    connection = {"state_folder": folder, "on_connection": said.append, **connection}
+    serving = asyncio.create_task(computer.run(url, office=office, **connection))
+    try:
+        await until(lambda: joins(said) > 0 or serving.done())
+        yield said
+    finally:
+        serving.cancel()
+        await asyncio.wait([serving], timeout=PATIENCE)
+    with suppress(asyncio.CancelledError):
+        await serving
+
+
+def joins(said: list[str]) -> int:
+    return sum(line.startswith("joined") for line in said)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Waits for something of which nothing tells, with a bound."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def ready(computer: Computer, *names: str) -> None:
+    await until(lambda: all(computer.status()[name].state == "ready" for name in names))
+
+
+def pids_with(marker: str) -> list[int]:
+    """The processes whose environment holds the marker."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdecimal() and marker.encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def children() -> set[int]:
+    """The processes that this one has started, those that have ended aside."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdecimal():
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                if int(parent) == os.getpid() and state != "Z":
+                    found.add(int(entry.name))
+    return found
+
+
+class Relay:
+    """A line to the Server that can be cut."""
+
+    def __init__(self, url: str) -> None:
+        self._host, _, port = url.removeprefix("http://").partition(":")
+        self._port = int(port)
+        self._writers: list[asyncio.StreamWriter] = []
+        self._pumps: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[str]:
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        try:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        finally:
+            server.close()
+            self.cut()
+            for pump in self._pumps:
+                pump.cancel()
+            await asyncio.gather(*self._pumps, return_exceptions=True)
+
+    def cut(self) -> None:
+        """Ends all connections without a word."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(self._host, self._port)
+        self._writers += [writer, back]
+        self._pumps |= {asyncio.create_task(_pump(reader, back)), asyncio.create_task(_pump(there, writer))}
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await source.read(65536):
+            sink.write(data)
+            await sink.drain()
+    sink.transport.abort()

@@ -1,0 +1,165 @@
+"""What stands between a call and its tool: the owner, the clock, and changes made meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from a2c_smcp.computer.approval import Caller, Request
+from a2c_smcp.computer.computer import Computer
+from tests.computer.hosted import ready, until
+from tests.computer.supervised import naughty, quick, script
+
+AGENT = Caller("desk", "planner")
+
+
+class Owner:
+    """Thinks until told what to say, in a way that blocks or in one that does not."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+        self.says: Any = "yes"
+        self.go = threading.Event()
+        self.is_withdrawn = False
+        self.is_through = threading.Event()
+
+    def blocking(self, request: Request) -> Any:
+        self.asked.append(request)
+        self.go.wait(20)
+        self.is_through.set()
+        return self.says
+
+    async def patient(self, request: Request) -> Any:
+        self.asked.append(request)
+        try:
+            await until(self.go.is_set)
+        except asyncio.CancelledError:
+            self.is_withdrawn = True
+            raise
+        return self.says
+
+
+class Tool:
+    """A computer with a tool that needs approval, and one that does not."""
+
+    def __init__(self, approve: Callable[[Request], Any]) -> None:
+        self.runs = 0
+        self.computer = Computer("laptop", approve=approve)
+        self.computer.tool(self.work, name="work")
+        self.computer.tool(lambda: "free", name="free", auto_apply=True)
+
+    def work(self) -> str:
+        self.runs += 1
+        return "done"
+
+    async def call(self, name: str = "work", timeout: float = 10, req_id: str = "r1") -> dict[str, Any]:
+        return await self.computer.execute_tool(AGENT, req_id, name, {}, timeout)
+
+
+@pytest.mark.covers("computer-approval")
+async def test_an_owner_who_blocks_while_thinking_keeps_nobody_else_waiting() -> None:
+    owner = Owner()
+    tool = Tool(owner.blocking)
+    async with tool.computer:
+        call = asyncio.create_task(tool.call())
+        await until(lambda: owner.asked)
+        assert (await tool.call("free", req_id="r2"))["content"][0]["text"] == "free"
+        owner.go.set()
+        assert (await call)["content"][0]["text"] == "done"
+
+
+@pytest.mark.covers("computer-approval")
+@pytest.mark.parametrize("says", ["yes", "always"])
+async def test_a_yes_that_comes_late_runs_nothing_and_grants_nothing(says: str) -> None:
+    owner = Owner()
+    owner.says = says
+    tool = Tool(owner.blocking)
+    async with tool.computer:
+        assert (await tool.call(timeout=0.1))["code"] == 408
+        owner.go.set()
+        await until(owner.is_through.is_set)
+        assert (await tool.call())["code"] == 408, "the same call has had its answer"
+        assert (tool.runs, tool.computer.approvals.grants) == (0, set())
+
+
+@pytest.mark.covers("computer-approval", "computer-cancel")
+async def test_a_cancel_withdraws_the_question() -> None:
+    owner = Owner()
+    tool = Tool(owner.patient)
+    async with tool.computer:
+        call = asyncio.create_task(tool.call())
+        await until(lambda: owner.asked)
+        tool.computer.cancel("planner", "r1")
+        assert (await call)["code"] == 499
+        assert owner.is_withdrawn
+        assert tool.computer.history[-1]["error"]
+
+
+@pytest.mark.covers("computer-approval")
+@pytest.mark.parametrize("says", ["no", False, None, "perhaps", OSError("no terminal")])
+async def test_only_a_yes_is_a_yes(says: Any) -> None:
+    def approve(request: Request) -> Any:
+        if isinstance(says, Exception):
+            raise says
+        return says
+
+    tool = Tool(approve)
+    async with tool.computer:
+        answer = await tool.call()
+        assert (answer["code"], tool.runs) == (403, 0)
+        assert "terminal" not in repr(answer)
+
+
+@pytest.mark.covers("computer-approval")
+async def test_what_was_approved_is_not_run_where_it_is_gone_meanwhile() -> None:
+    owner = Owner()
+    async with Computer("laptop", approve=owner.patient) as computer:
+        await computer.put_server(naughty("fine", name="fine"))
+        await ready(computer, "fine")
+        call = asyncio.create_task(computer.execute_tool(AGENT, "r1", "echo", {}, 10))
+        await until(lambda: owner.asked)
+        await computer.put_server(naughty("fine", name="fine", forbidden_tools=["echo"]))
+        owner.go.set()
+        assert (await call)["code"] == 403
+        await computer.remove_server("fine")
+        assert computer.get_tools() == []
+
+
+@pytest.mark.covers("computer-recovers")
+async def test_a_server_removed_during_a_call_fails_it_at_once() -> None:
+    async with Computer("laptop", policy=quick(farewell_limit=0.1)) as computer:
+        await computer.put_server(parrot())
+        call = asyncio.create_task(computer.execute_tool(AGENT, "r1", "hang", {}, 60))
+        await until(lambda: computer.history)
+        async with asyncio.timeout(5):
+            await computer.remove_server("parrot")
+            assert (await call)["isError"] is True
+
+
+@pytest.mark.covers("computer-recovers")
+async def test_a_server_that_lets_three_calls_time_out_is_started_again() -> None:
+    async with Computer("laptop", policy=quick(farewell_limit=0.1, health_limit=0.2)) as computer:
+        await computer.put_server(parrot())
+        answers = await asyncio.gather(*(computer.execute_tool(AGENT, f"r{n}", "hang", {}, 0.2) for n in range(3)))
+        assert [answer["code"] for answer in answers] == [408] * 3
+        await until(lambda: computer.status()["parrot"].starts == 2)
+        await ready(computer, "parrot")
+        assert (await computer.execute_tool(AGENT, "r9", "tell", {}, 5)).get("isError") is not True
+
+
+def parrot() -> Any:
+    return script("parrot.py", "/dev/null", name="parrot", default_tool_meta={"auto_apply": True})
+
+
+@pytest.mark.covers("computer-serves")
+async def test_an_answer_that_is_too_large_becomes_one_that_says_so() -> None:
+    computer = Computer("laptop", max_message=2000)
+    computer.tool(lambda: "x" * 3000, name="big", auto_apply=True)
+    async with computer:
+        answer = await computer.execute_tool(AGENT, "r1", "big", {}, 5)
+        assert (answer["code"], answer["isError"]) == (413, True)
+        assert "3" in answer["message"]

@@ -1,0 +1,166 @@
+"""Servers that come, go, grow, fall over and misbehave while an agent looks on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.mcp_clients.model import MCPServerConfig, parse_server
+from a2c_smcp.computer.mcp_clients.policy import Policy
+from tests.computer.hosted import hosted, pids_with, ready, until
+from tests.computer.supervised import good, naughty
+from tests.peer import Peer
+
+ALLOWED = {"auto_apply": True}
+SHORT_FAREWELL = replace(Policy(), farewell_limit=0.3)
+
+
+@pytest.fixture
+def marker() -> str:
+    """Something by which a test's own processes are known."""
+    return uuid4().hex
+
+
+@pytest.fixture
+async def laptop(shared_hub: Any, office: str, tmp_path: Path, marker: str, agent: Peer) -> AsyncIterator[Computer]:
+    """A computer with a server that is ready, of which the agent has heard everything."""
+    computer = Computer("laptop", policy=SHORT_FAREWELL)
+    computer.add_server(good(default_tool_meta=ALLOWED, env={"MARKER": marker}))
+    async with hosted(computer, shared_hub.url, office, tmp_path):
+        await ready(computer, "good")
+        await quiet(agent, "add")
+        yield computer
+
+
+async def quiet(agent: Peer, tool: str) -> None:
+    """Waits until the agent has been told of a tool, and lets it forget what it heard."""
+    async with asyncio.timeout(10):
+        while tool not in await tools(agent):
+            await agent.hears("notify:update_tool_list")
+    await agent.hears("notify:update_tool_list")
+    (await agent.heard_until_now()).clear()
+
+
+async def tools(agent: Peer) -> set[str]:
+    answer = await agent.request("client:get_tools", "laptop")
+    return {tool["name"] for tool in answer["tools"]}
+
+
+async def text(agent: Peer, tool: str, **params: Any) -> str:
+    answer = await agent.call_tool("laptop", tool, timeout=10, params=params)
+    said: str = answer["content"][0]["text"]
+    return said
+
+
+@pytest.mark.covers("computer-serves", "computer-recovers")
+async def test_a_tool_that_is_added_at_run_time_is_announced_and_works(laptop: Computer, agent: Peer) -> None:
+    assert "fresh" not in await tools(agent)
+    await text(agent, "grow", name="fresh")
+    await agent.hears("notify:update_tool_list", computer="laptop")
+    assert "fresh" in await tools(agent)
+    assert await text(agent, "fresh") == "fresh"
+
+
+@pytest.mark.covers("desktop-watch")
+async def test_a_window_that_is_opened_or_touched_at_run_time_is_announced_and_shown(
+    laptop: Computer, agent: Peer
+) -> None:
+    await laptop.put_server(good(default_tool_meta=ALLOWED, desktop="any"))
+    await ready(laptop, "good")
+    uri = "window://good/new?priority=9"
+    await text(agent, "open_window", uri=uri, text="fresh")
+    await shown(agent, f"{uri}\n\nfresh")
+    await agent.heard_until_now()
+    before = desktops_in(agent)
+    await text(agent, "touch_window", uri=uri)
+    await until(lambda: desktops_in(agent) > before)
+
+
+async def shown(agent: Peer, desktop: str) -> None:
+    """Looks at the first window as often as the agent is told to, until it is this one."""
+    while True:
+        known = desktops_in(agent)
+        if (await agent.request("client:get_desktop", "laptop", desktop_size=1))["desktops"] == [desktop]:
+            assert known
+            return
+        await until(lambda: desktops_in(agent) > known)  # noqa: B023
+
+
+def desktops_in(agent: Peer) -> int:
+    return sum(name == "notify:update_desktop" for name, _ in agent.heard)
+
+
+@pytest.mark.covers("computer-recovers")
+async def test_a_killed_server_fails_its_calls_at_once_and_is_back_soon_and_the_agent_is_told_twice(
+    laptop: Computer, agent: Peer, marker: str
+) -> None:
+    calls = [asyncio.create_task(agent.call_tool("laptop", "slow", 60, params={"steps": 600})) for _ in range(3)]
+    await until(lambda: len(laptop.history) == 3)
+    killed = time.monotonic()
+    for pid in pids_with(marker):
+        os.kill(pid, signal.SIGKILL)
+    answers = await asyncio.gather(*calls)
+    assert time.monotonic() - killed < 1
+    assert all(answer["isError"] for answer in answers)
+    await agent.hears("notify:update_tool_list", computer="laptop")
+    assert "add" not in await tools(agent)
+    (await agent.heard_until_now()).clear()
+    await agent.hears("notify:update_tool_list", computer="laptop")
+    assert time.monotonic() - killed < 3
+    assert await text(agent, "add", a=1, b=1) == "2"
+
+
+@pytest.mark.covers("supervise-isolation")
+async def test_five_servers_that_misbehave_harm_none_of_the_five_that_do_not(
+    shared_hub: Any, agent: Peer, office: str, tmp_path: Path
+) -> None:
+    computer = Computer("laptop", policy=SHORT_FAREWELL)
+    fine = [f"fine{number}" for number in range(5)]
+    missing = {"name": "missing", "server_parameters": {"command": "/no/such/program"}}
+    bad = [naughty(mode) for mode in ("exits", "hangs_at_initialize", "hangs_at_list", "updates")]
+    for config in (*bad, parse_server(missing), *(renamed(name) for name in fine)):
+        computer.add_server(config)
+    began = time.monotonic()
+    async with hosted(computer, shared_hub.url, office, tmp_path):
+        await ready(computer, *fine)
+        assert time.monotonic() - began < 5
+        for _ in range(3):
+            said = await asyncio.gather(*(text(agent, f"echo-{name}", of=name) for name in fine))
+            assert all(name in each for name, each in zip(fine, said, strict=True))
+        assert not {"exits", "hangs_at_initialize", "missing"} & {
+            name for name, status in computer.status().items() if status.state == "ready"
+        }
+
+
+def renamed(name: str) -> MCPServerConfig:
+    return naughty("fine", name=name, tool_meta={"echo": {"alias": f"echo-{name}", **ALLOWED}})
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_an_input_that_changes_restarts_exactly_the_servers_that_use_it(
+    shared_hub: Any, agent: Peer, office: str, tmp_path: Path, marker: str
+) -> None:
+    computer = Computer("laptop", values={"one": "first", "other": "first"})
+    computer.define_inputs([{"type": "promptString", "id": id_, "description": ""} for id_ in ("one", "other")])
+    uses = {"a": "${input:one}", "b": "${input:other}", "c": "x${input:one}x", "d": "nothing"}
+    for name, value in uses.items():
+        computer.add_server(naughty("fine", name=name, env={"MARKER": f"{marker}-{name}", "VALUE": value}))
+    async with hosted(computer, shared_hub.url, office, tmp_path):
+        await ready(computer, *uses)
+        before = {name: pids_with(f"{marker}-{name}") for name in uses}
+        await computer.inputs.set("one", "second")
+        await until(lambda: all(pids_with(f"{marker}-{name}") not in ([], before[name]) for name in "ac"))
+        await ready(computer, *uses)
+        after = {name: pids_with(f"{marker}-{name}") for name in uses}
+        assert [name for name in uses if after[name] != before[name]] == ["a", "c"]
+        assert pids_with("VALUE=xsecondx") == after["c"]

@@ -1,0 +1,145 @@
+"""MCP servers that are not ours: the 1.x SDK for Python over every transport, and two that npm installs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from a2c_smcp.computer.mcp_clients.manager import Manager
+from a2c_smcp.computer.mcp_clients.model import MCPServerConfig, parse_server
+from tests.computer.supervised import all_gone, eventually, is_alive, managed, text_of
+from tests.interop.conftest import CACHE, python_of
+from tests.interop.driver import Driver
+
+SDKS = {"0.1.2": "1.15", "0.4.2": "1.30"}
+"""The SDK's version that each version of the package was installed with."""
+
+PEERS = Path(__file__).with_name("peers")
+NOTES = "window://org.example.desk/notes"
+WATCHED = f"{NOTES}?priority=50"
+HTTP = {"streamable": "/mcp", "sse": "/sse"}
+
+Start = Callable[..., Awaitable[Driver]]
+every_sdk = pytest.mark.parametrize("peer", SDKS, ids=SDKS.values())
+with_node = pytest.mark.skipif(not (shutil.which("node") and shutil.which("npm")), reason="no Node.js with npm here")
+
+
+def stdio(name: str, *command: str | Path, **more: Any) -> MCPServerConfig:
+    program, *args = map(str, command)
+    return parse_server({"name": name, "command": program, "args": args, **more})
+
+
+def npm(name: str) -> tuple[str, Path]:
+    """The command of a server that npm has installed, without npx."""
+    home = CACHE / "javascript"
+    assert (home / ".ready").exists(), f"{home} is missing, run `make node-client`"
+    return "node", home / f"node_modules/@modelcontextprotocol/server-{name}/dist/index.js"
+
+
+def pid_of(manager: Manager, name: str) -> int:
+    return int(str(manager.status()[name].diagnostics["pid"]))
+
+
+def names_of(tools: list[dict[str, Any]]) -> set[str]:
+    return {tool["name"] for tool in tools}
+
+
+async def read(manager: Manager, uri: str) -> str:
+    return str((await manager.read_resource("desk", uri, 5))["contents"][0]["text"])
+
+
+@every_sdk
+@pytest.mark.covers("mcp-eras", "mcp-transports")
+async def test_a_server_on_an_older_sdk_is_used_and_its_window_is_watched(peer: str) -> None:
+    config = stdio("desk", python_of(peer), PEERS / "mcp_server.py")
+    async with managed(config) as (manager, _, events):
+        assert manager.status()["desk"].state == "ready"
+        assert manager.status()["desk"].revision < "2026"
+        assert [tool["name"] for tool in manager.tools("desk")] == ["add", "slow", "note"]
+        assert text_of(await manager.call_tool("desk", "add", {"a": 1, "b": 2}, 5)) == "3"
+        assert [window["uri"] for window in manager.windows("desk")] == [WATCHED]
+        await manager.call_tool("desk", "note", {"text": "done"}, 5)
+        await events.until(lambda _: events.of("desk", "window_updated", WATCHED))
+        assert await read(manager, WATCHED) == "done"
+        pid = pid_of(manager, "desk")
+    assert not is_alive(pid)
+
+
+@every_sdk
+@pytest.mark.covers("mcp-eras", "mcp-transports")
+async def test_fastmcp_over_stdio_is_used_and_shows_its_window_only_if_so_configured(peer: str) -> None:
+    command = (python_of(peer), PEERS / "fastmcp_server.py", "stdio")
+    async with managed(stdio("desk", *command)) as (manager, _, _events):
+        await it_is_used(manager)
+        assert manager.windows("desk") == []
+        await manager.replace(stdio("desk", *command, desktop="any"))
+        assert [window["uri"] for window in manager.windows("desk")] == [NOTES]
+        assert await read(manager, NOTES) == "nothing yet"
+
+
+@every_sdk
+@pytest.mark.parametrize("kind", HTTP)
+@pytest.mark.covers("mcp-eras", "mcp-transports")
+async def test_fastmcp_over_http_is_used(drive: Start, peer: str, kind: str) -> None:
+    server = await drive(python_of(peer), PEERS / "fastmcp_server.py", "http")
+    url = (await server.hears("ready"))["url"] + HTTP[kind]
+    config = parse_server({"name": "desk", "type": kind, "url": url, "desktop": "any"})
+    async with managed(config) as (manager, _, _events):
+        await it_is_used(manager)
+        assert await read(manager, NOTES) == "nothing yet"
+        await server.close()
+        await eventually(lambda: manager.status()["desk"].state != "ready")
+        assert manager.tools("desk") == []
+
+
+async def it_is_used(manager: Manager) -> None:
+    assert manager.status()["desk"].state == "ready", manager.status()["desk"].reason
+    assert names_of(manager.tools("desk")) == {"add", "fail", "grow"}
+    result = await manager.call_tool("desk", "add", {"a": 1, "b": 2}, 5)
+    assert (text_of(result), result["structuredContent"]) == ("3", {"result": 3})
+    failed = await manager.call_tool("desk", "fail", {}, 5)
+    assert failed["isError"]
+    assert "this tool always fails" in text_of(failed)
+    await manager.call_tool("desk", "grow", {"name": "novel"}, 5)
+    await eventually(lambda: "novel" in names_of(manager.tools("desk")))
+    assert text_of(await manager.call_tool("desk", "novel", {}, 5)) == "novel"
+
+
+@with_node
+@pytest.mark.covers("mcp-eras", "mcp-robust")
+async def test_the_everything_server_is_used_and_leaves_nothing_behind() -> None:
+    async with managed(stdio("everything", *npm("everything"))) as (manager, _, _events):
+        assert manager.status()["everything"].state == "ready", manager.status()["everything"].reason
+        assert {"echo", "get-sum", "get-tiny-image"} <= names_of(manager.tools("everything"))
+        assert text_of(await manager.call_tool("everything", "echo", {"message": "三 ☃"}, 5)) == "Echo: 三 ☃"
+        image = await manager.call_tool("everything", "get-tiny-image", {}, 5)
+        assert "image" in {block["type"] for block in image["content"]}
+        pid = pid_of(manager, "everything")
+        await manager.stop("everything")
+        await all_gone([pid], within=1)
+
+
+@with_node
+@pytest.mark.covers("mcp-eras", "mcp-robust")
+async def test_the_memory_server_comes_back_with_what_it_knew_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    config = stdio("memory", *npm("memory"), env={"MEMORY_FILE_PATH": str(tmp_path / "memory.jsonl")})
+    entity = {"name": "desk", "entityType": "thing", "observations": ["has four legs"]}
+    async with managed(config) as (manager, changes, _):
+        assert manager.status()["memory"].state == "ready", manager.status()["memory"].reason
+        assert {"create_entities", "read_graph"} <= names_of(manager.tools("memory"))
+        await manager.call_tool("memory", "create_entities", {"entities": [entity]}, 5)
+        first = pid_of(manager, "memory")
+        os.kill(first, signal.SIGKILL)
+        await changes.until(lambda _: len(changes.of("memory", "ready")) == 2, within=10)
+        known = json.loads(text_of(await manager.call_tool("memory", "read_graph", {}, 5)))
+        assert known["entities"] == [entity]
+        second = pid_of(manager, "memory")
+        await manager.stop("memory")
+        await all_gone([first, second], within=1)
