@@ -42,17 +42,17 @@ peers: $(PEERS) ## Install the published package, to be tested against, in .cach
 	@$(@D)/bin/python $(PIP) --require-hashes -r $<
 	@touch $@
 
-node-client: $(if $(shell command -v node >/dev/null && command -v npm),$(NODE_CLIENT)) ## Install the JavaScript client, to be tested against, in .cache/javascript
+node-client: $(if $(shell command -v node >/dev/null && command -v npm),$(NODE_CLIENT)) ## Install what is JavaScript among the peers in .cache/javascript
 
 $(NODE_CLIENT): tests/interop/javascript/package.json tests/interop/javascript/package-lock.json
-	@echo "installing the JavaScript socket.io-client (once, until its lock changes)" >&2
+	@echo "installing the JavaScript client and MCP servers (once, until their lock changes)" >&2
 	@mkdir -p $(@D)
 	@cp $^ $(@D)
 	@npm ci --prefix $(@D) --loglevel error --ignore-scripts --no-audit --no-fund >/dev/null
 	@touch $@
 
 test: lint types peers node-client ## All checks and all tests
-	@$(BIN)/pytest
+	@$(BIN)/pytest --numprocesses auto
 
 bench: $(READY) ## Connection benchmark: joins per second and memory per connection
 	@$(BIN)/python benchmarks/connections.py

@@ -146,7 +146,7 @@ def test_any_string_is_read(read: Any, text: str) -> None:
         *(float("nan"), float("inf"), float("-inf"), [float("nan")], {"x": {"y": float("inf")}}, {float("nan"): 1}),
         *({1, 2}, b"bytes", object(), {(1, 2): 3}, 1j),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_json_cannot_say_is_a_bad_request(value: object) -> None:
     with pytest.raises(BadRequest):
