@@ -27,6 +27,13 @@ class Gate:
         return self._answer
 
 
+async def call_and_forget(agent: Peer, computer: Peer) -> None:
+    """The agent calls a tool as `r1` and does not wait; the computer has got the call."""
+    call = {"agent": "planner", "req_id": "r1", "computer": "laptop", "tool_name": "add", "params": {}, "timeout": 30}
+    await agent.client.emit("client:tool_call", call, namespace="/smcp")
+    await computer.was_asked("client:tool_call")
+
+
 @pytest.mark.covers("calls-deadline", "always-an-ack")
 async def test_a_computer_that_does_not_answer_is_answered_for_a_second_after_the_timeout(
     agent: Peer, computer: Peer
@@ -250,12 +257,7 @@ async def test_an_answer_whose_agent_was_gone_is_kept_for_its_return(
 ) -> None:
     gate = Gate()
     computer.answers("client:tool_call", gate)
-    await agent.client.emit(
-        "client:tool_call",
-        {"agent": "planner", "req_id": "r1", "computer": "laptop", "tool_name": "add", "params": {}, "timeout": 30},
-        namespace="/smcp",
-    )
-    await computer.was_asked("client:tool_call")
+    await call_and_forget(agent, computer)
     await agent.drop()
     await computer.hears("notify:leave_office", agent="planner")
     gate.open()
@@ -272,12 +274,7 @@ async def test_nothing_is_kept_for_an_agent_that_has_left_for_good(
 ) -> None:
     gate = Gate()
     computer.answers("client:tool_call", gate)
-    await agent.client.emit(
-        "client:tool_call",
-        {"agent": "planner", "req_id": "r1", "computer": "laptop", "tool_name": "add", "params": {}, "timeout": 30},
-        namespace="/smcp",
-    )
-    await computer.was_asked("client:tool_call")
+    await call_and_forget(agent, computer)
     await agent.ask("server:leave_office", {"office_id": office})
     gate.open()
     successor = await connect()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import TRANSPORTS
 from tests.peer import Peer
-from tests.server.conftest import TRANSPORTS
 
 RESULT = {
     "content": [{"type": "text", "text": "3"}],

@@ -19,8 +19,8 @@ from a2c_smcp.protocol.version import PROTOCOL_VERSION
 from a2c_smcp.server import AuthenticationProvider, DefaultAuthenticationProvider, Principal
 from a2c_smcp.server.auth import hash_key, new_key
 from a2c_smcp.server.jwt import JWTAuthenticationProvider
+from tests.conftest import TRANSPORTS, Hub
 from tests.peer import PATIENCE, Peer, Wire
-from tests.server.conftest import TRANSPORTS, Hub
 
 KEY = new_key()
 SECRET = "correct horse battery staple correct horse battery staple"

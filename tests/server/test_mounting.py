@@ -19,8 +19,8 @@ from starlette.routing import Mount, Route
 
 from a2c_smcp.server import DefaultAuthenticationProvider, Limits, Settings, SMCPApp, SMCPNamespace, create_app
 from a2c_smcp.server.run import address_of, listen
+from tests.conftest import TRANSPORTS
 from tests.peer import NAMESPACE, PATIENCE, Peer
-from tests.server.conftest import TRANSPORTS
 
 RESULT = {"content": [{"type": "text", "text": "3"}], "isError": False}
 

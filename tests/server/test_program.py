@@ -38,8 +38,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from a2c_smcp.cli.app import app as cli
 from a2c_smcp.server.auth import hash_key, new_key
+from tests.conftest import TRANSPORTS
 from tests.peer import PATIENCE, Peer, Wire
-from tests.server.conftest import TRANSPORTS
 
 SCRIPT = Path(sys.executable).with_name("a2c-smcp")
 ENVIRONMENT = {

@@ -11,7 +11,7 @@ import pytest
 
 from a2c_smcp.server import AuthenticationProvider, Principal
 from tests.peer import Peer
-from tests.server.test_calls import RESULT, Gate
+from tests.server.test_calls import RESULT, Gate, call_and_forget
 
 MINE, OTHER = "instance-of-this-client", "instance-of-another-client"
 
@@ -124,9 +124,7 @@ async def test_an_answer_between_an_agents_return_and_its_repetition_is_kept(
 ) -> None:
     gate = Gate("first")
     computer.answers("client:tool_call", gate)
-    call = {"agent": "planner", "req_id": "r1", "computer": "laptop", "tool_name": "add", "params": {}, "timeout": 30}
-    await agent.client.emit("client:tool_call", call, namespace="/smcp")
-    await computer.was_asked("client:tool_call")
+    await call_and_forget(agent, computer)
     again = await back("agent", "planner")
     gate.open()
     await computer.heard_until_now()
