@@ -1,31 +1,34 @@
-"""The subcommands, joined."""
+"""The subcommands, joined. Only the one that is wanted is imported."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from a2c_smcp import __version__
-from a2c_smcp.cli.computer import computer
-from a2c_smcp.cli.demo import demo
-from a2c_smcp.cli.key import key
-from a2c_smcp.cli.server import server
 
-__all__ = ["app"]
+__all__ = ["COMMANDS", "build"]
 
-app = typer.Typer(
-    name="a2c-smcp",
-    help="A2C-SMCP: let agents use the MCP servers on people's own machines.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command()(demo)
-app.command()(server)
-app.command()(computer)
-app.command()(key)
+COMMANDS = ("demo", "server", "computer", "key")
+"""Each is a module here, with a function of its name."""
+
+
+def build(wanted: str | None = None) -> typer.Typer:
+    """The command line, with all its subcommands unless one is wanted that exists."""
+    app = typer.Typer(
+        name="a2c-smcp",
+        help="A2C-SMCP: let agents use the MCP servers on people's own machines.",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for name in (wanted,) if wanted in COMMANDS else COMMANDS:
+        app.command()(getattr(import_module(f"a2c_smcp.cli.{name}"), str(name)))
+    return app
 
 
 def _show_version(wanted: bool) -> None:
@@ -34,7 +37,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")

@@ -24,7 +24,6 @@ import aiohttp
 import jwt
 import pytest
 import socketio
-import typer
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -36,7 +35,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from a2c_smcp.cli.app import app as cli
+from a2c_smcp.cli.app import COMMANDS
 from a2c_smcp.server.auth import hash_key, new_key
 from tests.conftest import TRANSPORTS
 from tests.peer import PATIENCE, Peer, Wire
@@ -559,7 +558,7 @@ FAILED = {
     "server --host nowhere.invalid --api-key x": ("nowhere.invalid", "--host"),
     "server --host 203.0.113.1 --api-key x": ("203.0.113.1", "--host"),
 }
-HELPFUL = ["--help", "--version", *(f"{name} --help" for name in typer.main.get_command(cli).commands)]  # type: ignore[attr-defined]
+HELPFUL = ["--help", "--version", *(f"{name} --help" for name in COMMANDS)]
 
 
 @pytest.mark.covers("program-errors", "exposure")
