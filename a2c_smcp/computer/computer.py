@@ -33,9 +33,8 @@ from a2c_smcp.computer.mcp_clients.model import (
     to_wire,
 )
 from a2c_smcp.computer.mcp_clients.policy import Policy
-from a2c_smcp.computer.mcp_clients.restarts import State
 from a2c_smcp.computer.mcp_clients.session import EventKind
-from a2c_smcp.computer.mcp_clients.supervisor import OnChange, ServerStatus
+from a2c_smcp.computer.mcp_clients.status import OnChange, ServerStatus, State
 from a2c_smcp.computer.secrets import Mask, literal_secrets, mask_config, masked_logs
 from a2c_smcp.computer.tools import ToolRoute, ToolTable, build_table, diff
 from a2c_smcp.computer.types import OwnedTool, ToolCallRecord

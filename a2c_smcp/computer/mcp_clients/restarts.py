@@ -10,7 +10,7 @@ from a2c_smcp.computer.mcp_clients.failures import AuthRequired, CommandNotFound
 from a2c_smcp.computer.mcp_clients.policy import Policy
 from a2c_smcp.computer.mcp_clients.status import State
 
-__all__ = ["Recovery", "Restarts", "State"]
+__all__ = ["Recovery", "Restarts"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from a2c_smcp.computer.mcp_clients.session import EventKind, MCPSession
 from a2c_smcp.computer.mcp_clients.status import OnChange, OnServerEvent, ServerStatus, State
 from a2c_smcp.errors import CallTimeout, SMCPError
 
-__all__ = ["OnChange", "OnServerEvent", "ServerStatus", "Supervisor"]
+__all__ = ["Supervisor"]
 
 logger = logging.getLogger(__name__)
 
