@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from ssl import SSLContext
 from typing import Any
-from urllib.parse import urlencode
-
-import aiohttp
-import socketio
-from socketio import packet
 
 from a2c_smcp import smcp
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer, Update
 from a2c_smcp.computer.secrets.literals import Literals
-from a2c_smcp.errors import BadRequest, Forbidden, NotAuthenticated, SMCPError, Unavailable, VersionMismatch
-from a2c_smcp.protocol import PROTOCOL_VERSION, codec
+from a2c_smcp.errors import (
+    BadRequest,
+    CallTimeout,
+    Forbidden,
+    NotAuthenticated,
+    SMCPError,
+    Unavailable,
+    VersionMismatch,
+)
+from a2c_smcp.link import PATIENCE, Credentials, Line, Reconnect, Route, join
+from a2c_smcp.protocol import codec
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
 from a2c_smcp.protocol.results import error_ack, failed_call
 
@@ -29,36 +31,8 @@ __all__ = ["Reconnect", "SMCPComputerClient"]
 
 logger = logging.getLogger(__name__)
 
-_FINAL = (NotAuthenticated, Forbidden, BadRequest, VersionMismatch)
-_PATIENCE = 20.0
+_FINAL = (NotAuthenticated, BadRequest, VersionMismatch)
 _FAREWELL = 2.0
-_LARGEST = 16 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reconnect:
-    """How long to wait before the next attempt, in seconds: doubling, with chance mixed in."""
-
-    first: float = 0.5
-    longest: float = 30.0
-
-    def delay(self, attempt: int) -> float:
-        longest: float = min(self.first * 2**attempt, self.longest)
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311, not a secret
-
-
-class _StrictJSON:
-    @staticmethod
-    def loads(text: str) -> Any:
-        return codec.loads_exactly(text)
-
-    @staticmethod
-    def dumps(value: Any, separators: object = None) -> str:
-        return codec.dumps(value)
-
-
-class _Packet(packet.Packet):  # type: ignore[misc]  # untyped base
-    json = _StrictJSON
 
 
 class SMCPComputerClient:
@@ -78,17 +52,14 @@ class SMCPComputerClient:
         on_connection: Callable[[str], None] = lambda what: None,
     ) -> None:
         self._computer = computer
-        self._url = f"{url}{'&' if '?' in url else '?'}{urlencode({'a2c_version': PROTOCOL_VERSION})}"
+        self._route = Route(url=url, credentials=lambda: Credentials.of_key(api_key), ssl=ssl, proxy=proxy)
         self._office = office
         self._instance = instance
-        self._api_key = api_key
-        self._ssl, self._proxy = ssl, proxy
         self._reconnect = reconnect or Reconnect()
         self._tell = on_connection
-        self._handling: set[asyncio.Task[Any]] = set()
+        self._has_joined = False
         self._updates: set[Update] = set()
         self._has_updates = asyncio.Event()
-        self._refusal: SMCPError | None = None
         computer.mask.add([instance, *([api_key] if api_key else []), *_secrets_in(url), *_secrets_in(proxy or "")])
         self._answers: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             smcp.TOOL_CALL_EVENT: self._tool_call,
@@ -98,7 +69,10 @@ class SMCPComputerClient:
         }
 
     async def run(self) -> None:
-        """Serves until cancelled. Raises what the Server refuses it with; everything else is tried again."""
+        """Serves until cancelled. Raises what the Server refuses it with; everything else is tried again.
+
+        A seat that it had before may be somebody else's when it comes back: that is tried again, too.
+        """
         stop_listening = self._computer.on_update(self._on_update)
         attempt = 0
         try:
@@ -108,8 +82,10 @@ class SMCPComputerClient:
                     attempt = 0
                 except _FINAL:
                     raise
-                except (SMCPError, OSError, aiohttp.ClientError, socketio.exceptions.SocketIOError) as error:
-                    self._on_connection(f"not connected: {error}")
+                except SMCPError as error:
+                    if isinstance(error, Forbidden) and not self._has_joined:
+                        raise
+                    self._on_connection(f"not connected: {error}; trying again")
                     attempt += 1
                 await asyncio.sleep(self._reconnect.delay(attempt))
         finally:
@@ -120,87 +96,31 @@ class SMCPComputerClient:
         self._tell(self._computer.mask.text(what))
 
     async def _serve(self) -> None:
-        """One connection, from dialling to its end."""
-        connector = aiohttp.TCPConnector(ssl=self._ssl) if self._ssl else None
-        async with aiohttp.ClientSession(connector=connector, trust_env=True, proxy=self._proxy) as http:
-            extra: dict[str, Any] = {"max_msg_size": _LARGEST}
-            if self._ssl:
-                extra["ssl"] = self._ssl
-            client = socketio.AsyncClient(
-                reconnection=False,
-                handle_sigint=False,
-                serializer=_Packet,
-                http_session=http,
-                websocket_extra_options=extra,
-            )
-            lost = asyncio.Event()
-            self._listen(client, lost)
-            sending: asyncio.Task[None] | None = None
+        """One connection, from dialling to its end. The calls themselves outlive it, and find the next one."""
+        async with Line(self._route, self._on_event) as line:
+            await join(line, "computer", self._computer.name, self._office, self._instance)
+            self._has_joined = True
+            self._on_connection(f"joined {self._office}")
+            sending = asyncio.create_task(self._send_updates(line))
             try:
-                await self._connect(client)
-                await self._join(client)
-                self._on_connection(f"joined {self._office}")
-                sending = asyncio.create_task(self._send_updates(client))
-                await lost.wait()
+                await line.lost.wait()
                 self._on_connection("connection lost")
             finally:
-                with suppress(Exception):
-                    async with asyncio.timeout(_FAREWELL):
-                        await self._say_goodbye(client, has_joined=sending is not None and not lost.is_set())
-                await self._end([sending] if sending else [])
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+                await self._say_goodbye(line)
 
-    async def _end(self, tasks: list[asyncio.Task[Any]]) -> None:
-        """Whoever still works for a connection that is gone. The calls themselves go on, and find the next one."""
-        tasks += self._handling
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async def _say_goodbye(self, line: Line) -> None:
+        with suppress(SMCPError):
+            await line.ask(smcp.LEAVE_OFFICE_EVENT, {"office_id": self._office}, _FAREWELL)
 
-    async def _connect(self, client: socketio.AsyncClient) -> None:
-        self._refusal = None
-        auth = {"token": self._api_key} if self._api_key else None
-        try:
-            await client.connect(self._url, auth=auth, namespaces=[smcp.SMCP_NAMESPACE], wait_timeout=_PATIENCE)
-        except socketio.exceptions.ConnectionError as error:
-            raise (self._refusal or Unavailable(f"cannot reach it, {error}; trying again")) from None
-
-    async def _join(self, client: socketio.AsyncClient) -> None:
-        request = {"role": "computer", "name": self._computer.name, "office_id": self._office}
-        answer = await self._ask(client, smcp.JOIN_OFFICE_EVENT, {**request, "instance": self._instance})
-        accepted, reason = answer if isinstance(answer, tuple) else (False, f"500 {answer}")
-        if not accepted:
-            raise SMCPError.from_text(reason)
-
-    async def _say_goodbye(self, client: socketio.AsyncClient, *, has_joined: bool) -> None:
-        if has_joined:
-            await self._ask(client, smcp.LEAVE_OFFICE_EVENT, {"office_id": self._office})
-        await client.disconnect()
-
-    async def _ask(self, client: socketio.AsyncClient, event: str, data: dict[str, Any]) -> Any:
-        return await client.call(event, data, namespace=smcp.SMCP_NAMESPACE, timeout=_PATIENCE)
-
-    def _listen(self, client: socketio.AsyncClient, lost: asyncio.Event) -> None:
-        def on_refusal(reason: Any) -> None:
-            data = reason.get("data", reason) if isinstance(reason, dict) else None
-            self._refusal = SMCPError.from_wire(data) or Unavailable(str(reason))
-
-        client.on("connect_error", on_refusal, namespace=smcp.SMCP_NAMESPACE)
-        client.on("disconnect", lambda *_: lost.set(), namespace=smcp.SMCP_NAMESPACE)
-        client.on("*", self._on_event, namespace=smcp.SMCP_NAMESPACE)
-
-    async def _on_event(self, name: str, *args: Any) -> Any:
-        """Everything that comes from the Server, each in a task of its own."""
-        data = args[0] if args and isinstance(args[0], dict) else {}
-        if name.startswith("notify:"):
-            self._on_notice(name, data)
-            return None
-        task = asyncio.current_task()
-        assert task
-        self._handling.add(task)
-        try:
-            return await self._answer(name, data)
-        finally:
-            self._handling.discard(task)
+    def _on_event(self, name: str, data: Any) -> Awaitable[Any] | None:
+        """Everything that comes from the Server."""
+        payload = data if isinstance(data, dict) else {}
+        if not name.startswith("notify:"):
+            return self._answer(name, payload)
+        self._on_notice(name, payload)
+        return None
 
     async def _answer(self, name: str, data: dict[str, Any]) -> Any:
         """A request always gets an answer."""
@@ -250,26 +170,22 @@ class SMCPComputerClient:
         self._updates.add(update)
         self._has_updates.set()
 
-    async def _send_updates(self, client: socketio.AsyncClient) -> None:
+    async def _send_updates(self, line: Line) -> None:
         """Tells what has changed, also while there was no connection. What comes together goes together.
 
         What was not heard is told again, after the connection was lost too.
         """
-        while True:
+        while not line.lost.is_set():
             await self._has_updates.wait()
             self._has_updates.clear()
             for update in sorted(self._updates):
                 self._updates.discard(update)
                 try:
-                    await self._ask(client, f"server:update_{update}", {"computer": self._computer.name})
-                except socketio.exceptions.TimeoutError:
+                    await line.ask(f"server:update_{update}", {"computer": self._computer.name}, PATIENCE)
+                except (CallTimeout, Unavailable, asyncio.CancelledError) as error:
                     self._on_update(update)
-                except socketio.exceptions.SocketIOError:
-                    self._on_update(update)
-                    return
-                except asyncio.CancelledError:
-                    self._on_update(update)
-                    raise
+                    if isinstance(error, asyncio.CancelledError):
+                        raise
 
 
 def _secrets_in(url: str) -> set[str]:

@@ -1,0 +1,1 @@
+"""The Agent: the program that uses the tools of computers."""

@@ -1,0 +1,246 @@
+"""A line out to a Server: dialled, used and lost. What is said over it is its user's business."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from ssl import SSLContext
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+from urllib.parse import urlencode, urlsplit
+
+import aiohttp
+import socketio
+from socketio import packet
+
+from a2c_smcp.errors import CallTimeout, ConfigError, SMCPError, Unavailable
+from a2c_smcp.protocol import PROTOCOL_VERSION, codec
+from a2c_smcp.smcp import JOIN_OFFICE_EVENT, SMCP_NAMESPACE
+from a2c_smcp.types import Role
+
+__all__ = ["PATIENCE", "Credentials", "Line", "LineLost", "OnEvent", "Reconnect", "Route", "join"]
+
+PATIENCE = 20.0
+"""How long the Server itself may take to answer, in seconds."""
+
+_FAREWELL = 2.0
+_LARGEST = 16 * 1024 * 1024
+_SCHEMES = ("http", "https", "ws", "wss")
+
+OnEvent: TypeAlias = Callable[[str, Any], Awaitable[Any] | Any]
+"""Given the name and the payload of an event; what it returns is acked."""
+
+
+class LineLost(Unavailable):
+    opening = "Connection lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What is shown to a Server at its door: the CONNECT `auth` object, and headers."""
+
+    auth: Mapping[str, Any] | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of_key(cls, api_key: str | None) -> Credentials:
+        return cls({"token": api_key}) if api_key else cls()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconnect:
+    """How long to wait before the next attempt, in seconds: doubling, with chance mixed in."""
+
+    first: float = 0.5
+    longest: float = 30.0
+
+    def delay(self, attempt: int) -> float:
+        longest: float = min(self.first * 2 ** min(attempt, 30), self.longest)
+        return longest * random.uniform(0.5, 1.0)  # noqa: S311, not a secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """How to get to a Server. `credentials` are asked for anew each time."""
+
+    url: str = field(repr=False)
+    credentials: Callable[[], Credentials | Awaitable[Credentials]] = Credentials
+    ssl: SSLContext | None = None
+    proxy: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in _SCHEMES or not parts.hostname:
+            raise ConfigError(f"{self.place!r} is not the URL of a Server, which looks like http://127.0.0.1:7000")
+
+    @property
+    def place(self) -> str:
+        """The URL as it may be shown: without what could be secret in it."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme else parts.path
+
+    @property
+    def versioned(self) -> str:
+        """The URL with the version of the protocol that is spoken here."""
+        return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode({'a2c_version': PROTOCOL_VERSION})}"
+
+
+class Line:
+    """One connection, from dialling to its end: `async with Line(route, on_event) as line`.
+
+    Entering raises what the Server refuses it with, or `Unavailable`. Events are handed over in the order in which
+    they came, each in a task of its own.
+    """
+
+    def __init__(self, route: Route, on_event: OnEvent) -> None:
+        self.lost = asyncio.Event()
+        self._route = route
+        self._on_event = on_event
+        self._refusal: SMCPError | None = None
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._handling: set[asyncio.Task[Any]] = set()
+        self._leaving = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with self._leaving:
+            self._client = await self._leaving.enter_async_context(_socket(self._route))
+            self._leaving.push_async_callback(self._end)
+            self._client.on("connect_error", self._on_refusal, namespace=SMCP_NAMESPACE)
+            self._client.on("disconnect", self._on_loss, namespace=SMCP_NAMESPACE)
+            self._client.on("*", self._handle, namespace=SMCP_NAMESPACE)
+            await self._dial()
+            self._leaving = self._leaving.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._leaving.aclose()
+
+    async def ask(
+        self, event: str, data: Mapping[str, Any], timeout: float, then: Callable[[Any], Any] | None = None
+    ) -> Any:
+        """The answer; several ack arguments come as a tuple. Raises `LineLost` as soon as there will be none.
+
+        `then` makes something of the answer before any later event is looked at.
+        """
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def on_ack(*arguments: Any) -> None:
+            if answered.done():
+                return
+            answer = arguments[0] if len(arguments) == 1 else arguments or None
+            try:
+                answered.set_result(then(answer) if then else answer)
+            except SMCPError as error:
+                answered.set_exception(error)
+
+        self._waiting.add(answered)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._emit(event, data, on_ack)
+                return await answered
+        except TimeoutError:
+            raise CallTimeout(f"{event} was not answered within {timeout:g} s") from None
+        finally:
+            self._waiting.discard(answered)
+
+    async def _emit(self, event: str, data: Mapping[str, Any], on_ack: Callable[..., None]) -> None:
+        if self.lost.is_set():
+            raise LineLost
+        try:
+            await self._client.emit(event, data, namespace=SMCP_NAMESPACE, callback=on_ack)
+        except socketio.exceptions.SocketIOError:
+            raise LineLost from None
+
+    async def _dial(self) -> None:
+        asked = self._route.credentials()
+        shown = await asked if inspect.isawaitable(asked) else asked
+        try:
+            await self._client.connect(
+                self._route.versioned,
+                auth=dict(shown.auth) if shown.auth is not None else None,
+                headers=dict(shown.headers),
+                namespaces=[SMCP_NAMESPACE],
+                wait_timeout=PATIENCE,
+            )
+        except (socketio.exceptions.SocketIOError, aiohttp.ClientError, OSError) as error:
+            raise (self._refusal or Unavailable(f"{self._route.place} cannot be reached, {error}")) from None
+
+    def _on_refusal(self, reason: Any) -> None:
+        if not isinstance(reason, dict):
+            self._refusal = Unavailable(f"{self._route.place} cannot be reached, {reason}")
+            return
+        self._refusal = SMCPError.from_wire(reason.get("data", reason)) or Unavailable(
+            f"{self._route.place} refuses: {reason.get('message', reason)}"
+        )
+
+    def _on_loss(self, *_: Any) -> None:
+        self.lost.set()
+        for answered in self._waiting:
+            if not answered.done():
+                answered.set_exception(LineLost())
+
+    async def _handle(self, event: str, *arguments: Any) -> Any:
+        answer = self._on_event(event, arguments[0] if arguments else None)
+        if not inspect.isawaitable(answer):
+            return answer
+        task = asyncio.current_task()
+        assert task
+        self._handling.add(task)
+        try:
+            return await answer
+        finally:
+            self._handling.discard(task)
+
+    async def _end(self) -> None:
+        """Whoever still works for a connection that is gone stops."""
+        with suppress(Exception):
+            async with asyncio.timeout(_FAREWELL):
+                await self._client.disconnect()
+        self._on_loss()
+        for task in self._handling:
+            task.cancel()
+        await asyncio.gather(*self._handling, return_exceptions=True)
+
+
+async def join(line: Line, role: Role, name: str, office: str, instance: str) -> None:
+    """Takes a seat in an office, or takes up the one that this instance has left. Raises what it is refused with."""
+    request = {"role": role, "name": name, "office_id": office, "instance": instance}
+    answer = await line.ask(JOIN_OFFICE_EVENT, request, PATIENCE)
+    accepted, reason = answer if isinstance(answer, tuple) and len(answer) == 2 else (False, f"500 {answer}")
+    if not accepted:
+        raise SMCPError.from_text(reason)
+
+
+class _StrictJSON:
+    @staticmethod
+    def loads(text: str) -> Any:
+        return codec.loads_exactly(text)
+
+    @staticmethod
+    def dumps(value: Any, separators: object = None) -> str:
+        return codec.dumps(value)
+
+
+class _Packet(packet.Packet):  # type: ignore[misc]  # untyped base
+    json = _StrictJSON
+
+
+@asynccontextmanager
+async def _socket(route: Route) -> AsyncIterator[socketio.AsyncClient]:
+    """A Socket.IO client, with an HTTP session that ends with it."""
+    connector = aiohttp.TCPConnector(ssl=route.ssl) if route.ssl else None
+    extra: dict[str, Any] = {"max_msg_size": _LARGEST, **({"ssl": route.ssl} if route.ssl else {})}
+    async with aiohttp.ClientSession(connector=connector, trust_env=True, proxy=route.proxy) as http:
+        yield socketio.AsyncClient(
+            reconnection=False,
+            handle_sigint=False,
+            serializer=_Packet,
+            http_session=http,
+            websocket_extra_options=extra,
+        )
