@@ -5,13 +5,15 @@ BIN := $(VENV)/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 PEERS := .cache/peers/0.1.2/.ready .cache/peers/0.4.2/.ready
+BENCH_PEERS := .cache/peers/bench/.ready
 NODE_CLIENT := .cache/javascript/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types peers node-client bench lock clean
+.PHONY: help setup demo test lint types peers node-client lock clean
+.PHONY: bench bench-connections bench-computer bench-registry bench-agent bench-peers
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "a2c-smcp needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -54,8 +56,27 @@ $(NODE_CLIENT): tests/interop/javascript/package.json tests/interop/javascript/p
 test: lint types peers node-client ## All checks and all tests
 	@$(BIN)/pytest --numprocesses auto
 
-bench: $(READY) ## Connection benchmark: joins per second and memory per connection
-	@$(BIN)/python benchmarks/connections.py
+bench: bench-connections bench-computer bench-agent bench-registry ## All benchmarks; ratios beside others are printed
+
+bench-connections: $(READY) ## Joins per second, and memory per connection
+	@$(BIN)/python -m benchmarks.connections
+
+bench-computer: $(READY) $(PEERS) ## Tools and desktop of a computer, beside the published package's
+	@$(BIN)/python -m benchmarks.computer
+
+bench-agent: $(READY) ## A call through our agent, beside a bare python-socketio client
+	@$(BIN)/python -m benchmarks.agent
+
+bench-registry: $(BENCH_PEERS) ## A tool call in the process, beside pydantic-ai, LangChain and FastMCP
+	@$(<D)/bin/python -m benchmarks.registry
+
+bench-peers: $(PEERS) $(BENCH_PEERS) ## Install what the benchmarks compare with in .cache/peers
+
+$(BENCH_PEERS): benchmarks/peers.txt
+	@echo "installing what the registry is measured beside (once, until its lock changes)" >&2
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python $(PIP) --require-hashes -r $<
+	@touch $@
 
 lock: $(READY) ## Renew requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile pyproject.toml --extra server --extra cli --extra vrl --extra keyring --group dev --universal --python-version 3.11 \

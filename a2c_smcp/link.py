@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -17,18 +18,19 @@ import aiohttp
 import socketio
 from socketio import packet
 
-from a2c_smcp.errors import CallTimeout, ConfigError, SMCPError, Unavailable
+from a2c_smcp.errors import CallTimeout, ConfigError, SMCPError, TooLarge, Unavailable
 from a2c_smcp.protocol import PROTOCOL_VERSION, codec
-from a2c_smcp.smcp import JOIN_OFFICE_EVENT, SMCP_NAMESPACE
+from a2c_smcp.smcp import JOIN_OFFICE_EVENT, LEAVE_OFFICE_EVENT, SMCP_NAMESPACE
 from a2c_smcp.types import Role
 
-__all__ = ["PATIENCE", "Credentials", "Line", "LineLost", "OnEvent", "Reconnect", "Route", "join"]
+__all__ = ["PATIENCE", "Credentials", "Line", "LineLost", "OnEvent", "Reconnect", "Route", "join", "leave"]
 
 PATIENCE = 20.0
 """How long the Server itself may take to answer, in seconds."""
 
 _FAREWELL = 2.0
 _LARGEST = 16 * 1024 * 1024
+_LARGEST_SENT = 8 * 1024 * 1024 - 1024
 _SCHEMES = ("http", "https", "ws", "wss")
 
 OnEvent: TypeAlias = Callable[[str, Any], Awaitable[Any] | Any]
@@ -122,7 +124,7 @@ class Line:
         await self._leaving.aclose()
 
     async def ask(
-        self, event: str, data: Mapping[str, Any], timeout: float, then: Callable[[Any], Any] | None = None
+        self, event: str, data: Mapping[str, Any], timeout: float | None, then: Callable[[Any], Any] | None = None
     ) -> Any:
         """The answer; several ack arguments come as a tuple. Raises `LineLost` as soon as there will be none.
 
@@ -155,6 +157,7 @@ class Line:
         try:
             await self._client.emit(event, data, namespace=SMCP_NAMESPACE, callback=on_ack)
         except socketio.exceptions.SocketIOError:
+            self._on_loss()
             raise LineLost from None
 
     async def _dial(self) -> None:
@@ -169,15 +172,13 @@ class Line:
                 wait_timeout=PATIENCE,
             )
         except (socketio.exceptions.SocketIOError, aiohttp.ClientError, OSError) as error:
-            raise (self._refusal or Unavailable(f"{self._route.place} cannot be reached, {error}")) from None
+            raise (self._refusal or Unavailable(f"{self._route.place} cannot be reached, {_cause_of(error)}")) from None
 
     def _on_refusal(self, reason: Any) -> None:
-        if not isinstance(reason, dict):
-            self._refusal = Unavailable(f"{self._route.place} cannot be reached, {reason}")
-            return
-        self._refusal = SMCPError.from_wire(reason.get("data", reason)) or Unavailable(
-            f"{self._route.place} refuses: {reason.get('message', reason)}"
-        )
+        if isinstance(reason, dict):
+            self._refusal = SMCPError.from_wire(reason.get("data", reason)) or Unavailable(
+                f"{self._route.place} refuses, {reason.get('message', reason)}"
+            )
 
     def _on_loss(self, *_: Any) -> None:
         self.lost.set()
@@ -211,10 +212,28 @@ class Line:
 async def join(line: Line, role: Role, name: str, office: str, instance: str) -> None:
     """Takes a seat in an office, or takes up the one that this instance has left. Raises what it is refused with."""
     request = {"role": role, "name": name, "office_id": office, "instance": instance}
-    answer = await line.ask(JOIN_OFFICE_EVENT, request, PATIENCE)
+    _require_yes(await line.ask(JOIN_OFFICE_EVENT, request, PATIENCE))
+
+
+async def leave(line: Line, office: str, patience: float = PATIENCE) -> None:
+    """Gives up a seat. Raises what that is refused with."""
+    _require_yes(await line.ask(LEAVE_OFFICE_EVENT, {"office_id": office}, patience))
+
+
+def _require_yes(answer: Any) -> None:
     accepted, reason = answer if isinstance(answer, tuple) and len(answer) == 2 else (False, f"500 {answer}")
     if not accepted:
         raise SMCPError.from_text(reason)
+
+
+def _cause_of(error: BaseException) -> str:
+    """In the words of the system where it has some, which are shorter than those of the libraries above it."""
+    cause: BaseException | None = error
+    while cause:
+        if isinstance(cause, OSError) and cause.errno:
+            return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
+        cause = getattr(cause, "os_error", None) or cause.__cause__ or cause.__context__
+    return str(error)
 
 
 class _StrictJSON:
@@ -229,6 +248,13 @@ class _StrictJSON:
 
 class _Packet(packet.Packet):  # type: ignore[misc]  # untyped base
     json = _StrictJSON
+
+    def encode(self) -> Any:
+        """What a Server would not even read, and drop the line for, is not sent."""
+        encoded = super().encode()
+        if isinstance(encoded, str) and len(encoded) > _LARGEST_SENT:
+            raise TooLarge(f"it has {len(encoded)} characters, at most {_LARGEST_SENT} can be sent")
+        return encoded
 
 
 @asynccontextmanager

@@ -11,8 +11,8 @@ from a2c_smcp import __version__
 
 __all__ = ["COMMANDS", "build"]
 
-COMMANDS = ("demo", "server", "computer", "key")
-"""Each is a module here, with a function of its name."""
+COMMANDS = ("demo", "server", "computer", "agent", "key")
+"""Each is a module here, with a function or a group of its name."""
 
 
 def build(wanted: str | None = None) -> typer.Typer:
@@ -27,7 +27,11 @@ def build(wanted: str | None = None) -> typer.Typer:
     )
     app.callback()(_options)
     for name in (wanted,) if wanted in COMMANDS else COMMANDS:
-        app.command()(getattr(import_module(f"a2c_smcp.cli.{name}"), str(name)))
+        found = getattr(import_module(f"a2c_smcp.cli.{name}"), str(name))
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command()(found)
     return app
 
 

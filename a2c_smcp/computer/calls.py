@@ -14,7 +14,7 @@ from typing import Any
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.errors import BadRequest, CallCancelled, ResultGone, SMCPError, Unavailable
 
-__all__ = ["Calls", "Retention"]
+__all__ = ["Calls", "Key", "Retention"]
 
 Key = tuple[str, str, str]
 Result = dict[str, Any]

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 
-from a2c_smcp.computer.approval import Approvals, Approve, Caller, Request
-from a2c_smcp.computer.arguments import check_arguments
-from a2c_smcp.computer.calls import Calls
-from a2c_smcp.computer.desktop.organize import Contents, Window
+from a2c_smcp.computer.approval import Approvals, Approve, Caller
+from a2c_smcp.computer.catalogue import Catalogue
 from a2c_smcp.computer.desktop.read import read_desktop
+from a2c_smcp.computer.execution import Call, Execution
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.inputs.resolver import Approve as ApproveCommand
 from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
 from a2c_smcp.computer.instance import instance_of
 from a2c_smcp.computer.mcp_clients.model import (
-    BaseServerConfig,
     MCPServerConfig,
     MCPServerInput,
     ToolMeta,
@@ -35,14 +31,10 @@ from a2c_smcp.computer.mcp_clients.model import (
 from a2c_smcp.computer.mcp_clients.policy import Policy
 from a2c_smcp.computer.mcp_clients.session import EventKind
 from a2c_smcp.computer.mcp_clients.status import OnChange, ServerStatus, State
-from a2c_smcp.computer.secrets import Mask, literal_secrets, mask_config, masked_logs
-from a2c_smcp.computer.tools import ToolRoute, ToolTable, build_table, diff
-from a2c_smcp.computer.types import OwnedTool, ToolCallRecord
-from a2c_smcp.errors import CallTimeout, ConfigError, SMCPError, TooLarge, ToolNotFound
-from a2c_smcp.protocol.codec import dumps
-from a2c_smcp.protocol.results import failed_call
-from a2c_smcp.registry import MCPRegistry
-from a2c_smcp.registry.wire import wire_call, wire_tools
+from a2c_smcp.computer.progress import OnProgress
+from a2c_smcp.computer.secrets import ARGUMENTS, CONFIG, Mask, literal_secrets, mask_config, masked_logs
+from a2c_smcp.computer.types import OwnedTool
+from a2c_smcp.errors import ConfigError
 from a2c_smcp.smcp import GetComputerConfigRet
 from a2c_smcp.types import TOOL_NAME, Desktop
 
@@ -55,10 +47,6 @@ Update: TypeAlias = Literal["config", "tool_list", "desktop"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_FUNCTIONS = "python"
-_GRACE = 0.5
-_HISTORY = 100
-_HEAD_ROOM = 256
 _MAX_MESSAGE = 4 * 1024 * 1024
 
 
@@ -86,18 +74,14 @@ class Computer:
         self.mask = Mask()
         self.approvals = Approvals(approve)
         self.inputs = Inputs(values=values, prompt=prompt, approve=approve_command, store=inputs_file)
-        self.history: deque[ToolCallRecord] = deque(maxlen=_HISTORY)
         self._policy = policy
         self._on_state = on_state
-        self._max_message = max_message
-        self._functions = MCPRegistry()
-        self._function_meta: dict[TOOL_NAME, ToolMeta] = {}
-        self._calls = Calls()
-        self._table = ToolTable()
+        self._catalogue = Catalogue()
+        self._execution = Execution(lambda: self._host, self._catalogue, self.approvals, self.mask, max_message)
+        self.history = self._execution.history
         self._definitions: dict[str, MCPServerInput] = {}
         self._listeners: list[Callable[[Update], None]] = []
         self._hosting: Hosting | None = None
-        self._restarting: set[asyncio.Future[None]] = set()
         self._leaving = ExitStack()
         self._waiting_configs: dict[str, MCPServerConfig] = {}
 
@@ -106,11 +90,10 @@ class Computer:
             self.inputs, self.mask, policy=self._policy, on_change=self._on_change, on_event=self._on_event
         )
         self._leaving.enter_context(masked_logs(self.mask))
-        self._leaving.callback(self.inputs.subscribe(self._on_inputs))
         configs, self._waiting_configs = self._waiting_configs, {}
         try:
             for config in configs.values():
-                await self._hosting.put(config, start=False)
+                await self._hosting.put(config)
         except BaseException:
             await self.__aexit__(None, None, None)
             raise
@@ -121,21 +104,12 @@ class Computer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         with self._leaving:
-            for restarting in self._restarting:
-                restarting.cancel()
-            await asyncio.gather(*self._restarting, return_exceptions=True)
-            await self._calls.close()
+            await self._execution.calls.close()
             await self._host.close()
             self._hosting = None
 
     async def run(
-        self,
-        url: str,
-        *,
-        office: str,
-        api_key: str | None = None,
-        state_folder: Path | None = None,
-        **connection: Any,
+        self, url: str, *, office: str, api_key: str | None = None, state_folder: Path | None = None, **connection: Any
     ) -> None:
         """Starts its servers, dials out, joins, serves and reconnects, until it is cancelled or refused for good.
 
@@ -163,10 +137,11 @@ class Computer:
         self._waiting_configs[parsed.name] = parsed
 
     async def put_server(self, config: MCPServerConfig | Mapping[str, Any]) -> None:
-        """Adds or replaces a server, and starts it."""
+        """Adds or replaces a server, and starts it, unless it replaces one that was stopped."""
         parsed = parse_server(config) if isinstance(config, Mapping) else config
         await self._host.put(parsed)
         self._tell("config")
+        await self._host.fill_in(parsed.name)
 
     async def remove_server(self, name: str) -> None:
         await self._host.remove(name)
@@ -190,8 +165,7 @@ class Computer:
         """Offers a Python function as a tool. The keywords are its ToolMeta, such as `auto_apply=True`."""
 
         def register(function: F) -> F:
-            self._functions.tool(name=name)(function)
-            self._function_meta[name or function.__name__] = ToolMeta(**meta)
+            self._catalogue.functions.add(function, name, ToolMeta(**meta))
             self._refresh()
             return function
 
@@ -204,35 +178,30 @@ class Computer:
         self._refresh()
 
     async def stop(self, name: str | None = None) -> None:
-        await self._host.manager.stop(name)
+        await self._host.stop(name)
 
     async def restart(self, name: str) -> None:
-        await self._host.manager.restart(name)
+        await self._host.restart(name)
 
     def status(self) -> dict[str, ServerStatus]:
         """What the owner may see of each server: its state and why, without secrets."""
         return {
-            name: replace(each, reason=self.mask.text(each.reason), diagnostics=self.mask.data(each.diagnostics))
+            name: replace(
+                each, reason=self.mask.text(each.reason), diagnostics=self.mask.data(each.diagnostics, ARGUMENTS)
+            )
             for name, each in self._host.status().items()
         }
 
     @property
     def warnings(self) -> list[str]:
         """What the owner should know about the tools: clashes of names, schemas that cannot be used."""
-        return self._table.warnings
+        return self._catalogue.warnings
 
     # What agents ask for
 
     def get_tools(self) -> list[OwnedTool]:
-        """The tools as agents see them, each with its server. Causes no traffic.
-
-        Names are not masked: a server that is given `github` in a variable may well have a tool `github_search`.
-        """
-        listed, routes = self.mask.data(self._table.listed), self._table.routes
-        owned = [OwnedTool(**tool, bundle_id=route.server) for tool, route in zip(listed, routes.values(), strict=True)]
-        for tool, name in zip(owned, routes, strict=True):
-            tool["name"] = name
-        return owned
+        """The tools as agents see them, each with its server. Causes no traffic."""
+        return self._catalogue.shown(self.mask)
 
     def get_config(self) -> GetComputerConfigRet:
         """The configuration as agents may see it: placeholders stay, literal secrets are masked."""
@@ -240,42 +209,40 @@ class Computer:
             inputs=[input_to_wire(each) for each in self._definitions.values()],
             servers={name: to_wire(each) for name, each in self._host.configs.items()},
         )
-        return self.mask.data(mask_config(config))
+        return self.mask.data(mask_config(config), CONFIG)
 
     async def get_desktop(self, size: int | None = None, window: str | None = None) -> list[Desktop]:
-        """The windows of all servers as one view (004)."""
-        manager = self._host.manager
-        windows = [
-            Window(name, listed["uri"], index)
-            for name in manager
-            for index, listed in enumerate(manager.windows(name))
-            if window in (None, listed["uri"])
-        ]
-
-        async def read(each: Window, limit: float) -> Contents:
-            contents: Contents = (await manager.read_resource(each.server, each.uri, limit)).get("contents")
-            return contents
-
-        desktops = await read_desktop(windows, size, list(self.history), read)
-        return [self.mask.text(desktop) for desktop in desktops]
+        """The windows of all servers as one view (004). One is chosen by its URI, as agents are shown it."""
+        windows = [each for each in self._host.windows() if window in (None, each.uri, self.mask.uri(each.uri))]
+        desktops = await read_desktop(windows, size, list(self.history), self._host.read)
+        return [self._shown(desktop) for desktop in desktops]
 
     async def execute_tool(
-        self, caller: Caller, req_id: str, name: TOOL_NAME, params: dict[str, Any], timeout: float
+        self,
+        caller: Caller,
+        req_id: str,
+        name: TOOL_NAME,
+        params: dict[str, Any],
+        timeout: float,
+        on_progress: OnProgress | None = None,
     ) -> dict[str, Any]:
-        """The result as it travels; whatever goes wrong is one too. The order is that of WIRE §5."""
-        try:
-            return await self._calls.run(
-                caller, req_id, [name, params], lambda: self._execute(caller, req_id, name, params, timeout)
-            )
-        except SMCPError as error:
-            return self.fitting(self.mask.data(failed_call(error)))
+        """The result as it travels; whatever goes wrong is one too.
+
+        `on_progress` is called with progress, total and message, as the MCP server reports them; it may be async. One
+        that comes with a duplicate of a running call hears of it from then on.
+        """
+        return await self._execution.result_of(Call(caller, req_id, name, params, timeout), on_progress)
+
+    def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """An answer that is too large to be sent becomes one that says so."""
+        return self._execution.fitting(answer)
 
     def cancel(self, agent: str, req_id: str) -> None:
-        self._calls.cancel(agent, req_id)
+        self._execution.calls.cancel(agent, req_id)
 
     def forget(self, office: str, agent: str | None = None) -> None:
         """Drops the results kept for an agent that has left, or for an office that this computer has left."""
-        self._calls.forget(office, agent)
+        self._execution.calls.forget(office, agent)
 
     def on_update(self, listener: Callable[[Update], None]) -> Callable[[], None]:
         """Calls the listener when agents should look again, until the function that is returned is called."""
@@ -290,79 +257,13 @@ class Computer:
             raise RuntimeError("the computer is not running: use `async with computer:`")
         return self._hosting
 
-    async def _execute(
-        self, caller: Caller, req_id: str, name: TOOL_NAME, params: dict[str, Any], timeout: float
-    ) -> dict[str, Any]:
-        route = self._table.resolve(name)
-        check_arguments(route.schema, params)
-        record = self._record(req_id, route, params, timeout)
-        deadline = asyncio.get_running_loop().time() + timeout
-        try:
-            async with asyncio.timeout_at(deadline):
-                request = Request(caller, name, route.server, route.tool, self.mask.data(params))
-                await self.approvals.require(request, route)
-            self._check_unchanged(name, route)
-            async with asyncio.timeout_at(deadline + _GRACE):  # who knows most answers first: the session
-                result = self.mask.data(await self._run(route, params, deadline))
-                transform, masked = self._host.transform(route), self.mask.data(params)
-                result = self.mask.data(await transform.apply(result, tool_name=name, parameters=masked))
-        except TimeoutError:
-            record["error"] = f"no answer within {timeout:g} s"
-            raise CallTimeout(f"{name!r} did not finish within {timeout:g} s") from None
-        except BaseException as error:
-            record["error"] = self.mask.text(str(error) or type(error).__name__)
-            raise
-        record["success"] = not result.get("isError")
-        return self.fitting(result)
-
-    def _check_unchanged(self, name: TOOL_NAME, approved: ToolRoute) -> None:
-        """What the owner said yes to may have been replaced while he was thinking."""
-        now = self._table.resolve(name)
-        if (now.server, now.tool) != (approved.server, approved.tool):
-            raise ToolNotFound(f"{name!r} has become another tool", toolId=name)
-
-    async def _run(self, route: ToolRoute, params: dict[str, Any], deadline: float) -> dict[str, Any]:
-        if route.server == _FUNCTIONS and _FUNCTIONS not in self._host.configs:
-            async with asyncio.timeout_at(deadline):
-                return await wire_call(self._functions, route.tool, params)
-        left = max(deadline - asyncio.get_running_loop().time(), 0.001)
-        return await self._host.manager.call_tool(route.server, route.tool, params, left, cap=left)
-
-    def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """An answer that is too large to be sent becomes one that says so."""
-        size = len(dumps(answer).encode(errors="surrogatepass"))
-        if size + _HEAD_ROOM <= self._max_message:
-            return answer
-        return failed_call(TooLarge(f"the answer has {size} bytes, at most {self._max_message} can be sent", size=size))
-
-    def _record(self, req_id: str, route: ToolRoute, params: dict[str, Any], timeout: float) -> ToolCallRecord:
-        record = ToolCallRecord(
-            timestamp=datetime.now(UTC).isoformat(),
-            req_id=req_id,
-            server=route.server,
-            tool=route.tool,
-            parameters=self.mask.data(params),
-            timeout=timeout,
-            success=False,
-            error=None,
-        )
-        self.history.append(record)
-        return record
+    def _shown(self, desktop: Desktop) -> Desktop:
+        uri, blank, text = desktop.partition("\n\n")
+        return self.mask.uri(uri) + blank + self.mask.text(text)
 
     def _refresh(self) -> None:
-        """Builds the table of tools anew, and tells agents if they would see a difference."""
-        servers: dict[str, tuple[BaseServerConfig, list[dict[str, Any]]]] = {}
-        if self._hosting:
-            manager = self._hosting.manager
-            servers = {name: (manager.config(name), manager.tools(name)) for name in manager}
-        if len(self._functions) and _FUNCTIONS not in servers:
-            functions = BaseServerConfig(name=_FUNCTIONS, tool_meta=self._function_meta)
-            servers[_FUNCTIONS] = (functions, wire_tools(self._functions))
-        before, self._table = self._table, build_table(servers, self._table)
-        for warning in self._table.warnings:
-            if warning not in before.warnings:
-                logger.warning("%s", warning)
-        if diff(before, self._table):
+        """Looks at the tools anew, and tells agents if they would see a difference."""
+        if self._catalogue.refresh(self._hosting.manager if self._hosting else None):
             self._tell("tool_list")
 
     def _tell(self, update: Update) -> None:
@@ -381,14 +282,3 @@ class Computer:
             self._refresh()
         else:
             self._tell("desktop")
-
-    def _on_inputs(self, ids: frozenset[str]) -> None:
-        if self._hosting and (users := self._hosting.users_of(ids)):
-            restarting = asyncio.ensure_future(self._hosting.fill_in_again(users))
-            self._restarting.add(restarting)
-            restarting.add_done_callback(self._restarted)
-
-    def _restarted(self, task: asyncio.Future[None]) -> None:
-        self._restarting.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            logger.error("servers could not be restarted after an input changed", exc_info=error)

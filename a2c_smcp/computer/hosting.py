@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import defaultdict
 
+from a2c_smcp.computer.desktop.organize import Contents, Window
 from a2c_smcp.computer.inputs.errors import InputError
 from a2c_smcp.computer.inputs.render import ids_in, render
 from a2c_smcp.computer.inputs.resolver import Inputs
@@ -42,53 +43,88 @@ class Hosting:
         self._scripts: dict[str, VRLScript] = {}
         self._transforms: dict[tuple[str, str], Transform] = {}
         self._changing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._asking: dict[str, asyncio.Future[MCPServerConfig]] = {}
+        self._restarting: set[asyncio.Future[None]] = set()
+        self._unsubscribe = inputs.subscribe(self._on_inputs)
 
     def status(self) -> dict[str, ServerStatus]:
         """Every configured server, in the order of its configuration."""
         known = self.manager.status()
         return {name: known.get(name) or _missing(name, self._waiting.get(name, "")) for name in self.configs}
 
-    async def put(self, config: MCPServerConfig, *, start: bool = True) -> None:
+    async def put(self, config: MCPServerConfig) -> None:
         """Adds a server, or replaces the one of this name. Raises `ConfigError` before anything is changed.
 
-        One that is not to be started yet is not filled in yet either: that may take an owner's answer.
+        It is not started yet, nor filled in: that may take an owner's answer. One that is replaced runs until then.
         """
         script = await _compiled(config)
         async with self._changing[config.name]:
+            self._withdraw(config.name)
             self._mask.add(literal_secrets({"servers": {config.name: to_wire(config)}}))
             self.configs[config.name] = config
+            self._waiting[config.name] = ""
             await self._forget_transforms(config.name)
             if script:
                 self._scripts[config.name] = script
-            if start:
-                await self._fill_in(config)
-            else:
-                self._waiting[config.name] = ""
 
     async def remove(self, name: str) -> None:
         async with self._changing[name]:
             self._known(name)
+            self._withdraw(name)
             del self.configs[name]
             self._waiting.pop(name, None)
             await self._forget_transforms(name)
             if name in self.manager:
                 await self.manager.remove(name)
 
+    async def fill_in(self, name: str, *, is_wanted: bool = False) -> None:
+        """Gives the manager what the configuration means now, and starts it, unless it replaces one that was stopped.
+
+        Nobody waits for this but its caller: whoever changes or stops the server meanwhile goes first.
+        """
+        if (config := self.configs.get(name)) is None:
+            return
+        asking = self._ask(config)
+        await _finished(asking)
+        async with self._changing[name]:
+            if self._asking.get(name) is not asking:
+                return
+            del self._asking[name]
+            is_wanted |= await self._hand_over(config, asking)
+        if is_wanted and name in self.manager:
+            await self.manager.start(name)
+
     async def start(self, name: str | None = None) -> None:
         """Starts one server, or all. What is missing may have been given meanwhile."""
-        if name is not None:
-            self._known(name)
-        await asyncio.gather(*(self._start(each) for each in self.configs if name in (None, each)))
+        await asyncio.gather(*(self._start(each) for each in self._named(name)))
 
-    def users_of(self, ids: frozenset[str]) -> list[str]:
-        """The servers whose configuration refers to one of these inputs."""
-        return [name for name, config in self.configs.items() if ids & ids_in(source(config))]
+    async def stop(self, name: str | None = None) -> None:
+        """Stops one server, or all; one that is only about to start does not."""
+        await asyncio.gather(*(self._stop(each) for each in self._named(name)))
 
-    async def fill_in_again(self, names: list[str]) -> None:
-        """Restarts these servers with the inputs as they are now."""
-        await asyncio.gather(*(self._again(name) for name in names))
+    async def restart(self, name: str) -> None:
+        await self._stop(self._known(name))
+        await self._start(name)
+
+    def windows(self) -> list[Window]:
+        """Of all servers, each with its place in the server's own list."""
+        return [
+            Window(name, listed["uri"], index)
+            for name in self.manager
+            for index, listed in enumerate(self.manager.windows(name))
+        ]
+
+    async def read(self, window: Window, limit: float) -> Contents:
+        contents: Contents = (await self.manager.read_resource(window.server, window.uri, limit)).get("contents")
+        return contents
 
     async def close(self) -> None:
+        self._unsubscribe()
+        for name in [*self._asking]:
+            self._withdraw(name)
+        for restarting in self._restarting:
+            restarting.cancel()
+        await asyncio.gather(*self._restarting, return_exceptions=True)
         await self.manager.close()
         for script in self._scripts.values():
             await script.close()
@@ -103,35 +139,57 @@ class Hosting:
         return self._transforms[key]
 
     async def _start(self, name: str) -> None:
-        async with self._changing[name]:
-            if name in self._waiting:
-                await self._fill_in(self.configs[name])
-                return
-        if name in self.manager:
+        if name in self._waiting:
+            await self.fill_in(name, is_wanted=True)
+        elif name in self.manager:
             await self.manager.start(name)
 
-    async def _again(self, name: str) -> None:
+    async def _stop(self, name: str) -> None:
         async with self._changing[name]:
-            if name in self.configs and (name in self.manager or self._waiting.get(name)):
-                await self._fill_in(self.configs[name])
+            self._withdraw(name)
+            if name in self.manager:
+                await self.manager.stop(name)
 
-    async def _fill_in(self, config: MCPServerConfig) -> None:
-        """Gives the manager what the configuration means now, and starts it, unless its owner had stopped it."""
+    def _on_inputs(self, ids: frozenset[str]) -> None:
+        """Restarts the servers that use these inputs, with the values as they are now."""
+        users = [name for name, config in self.configs.items() if ids & ids_in(source(config))]
+        for name in users:
+            if name in self.manager or name in self._asking or self._waiting.get(name):
+                restarting = asyncio.ensure_future(self.fill_in(name))
+                self._restarting.add(restarting)
+                restarting.add_done_callback(self._restarted)
+
+    def _restarted(self, task: asyncio.Future[None]) -> None:
+        self._restarting.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            logger.error("a server could not be restarted after an input changed", exc_info=error)
+
+    def _ask(self, config: MCPServerConfig) -> asyncio.Future[MCPServerConfig]:
+        self._withdraw(config.name)
+        asking = self._asking[config.name] = asyncio.ensure_future(self._filled(config))
+        return asking
+
+    def _withdraw(self, name: str) -> None:
+        """The owner need not answer any more: the question is out of date."""
+        if asking := self._asking.pop(name, None):
+            asking.cancel()
+
+    async def _hand_over(self, config: MCPServerConfig, asking: asyncio.Future[MCPServerConfig]) -> bool:
+        """Whether the server is to be started."""
         try:
-            filled = await self._filled(config)
+            filled = asking.result()
         except (InputError, ConfigError) as error:
             await self._wait(config.name, str(error))
-            return
-        except Exception:  # of whoever asks the owner: none of the others shall suffer
+            return False
+        except (Exception, asyncio.CancelledError):  # of whoever asks the owner: none of the others shall suffer
             logger.exception("%s: its inputs cannot be asked for", config.name)
             await self._wait(config.name, "its inputs cannot be asked for")
-            return
+            return False
         self._waiting.pop(config.name, None)
         if config.name in self.manager:
-            await self.manager.replace(filled)
-        else:
-            self.manager.add(filled)
-            await self.manager.start(config.name)
+            return await self.manager.swap(filled)
+        self.manager.add(filled)
+        return True
 
     async def _wait(self, name: str, reason: str) -> None:
         self._waiting[name] = reason
@@ -154,10 +212,13 @@ class Hosting:
         if script := self._scripts.pop(name, None):
             await script.close()
 
-    def _known(self, name: str) -> MCPServerConfig:
+    def _named(self, name: str | None) -> list[str]:
+        return [*self.configs] if name is None else [self._known(name)]
+
+    def _known(self, name: str) -> str:
         if name not in self.configs:
             raise ServerNotFound(repr(name), server=name)
-        return self.configs[name]
+        return name
 
 
 async def _compiled(config: MCPServerConfig) -> VRLScript | None:
@@ -175,6 +236,14 @@ async def _compiled(config: MCPServerConfig) -> VRLScript | None:
         await script.close()
         raise
     return script
+
+
+async def _finished(asking: asyncio.Future[MCPServerConfig]) -> None:
+    """Waits for it; where nobody waits any more, nobody is asked."""
+    try:
+        await asyncio.wait([asking])
+    finally:
+        asking.cancel()
 
 
 def _missing(name: str, reason: str) -> ServerStatus:

@@ -2,7 +2,60 @@
 
 from __future__ import annotations
 
-from a2c_smcp.registry.functions import FunctionTool
-from a2c_smcp.registry.registry import MCPRegistry
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["FunctionTool", "MCPRegistry"]
+from a2c_smcp.registry.bounds import ToolTimeout
+from a2c_smcp.registry.functions import FunctionTool
+from a2c_smcp.registry.gates import Limit, QueueFull
+from a2c_smcp.registry.hooks import Hook, ToolCall
+from a2c_smcp.registry.operations import UnknownOperation
+from a2c_smcp.registry.parameters import InvalidArguments
+from a2c_smcp.registry.plan import PlanRun, StepOutcome, run_plan, run_plan_async
+from a2c_smcp.registry.policy import Policy
+from a2c_smcp.registry.recorder import NotRecorded, RecordedError, Recorder, ReplayedTool, replay
+from a2c_smcp.registry.registry import LoopIsRunning, MCPRegistry, UnknownTool
+from a2c_smcp.registry.results import ToolFailed
+from a2c_smcp.registry.retry import Retry
+from a2c_smcp.registry.steps import BadPlan
+from a2c_smcp.registry.telemetry import OpenTelemetryHook
+
+if TYPE_CHECKING:
+    from a2c_smcp.registry.remote import RemoteMCPAdapter
+
+__all__ = [
+    "BadPlan",
+    "FunctionTool",
+    "Hook",
+    "InvalidArguments",
+    "Limit",
+    "LoopIsRunning",
+    "MCPRegistry",
+    "NotRecorded",
+    "OpenTelemetryHook",
+    "PlanRun",
+    "Policy",
+    "QueueFull",
+    "RecordedError",
+    "Recorder",
+    "RemoteMCPAdapter",
+    "ReplayedTool",
+    "Retry",
+    "StepOutcome",
+    "ToolCall",
+    "ToolFailed",
+    "ToolTimeout",
+    "UnknownOperation",
+    "UnknownTool",
+    "replay",
+    "run_plan",
+    "run_plan_async",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The SDK behind adapters takes longer to import than all the rest; who has no MCP server is spared it."""
+    if name != "RemoteMCPAdapter":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from a2c_smcp.registry.remote import RemoteMCPAdapter
+
+    return RemoteMCPAdapter

@@ -15,6 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import ErrorDetails, core_schema
 
 from a2c_smcp.errors import BadRequest
+from a2c_smcp.registry.schemas import Fault
 
 __all__ = ["InvalidArguments", "Parameters", "object_schema"]
 
@@ -41,6 +42,11 @@ class InvalidArguments(BadRequest, ValueError):
 
     opening = "Invalid arguments"
 
+    @classmethod
+    def at(cls, faults: list[Fault], *, more: int = 0) -> InvalidArguments:
+        about = "; ".join(f"{fault['path'].removeprefix('/')}: {fault['message']}".lstrip(": ") for fault in faults)
+        return cls(f"{about}; and {more} more" if more else about, errors=faults)
+
 
 class Parameters:
     """The parameters of one function, compiled."""
@@ -50,37 +56,37 @@ class Parameters:
         parameters = _signature(function)
         hints = _hints(function, [*parameters])
         # Fields are numbered: a parameter may be called `_x`, `schema` or `model_config`, a field of a model may not.
-        self._fields = {f"p{number}": parameter for number, parameter in enumerate(parameters.values())}
-        self._own_defaults = {field for field, parameter in self._fields.items() if _has_plain_default(parameter)}
+        fields = {f"p{number}": parameter for number, parameter in enumerate(parameters.values())}
         annotated: dict[str, Any] = {
             field: _field(parameter, hints.get(parameter.name, Any), descriptions.get(parameter.name))
-            for field, parameter in self._fields.items()
+            for field, parameter in fields.items()
         }
         try:
-            self._model: type[BaseModel] = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **annotated)
-            self.schema = self._model.model_json_schema(schema_generator=_Schema)
+            model: type[BaseModel] = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **annotated)
+            self.schema = model.model_json_schema(schema_generator=_Schema)
         except _UNUSABLE as error:
             raise TypeError(f"the parameters have no JSON schema: {_first_line(error)}") from None
         del self.schema["title"]
+        self._validate = model.__pydantic_validator__.validate_python
+        slots = [(field, parameter, _has_plain_default(parameter)) for field, parameter in fields.items()]
+        self._positional = [slot for slot in slots if slot[1].kind is Parameter.POSITIONAL_ONLY]
+        self._named = [(field, it.name, own) for field, it, own in slots if it.kind is not Parameter.POSITIONAL_ONLY]
 
     def bind(self, arguments: object) -> Bound:
         """Positional and keyword arguments for the function. What is not given is left to the function's defaults."""
         if not isinstance(arguments, dict):
-            raise InvalidArguments("not an object", errors=[{"path": "", "message": "not an object"}])
+            raise InvalidArguments.at([{"path": "", "message": "not an object"}])
         try:
-            valid = self._model.model_validate(arguments)
+            valid = self._validate(arguments)
         except ValidationError as error:
             raise _misfit(error) from None
-        omitted = self._own_defaults - valid.model_fields_set
-        positional: list[Any] = []
-        named: dict[str, Any] = {}
-        for field, value in valid.__dict__.items():
-            parameter = self._fields[field]
-            if parameter.kind is Parameter.POSITIONAL_ONLY:
-                positional.append(parameter.default if field in omitted else value)
-            elif field not in omitted:
-                named[parameter.name] = value
-        return positional, named
+        values, given = valid.__dict__, valid.__pydantic_fields_set__
+        named = {name: values[field] for field, name, own in self._named if not own or field in given}
+        if not self._positional:
+            return [], named
+        return [
+            values[field] if not own or field in given else it.default for field, it, own in self._positional
+        ], named
 
 
 def object_schema(function: Callable[..., Any]) -> dict[str, Any] | None:
@@ -139,9 +145,7 @@ def _has_plain_default(parameter: Parameter) -> bool:
 def _misfit(error: ValidationError) -> InvalidArguments:
     found = error.errors(include_url=False, include_input=False)[:MAX_FAULTS]
     faults = [{"path": _pointer(fault["loc"]), "message": _message(fault)} for fault in found]
-    more = f"; and {error.error_count() - len(faults)} more" if error.error_count() > len(faults) else ""
-    about = "; ".join(f"{fault['path'].removeprefix('/')}: {fault['message']}" for fault in faults)
-    return InvalidArguments(about + more, errors=faults)
+    return InvalidArguments.at(faults, more=error.error_count() - len(faults))
 
 
 def _message(fault: ErrorDetails) -> str:

@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import partial
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
 from threading import Lock
-from typing import Any, TypeAlias, TypeVar, overload
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from a2c_smcp.errors import ToolNotFound
+from a2c_smcp.errors import SMCPError
+from a2c_smcp.registry.batches import Planned, call_each
+from a2c_smcp.registry.entrances import Arguments, LoopIsRunning
+from a2c_smcp.registry.envelopes import envelope as enveloped
+from a2c_smcp.registry.formats import Format
 from a2c_smcp.registry.functions import FunctionTool
-from a2c_smcp.registry.threads import in_thread
+from a2c_smcp.registry.gates import Limit
+from a2c_smcp.registry.hooks import Hooks
+from a2c_smcp.registry.operations import read_operation
+from a2c_smcp.registry.pipeline import Rules, compile_entry, refusal
+from a2c_smcp.registry.policy import Policy
+from a2c_smcp.registry.retry import Retry
+from a2c_smcp.registry.toolset import Entry, ToolSet, UnknownTool, unknown_tool
+from a2c_smcp.registry.traits import as_words
+
+if TYPE_CHECKING:
+    from a2c_smcp.registry.attached import AttachedServer, AttachedServers, ServerOptions
+    from a2c_smcp.registry.remote import ServerConfig
+    from a2c_smcp.registry.serving import RegistryServer
 
 __all__ = ["LoopIsRunning", "MCPRegistry", "UnknownTool"]
 
-Arguments: TypeAlias = dict[str, Any]
+logger = logging.getLogger(__name__)
+
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-MAX_QUOTED = 256
-
-
-class UnknownTool(ToolNotFound, KeyError):
-    """No tool has this name. `details["near"]` has those that were perhaps meant."""
-
-
-class LoopIsRunning(RuntimeError):
-    """An async tool was called as if it were a sync one, where waiting for it would block the loop that it needs."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    tool: Any
-    call: Callable[[Arguments], Any]
-    acall: Callable[[Arguments], Awaitable[Any]]
-    described: dict[str, Any]
 
 
 class MCPRegistry:
@@ -47,160 +43,212 @@ class MCPRegistry:
     them. What a tool says of itself is read once, when it is registered. Usable from several threads.
     """
 
-    def __init__(self) -> None:
-        self._entries: dict[str, _Entry] = {}
-        self._described: dict[str, dict[str, Any]] | None = None
+    def __init__(
+        self,
+        *,
+        validate: bool = False,
+        policy: Policy | None = None,
+        timeout: float | None = None,
+        retry: Retry | None = None,
+        limit: Limit | None = None,
+        hooks: Iterable[Any] = (),
+    ) -> None:
+        """Without arguments exactly 001; each of them is one of 001 §9's extensions.
+
+        `validate`: defaults are filled in and arguments checked against the tool's schema. `timeout`: seconds for
+        each attempt of a call. `limit`: calls at once and in line, for each tool. `hooks`: see `Hook`.
+        """
+        self._rules = Rules(validate, policy, timeout, retry, limit, Hooks(hooks))
+        self._tools = ToolSet()
+        self._listeners: tuple[Callable[[], None], ...] = ()
         self._lock = Lock()
 
-    def register(self, tool_obj: Any) -> None:
-        """Adds a tool, in place of one with the same name. Raises `TypeError` without `name` or `call`."""
-        name, entry = _name_of(tool_obj), _compile(tool_obj)
-        with self._lock:
-            self._entries[name] = entry
-            self._described = None
+    def register(self, tool_obj: Any, *, timeout: float | None = None, limit: Limit | None = None) -> None:
+        """Adds a tool, in place of one with the same name. Raises `TypeError` without `name` or `call`.
+
+        `timeout` and `limit` are in place of the registry's own; an endless timeout (`math.inf`) is none.
+        """
+        self._change([compile_entry(tool_obj, self._rules, timeout=timeout, limit=limit)], ())
 
     def unregister(self, name: str) -> None:
         """Removes a tool. Raises `KeyError` if there is none."""
-        self._entry(name)
+        if name not in self._tools:
+            raise unknown_tool(name, [*self])
+        self._change((), [name])
+
+    def update(self, *, add: Iterable[Any] = (), remove: Iterable[str] = ()) -> None:
+        """Adds and removes tools in one step: nobody sees the half of it. A name to remove may be unknown."""
+        self._change([compile_entry(tool, self._rules) for tool in add], [*remove])
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Calls the listener after every change of the tools, in the thread that made it. Returns what ends it."""
+
+        def end() -> None:
+            with self._lock:
+                self._listeners = tuple(other for other in self._listeners if other is not heard)
+
+        def heard() -> None:
+            listener()
+
         with self._lock:
-            self._entries.pop(name, None)
-            self._described = None
+            self._listeners = (*self._listeners, heard)
+        return end
+
+    @cached_property
+    def mcp_servers(self) -> AttachedServers:
+        """The MCP servers that were added, by name."""
+        from a2c_smcp.registry.attached import AttachedServers
+
+        return AttachedServers(self)
+
+    def add_mcp_server(self, config: ServerConfig, **options: Unpack[ServerOptions]) -> list[str]:
+        """Adds all tools of an MCP server and keeps them current; the names they got (`<server>__<tool>` on a clash).
+
+        `options` are `timeout` and `start_timeout` in seconds, and `raw` for MCP's own results. It blocks until the
+        server is ready, or raises; in an event loop, use `async with registry.mcp_server(config)`.
+        """
+        return self.mcp_servers.add(config, **options)
+
+    def remove_mcp_server(self, name: str) -> None:
+        """Removes the tools of a server, and ends it unless others use it. Raises `ServerNotFound`."""
+        self.mcp_servers.remove(name)
+
+    def mcp_server(self, config: ServerConfig, **options: Unpack[ServerOptions]) -> AttachedServer:
+        """A context manager, sync and async: `add_mcp_server` for a while. Gives the names."""
+        from a2c_smcp.registry.attached import AttachedServer
+
+        return AttachedServer(self, config, **options)
+
+    def as_mcp_server(
+        self, name: str = "registry", *, version: str = "", instructions: str | None = None
+    ) -> RegistryServer:
+        """This registry as an MCP server: `run_stdio()`, or `http_app()` for streamable HTTP."""
+        from a2c_smcp.registry.serving import RegistryServer
+
+        return RegistryServer(self, name, version=version, instructions=instructions)
 
     @overload
     def tool(self, function: Function, /) -> Function: ...
 
     @overload
     def tool(
-        self, function: None = None, /, *, name: str | None = None, description: str | None = None, **meta: Any
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: float | None = None,
+        limit: Limit | None = None,
+        **meta: Any,
     ) -> Callable[[Function], Function]: ...
 
     def tool(
-        self, function: Any = None, /, *, name: str | None = None, description: str | None = None, **meta: Any
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: float | None = None,
+        limit: Limit | None = None,
+        **meta: Any,
     ) -> Any:
-        """Registers a function, which remains what it is: `@registry.tool` or `@registry.tool(name=…)`."""
+        """Registers a function, which remains what it is: `@registry.tool` or `@registry.tool(name=…)`.
+
+        `meta` may have `tags`, `idempotent`, `read_only` and whatever else is to be known of the tool.
+        """
 
         def register(function: Function) -> Function:
-            self.register(FunctionTool(function, name=name, description=description, **meta))
+            tool = FunctionTool(function, name=name, description=description, **meta)
+            self.register(tool, timeout=timeout, limit=limit)
             return function
 
         return register if function is None else register(function)
 
-    def describe(self) -> dict[str, dict[str, Any]]:
-        """`{name: {description, input_schema}}`, plain JSON. The same snapshot until the tools change: do not edit."""
-        described = self._described
-        if described is None:
-            with self._lock:
-                described = {name: dict(entry.described) for name, entry in self._entries.items()}
-                self._described = described
-        return described
+    @overload
+    def describe(self, format: None = None, *, tags: Iterable[str] | None = None) -> dict[str, dict[str, Any]]: ...
 
-    def call(self, name: str, arguments: Arguments) -> Any:
+    @overload
+    def describe(self, format: Format, *, tags: Iterable[str] | None = None) -> list[dict[str, Any]]: ...
+
+    def describe(self, format: Format | None = None, *, tags: Iterable[str] | None = None) -> Any:  # noqa: A002
+        """`{name: {description, input_schema}}`, or the list that a provider takes as its `tools`. Plain JSON.
+
+        With `tags`, the tools that have any of them. The same snapshot until the tools change: do not edit it.
+        Providers are shown names that they accept, and `call` knows those too.
+        """
+        return self._tools.describe(format, as_words(tags))
+
+    def call(self, name: str, arguments: Arguments, *, envelope: bool = False) -> Any:
         """What the tool returns or raises. Raises `KeyError` for an unknown name.
 
         An async tool is run to its end, in an event loop of its own; `LoopIsRunning` where one is running already.
+        With `envelope`, the result is `{"output": …, "meta": {…}}` (001 §7).
         """
-        entry = self._entries.get(name) or self._entry(name)
-        return entry.call(arguments)
+        entry = self._tools.entries.get(name) or self._find(name)
+        if not envelope:
+            return entry.call(arguments)
+        began = perf_counter()
+        result = entry.call(arguments)
+        return enveloped(result, tool=entry.traits.name, duration=perf_counter() - began)
 
-    async def acall(self, name: str, arguments: Arguments) -> Any:
+    async def acall(self, name: str, arguments: Arguments, *, envelope: bool = False) -> Any:
         """As `call`, without blocking the loop: async tools are awaited, the others run in a thread."""
-        return await self._entry(name).acall(arguments)
+        entry = self._tools.entries.get(name) or self._find(name)
+        if not envelope:
+            return await entry.acall(arguments)
+        began = perf_counter()
+        result = await entry.acall(arguments)
+        return enveloped(result, tool=entry.traits.name, duration=perf_counter() - began)
+
+    async def call_many(self, calls: Iterable[Planned], *, at_once: int = 10, envelope: bool = False) -> list[Any]:
+        """The results of several calls in their order, an exception in the place of a result that there is not.
+
+        A call is `(name, arguments)` or `{"name": …, "arguments": …}`.
+        """
+        return await call_each(partial(self.acall, envelope=envelope), calls, at_once=at_once)
+
+    def execute(self, payload: Any = None) -> Any:
+        """One door for all that a planner does. Raises `UnknownOperation` for what is none of it.
+
+        `None`, `"describe"` and `{"op": "describe"}` describe; `{"name", "arguments"}` and `{"op": "call", …}` call.
+        """
+        operation = read_operation(payload)
+        return self.describe() if operation is None else self.call(operation.name, operation.arguments)
 
     def items(self) -> list[tuple[str, Any]]:
         """Names and tools, in the order of registration, as they are now."""
-        return [(name, entry.tool) for name, entry in list(self._entries.items())]
+        return [(name, entry.tool) for name, entry in self._tools.entries.items()]
 
     def __getitem__(self, name: str) -> Any:
         """The tool of this name."""
-        return self._entry(name).tool
+        return self._tools.find(name).tool
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self._tools.entries
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._tools.entries)
 
     def __iter__(self) -> Iterator[str]:
         """The names, in the order of registration, as they are now."""
-        return iter(list(self._entries))
+        return iter(self._tools.entries)
 
-    def _entry(self, name: str) -> _Entry:
-        entry = self._entries.get(name)
-        if entry is None:
-            raise _unknown(name, list(self._entries))
-        return entry
+    def _find(self, name: str) -> Entry:
+        try:
+            return self._tools.find(name)
+        except SMCPError as error:
+            if self._rules.hooks:
+                return refusal(name, error, self._rules.hooks)
+            raise
 
-
-def _name_of(tool: Any) -> str:
-    name = getattr(tool, "name", None)
-    if not isinstance(name, str) or not name:
-        hint = "; a function is registered with registry.tool(function)" if inspect.isroutine(tool) else ""
-        raise TypeError(f"{_kind(tool)} has no name, so it is not a tool{hint}")
-    if not callable(getattr(tool, "call", None)):
-        raise TypeError(f"{_kind(tool)} {name!r} has no call(arguments), so it is not a tool")
-    return name
-
-
-def _compile(tool: Any) -> _Entry:
-    described = {
-        "description": str(getattr(tool, "description", None) or ""),
-        "input_schema": _plain(tool, getattr(tool, "input_schema", None) or {}),
-    }
-    call = tool.call
-    if _is_async(call):
-        return _Entry(tool, partial(_run, tool.name, call), call, described)
-    return _Entry(tool, call, partial(_run_in_thread, call), described)
-
-
-def _plain(tool: Any, schema: Any) -> dict[str, Any]:
-    """A copy made of dicts and lists, which `json.dumps` takes whoever calls it."""
-    try:
-        copy = json.loads(json.dumps(schema, default=_as_dict))
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"the input_schema of tool {tool.name!r} is not JSON: {error}") from None
-    if not isinstance(copy, dict):
-        raise TypeError(f"the input_schema of tool {tool.name!r} is not an object")
-    return copy
-
-
-def _as_dict(value: Any) -> dict[Any, Any]:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"it contains {_kind(value)}")
-
-
-def _is_async(call: Any) -> bool:
-    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
-
-
-def _run(name: str, call: Callable[[Arguments], Awaitable[Any]], arguments: Arguments) -> Any:
-    async def to_its_end() -> Any:
-        return await call(arguments)
-
-    if _loop_is_running():
-        raise LoopIsRunning(f"tool {name!r} is async, and an event loop is running in this thread: await acall instead")
-    return asyncio.run(to_its_end())
-
-
-def _loop_is_running() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-async def _run_in_thread(call: Callable[[Arguments], Any], arguments: Arguments) -> Any:
-    result = await in_thread(call, arguments)
-    return await result if inspect.isawaitable(result) else result
-
-
-def _unknown(name: object, names: list[str]) -> UnknownTool:
-    shown = str(name)[:MAX_QUOTED]
-    near = get_close_matches(shown, names)
-    meant = f", did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return UnknownTool(f"{shown!r}{meant}", toolId=shown, near=near)
-
-
-def _kind(value: Any) -> str:
-    return f"{type(value).__name__} object" if not isinstance(value, type) else f"class {value.__name__}"
+    def _change(self, add: Iterable[Entry], remove: Iterable[str]) -> None:
+        with self._lock:
+            before, self._tools = self._tools, self._tools.changed(add, remove)
+            listeners = self._listeners if self._tools is not before else ()
+        for listener in listeners:
+            try:
+                listener()
+            except Exception:
+                logger.exception("A listener to changes of the tools failed")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from threading import Thread
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-__all__ = ["in_thread"]
+__all__ = ["begin", "begin_async", "in_thread"]
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -23,16 +24,40 @@ Settle: TypeAlias = "Callable[[asyncio.Future[Result]], None]"
 
 async def in_thread(function: Callable[[Argument], Result], argument: Argument) -> Result:
     """What the function returns or raises. A thread cannot be stopped: after a cancel it ends unheard."""
-    loop, context = asyncio.get_running_loop(), copy_context()
+    return await begin_async(function, argument)
+
+
+def begin_async(function: Callable[[Argument], Result], argument: Argument) -> asyncio.Future[Result]:
+    """Starts the function in a thread, for the running loop to wait for. Raises `RuntimeError` if none can start."""
+    loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 
     def run() -> None:
-        settle = context.run(_outcome, function, argument)
+        settle = _outcome(function, argument)
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(_settle, done, settle)
 
-    Thread(target=run, name=f"tool-{getattr(function, '__qualname__', 'call')}", daemon=True).start()
-    return await done
+    _start(run, function)
+    return done
+
+
+def begin(function: Callable[[Argument], Result], argument: Argument) -> Future[Result]:
+    """Starts the function in a thread, for another thread to wait for."""
+    done: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(function(argument))
+        except BaseException as error:
+            done.set_exception(error)
+
+    _start(run, function)
+    return done
+
+
+def _start(run: Callable[[], None], function: Callable[..., Any]) -> None:
+    name = f"tool-{getattr(function, '__qualname__', 'call')}"
+    Thread(target=copy_context().run, args=(run,), name=name, daemon=True).start()
 
 
 def _outcome(function: Callable[[Argument], Result], argument: Argument) -> Settle[Result]:

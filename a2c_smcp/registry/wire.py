@@ -6,25 +6,22 @@ import asyncio
 import json
 import logging
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.registry.registry import MCPRegistry
+from a2c_smcp.registry.results import Content, ToolFailed
 
 __all__ = ["wire_call", "wire_tools"]
 
 logger = logging.getLogger(__name__)
 
-_SHOWN = ("title", "annotations", "_meta")
-
 
 def wire_tools(registry: MCPRegistry) -> list[dict[str, Any]]:
     """The tools in MCP's spelling, by order of registration."""
-    tools, described = registry.items(), registry.describe()
-    return [_tool(name, tool, described[name]) for name, tool in tools if name in described]
+    return list(registry.describe("mcp"))
 
 
 async def wire_call(registry: MCPRegistry, name: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -35,6 +32,8 @@ async def wire_call(registry: MCPRegistry, name: str, arguments: dict[str, Any] 
         if _is_cancelled():
             raise
         return _error("The tool was cancelled.")
+    except ToolFailed as failure:
+        return dict(failure.result) or _error(failure.message)
     except SMCPError as error:
         return _error(error.message)
     except (Exception, SystemExit) as error:  # a function that exits shall not take its host with it
@@ -42,20 +41,9 @@ async def wire_call(registry: MCPRegistry, name: str, arguments: dict[str, Any] 
         return _error(str(error) or type(error).__name__)
 
 
-def _tool(name: str, tool: Any, described: dict[str, Any]) -> dict[str, Any]:
-    wire = {
-        "name": name,
-        "description": described["description"],
-        "inputSchema": {"type": "object", **described["input_schema"]},
-    }
-    if output := getattr(tool, "output_schema", None):
-        wire["outputSchema"] = output
-    meta = getattr(tool, "meta", None)
-    said = meta if isinstance(meta, Mapping) else {}
-    return wire | {key: said[key] for key in _SHOWN if said.get(key)}
-
-
 def _result(value: Any) -> dict[str, Any]:
+    if isinstance(value, Content):
+        return {"content": [*value], "isError": False}
     plain = _strict(to_jsonable_python(value, bytes_mode="base64", fallback=str))
     if plain is None:
         return {"content": [], "isError": False}

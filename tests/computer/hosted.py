@@ -25,6 +25,8 @@ async def hosted(
     serving = asyncio.create_task(computer.run(url, office=office, **connection))
     try:
         await until(lambda: joins(said) > 0 or serving.done())
+        if serving.done():
+            serving.result()
         yield said
     finally:
         serving.cancel()
@@ -78,6 +80,7 @@ class Relay:
         self._port = int(port)
         self._writers: list[asyncio.StreamWriter] = []
         self._pumps: set[asyncio.Task[None]] = set()
+        self._is_open = True
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[str]:
@@ -97,7 +100,18 @@ class Relay:
             writer.transport.abort()
         self._writers.clear()
 
+    def close(self) -> None:
+        """From now on nobody gets through."""
+        self._is_open = False
+        self.cut()
+
+    def reopen(self) -> None:
+        self._is_open = True
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._is_open:
+            writer.transport.abort()
+            return
         there, back = await asyncio.open_connection(self._host, self._port)
         self._writers += [writer, back]
         self._pumps |= {asyncio.create_task(_pump(reader, back)), asyncio.create_task(_pump(there, writer))}

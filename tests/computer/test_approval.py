@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -84,6 +85,41 @@ async def test_a_yes_that_comes_late_runs_nothing_and_grants_nothing(says: str) 
         await until(owner.is_through.is_set)
         assert (await tool.call())["code"] == 408, "the same call has had its answer"
         assert (tool.runs, tool.computer.approvals.grants) == (0, set())
+
+
+def _future(request: Request) -> asyncio.Future[str]:
+    return asyncio.ensure_future(_yes(request))
+
+
+def _unannotated(request):  # type: ignore[no-untyped-def]
+    answer = asyncio.get_running_loop().create_future()
+    answer.get_loop().call_soon(answer.set_result, "yes")
+    return answer
+
+
+async def _yes(request: Request) -> str:
+    return "yes"
+
+
+class Approver:
+    def __call__(self, request: Request) -> Awaitable[str]:
+        return asyncio.ensure_future(_yes(request))
+
+
+@pytest.mark.covers("computer-approval")
+@pytest.mark.parametrize("approve", [_future, _unannotated, lambda request: _yes(request), Approver(), partial(_yes)])
+async def test_a_plain_function_may_return_something_to_be_awaited(approve: Any) -> None:
+    tool = Tool(approve)
+    async with tool.computer:
+        assert (await tool.call())["content"][0]["text"] == "done"
+
+
+@pytest.mark.covers("computer-approval")
+async def test_a_function_that_blocks_may_hand_its_question_to_a_loop_from_its_thread() -> None:
+    loop = asyncio.get_running_loop()
+    tool = Tool(lambda request: asyncio.run_coroutine_threadsafe(_yes(request), loop))
+    async with tool.computer:
+        assert (await tool.call())["content"][0]["text"] == "done"
 
 
 @pytest.mark.covers("computer-approval", "computer-cancel")

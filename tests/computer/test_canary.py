@@ -21,20 +21,27 @@ from aiohttp import web
 
 from a2c_smcp.computer.approval import Request
 from a2c_smcp.computer.computer import Computer
-from tests.computer.hosted import hosted, ready, until
+from tests.computer.hosted import hosted, until
+from tests.computer.recorded import Recorder
+from tests.computer.servers.parrot import Parrot
 from tests.peer import Peer
 
-PARROT = Path(__file__).with_name("servers") / "parrot.py"
+SERVERS = Path(__file__).with_name("servers")
+PARROT = SERVERS / "parrot.py"
 SCRIPT = Path(sys.executable).with_name("a2c-smcp")
 PRINTS = "import sys; print(sys.argv[1][::-1])"
+PLAIN = f"no secret: {secrets.token_hex(8)}"
+"""Given to a server beside the secrets: where it is found, they could have been."""
+HANDSHAKE = re.compile(r"40/smcp,\{[^{}]*\}")
+"""The one message with the computer's own key for the Server."""
 
 
 class Canaries:
     """One secret for each way in which a server is given one."""
 
     def __init__(self) -> None:
-        self.password, self.variable, self.argument, self.header, self.output, self.typed = (
-            f"{secrets.token_hex(8)}/+&= ä{secrets.token_hex(4)}"[:-1] for _ in range(6)
+        self.password, self.environ, self.kept, self.output, self.typed, self.variable, self.argument, self.inline = (
+            f"{secrets.token_hex(8)}/+&= ä{secrets.token_hex(4)}"[:-1] for _ in range(8)
         )
         self.header = secrets.token_urlsafe(16)
         self.user, self.query = f"{secrets.token_hex(8)}", f"{secrets.token_hex(8)}+/="
@@ -43,6 +50,16 @@ class Canaries:
     @property
     def all(self) -> dict[str, str]:
         return vars(self)
+
+    @property
+    def local(self) -> set[str]:
+        """Those of the server that is a process."""
+        return {self.password, self.environ, self.kept, self.output, self.variable, self.argument}
+
+    @property
+    def remote(self) -> set[str]:
+        """Those of the servers that are reached over HTTP."""
+        return {self.header, self.user, self.query}
 
     def found_in(self, text: str) -> list[str]:
         """The names of those that can be read in a text. JSON in it may be escaped, more than once."""
@@ -57,51 +74,67 @@ def forms(secret: str) -> set[str]:
     return {secret, quote(secret), quote(secret, safe=""), quote_plus(secret), *encoded}
 
 
-def configuration(canaries: Canaries, folder: Path, url: str = "http://127.0.0.1:9/mcp") -> dict[str, Any]:
+def configuration(canaries: Canaries, folder: Path, url: str) -> dict[str, Any]:
+    """Three servers that repeat what they were given, and one whose errors do."""
     printing = [sys.executable, "-c", f"'{PRINTS}'", f"'{canaries.output[::-1]}'"]
+    flags = ["--token", canaries.argument, f"--api-key={canaries.inline}"]
+    variables = {name: f"${{input:{name}}}" for name in ("password", "environ", "kept", "output")}
     parrot = {
         "command": sys.executable,
-        "args": [str(PARROT), str(folder / "received.json"), "--token", canaries.argument],
-        "env": {
-            "CANARY_LITERAL": canaries.variable,
-            "CANARY_PASSWORD": "${input:password}",
-            "CANARY_OUTPUT": "${input:output}",
-        },
+        "args": [str(PARROT), str(folder / "received.json"), PLAIN, *flags],
+        "env": {"CANARY_LITERAL": canaries.variable}
+        | {f"CANARY_{name.upper()}": value for name, value in variables.items()},
     }
-    address = url.replace("//", f"//me:{canaries.user}@") + f"?key={quote_plus(canaries.query)}"
-    remote = {"url": address, "headers": {"X-Secret": canaries.header}}
-    allowed = {"auto_apply": True}
+    address = url.replace("//", f"//me:{canaries.user}@") + "/{}?key=" + quote_plus(canaries.query)
+    remote = {"headers": {"X-Secret": canaries.header}}
+    allowed = {"default_tool_meta": {"auto_apply": True}}
+    about = {"type": "promptString", "description": "p", "password": True}
     return {
         "inputs": [
-            {"type": "promptString", "id": "password", "description": "p", "password": True, "default": canaries.typed},
+            {**about, "id": "password", "default": canaries.typed},
+            {**about, "id": "environ"},
+            {**about, "id": "kept", "password": False},
             {"type": "command", "id": "output", "description": "o", "command": " ".join(printing)},
         ],
         "servers": {
-            "parrot": {"type": "stdio", "server_parameters": parrot, "default_tool_meta": allowed},
-            "remote": {"type": "streamable", "server_parameters": remote},
+            "parrot": {"type": "stdio", "server_parameters": parrot, **allowed},
+            "speaks": {"type": "streamable", "server_parameters": {**remote, "url": address.format("mcp")}, **allowed},
+            "blames": {"type": "streamable", "server_parameters": {**remote, "url": address.format("blame")}},
             "asks": {"type": "stdio", "server_parameters": {**parrot, "args": [str(PARROT), "/dev/null"]}},
         },
     }
 
 
 @asynccontextmanager
-async def tactless_server() -> AsyncIterator[tuple[str, list[str]]]:
-    """An HTTP server that answers with everything it was asked with."""
-    seen: list[str] = []
+async def tactless_server() -> AsyncIterator[tuple[str, list[set[str]]]]:
+    """An HTTP server that answers with what it was asked with: as an MCP server at /mcp, with an error at /blame."""
+    seen: list[set[str]] = []
 
-    async def answer(request: web.Request) -> web.Response:
-        basic = request.headers.get("Authorization", "").removeprefix("Basic ")
-        seen.append("\n".join([*request.headers.values(), *request.query.values(), b64decode(basic).decode()]))
-        return web.Response(status=500, text=f"{seen[-1]}\n{request.path_qs}")
+    def received(request: web.Request) -> list[str]:
+        basic = b64decode(request.headers.get("Authorization", "").removeprefix("Basic ")).decode()
+        found = [request.headers.get("X-Secret", ""), request.query.get("key", ""), basic.partition(":")[2]]
+        seen.append(set(found))
+        return found
+
+    async def blame(request: web.Request) -> web.Response:
+        return web.Response(status=500, text=f"{Parrot(received(request)).told}\n{request.path_qs}")
+
+    async def speak(request: web.Request) -> web.Response:
+        message, parrot = await request.json(), Parrot(received(request), "http")
+        if "id" not in message:
+            return web.Response(status=202)
+        reply = parrot.answer(message["method"], message.get("params") or {})
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], **reply})
 
     app = web.Application()
-    app.router.add_route("*", "/mcp", answer)
+    app.router.add_route("*", "/blame", blame)
+    app.router.add_post("/mcp", speak)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp", seen
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", seen
     finally:
         await runner.cleanup()
 
@@ -128,8 +161,8 @@ async def test_no_secret_leaves_the_computer_and_each_reaches_its_server(
         asked.append(request)
         return "no"
 
-    def prompt(_: Any) -> str:
-        return canaries.password
+    def prompt(definition: Any) -> str:
+        return canaries.all[definition.id]
 
     computer = Computer(
         "laptop",
@@ -138,27 +171,27 @@ async def test_no_secret_leaves_the_computer_and_each_reaches_its_server(
         approve_command=lambda *_: True,
         on_state=lambda *change: states.append(change),
     )
-    root, before = logging.getLogger(), logging.getLogger().level
+    root, before, recorder = logging.getLogger(), logging.getLogger().level, Recorder(shared_hub.url)
     root.addHandler(logs)
     root.setLevel(logging.DEBUG)
     try:
-        async with tactless_server() as (url, seen):
+        async with tactless_server() as (url, seen), recorder.open() as hub:
             config = configuration(canaries, tmp_path, url)
+            config["inputs"][2]["password"] = True  # what is not in the keyring here
             computer.define_inputs(config["inputs"])
             for name, server in config["servers"].items():
                 computer.add_server({"name": name, **server})
-            async with hosted(computer, shared_hub.url, office, tmp_path / "state", api_key=canaries.key) as said:
-                await ready(computer, "parrot", "asks")
-                await until(lambda: computer.status()["remote"].reason)
-                left = await provoke(computer, agent, canaries)
+            async with hosted(computer, hub, office, tmp_path / "state", api_key=canaries.key) as said:
+                await until(lambda: computer.status()["blames"].reason)
+                left = await provoke(agent, canaries)
                 left += [said, states, asked, [request.arguments for request in asked]]
                 left += [computer.status(), computer.history, computer.inputs.list(), computer]
     finally:
         root.removeHandler(logs)
         root.setLevel(before)
-    received = json.loads((tmp_path / "received.json").read_text())
-    assert {canaries.argument, canaries.variable, canaries.password, canaries.output} <= set(received)
-    assert all(each in seen[0] for each in (canaries.header, canaries.user, canaries.query))
+    assert asked
+    check_received(canaries, tmp_path, seen)
+    check_sent(canaries, recorder)
     for each in left:
         assert canaries.found_in(json.dumps(each, default=repr, ensure_ascii=False)) == [], type(each)
         assert canaries.found_in(repr(each)) == []
@@ -166,54 +199,99 @@ async def test_no_secret_leaves_the_computer_and_each_reaches_its_server(
         assert canaries.found_in(line) == [], line[:40]
 
 
-async def provoke(computer: Computer, agent: Peer, canaries: Canaries) -> list[Any]:
+@pytest.mark.covers("secrets-logs", "secrets-masked", "secrets-config", "inputs-sources")
+async def test_the_program_tells_no_secret(shared_hub: Any, agent: Peer, office: str, tmp_path: Path) -> None:
+    canaries, recorder = Canaries(), Recorder(shared_hub.url)
+    async with tactless_server() as (url, seen), recorder.open() as hub:
+        program = await started(canaries, tmp_path, configuration(canaries, tmp_path, url), hub, office)
+        try:
+            await agent.hears("notify:enter_office", computer="laptop")
+            left = await provoke(agent, canaries)
+            program.send_signal(signal.SIGTERM)
+            printed = (await program.communicate())[0].decode()
+        finally:
+            if program.returncode is None:
+                program.kill()
+    check_received(canaries, tmp_path, seen)
+    check_sent(canaries, recorder)
+    for words in ("joined", "parrot: ready", "speaks: ready", "blames: backoff", "it exited with code 3: ***"):
+        assert words in printed
+    assert canaries.found_in(printed) == []
+    assert canaries.found_in(json.dumps(left, ensure_ascii=False)) == []
+    for path in (tmp_path / "state").rglob("*"):
+        assert path.is_dir() or canaries.found_in(path.read_text("utf-8")) == []
+
+
+async def started(
+    canaries: Canaries, folder: Path, config: dict[str, Any], url: str, office: str
+) -> asyncio.subprocess.Process:
+    """The program, with a value from each source: a file, the environment, a keyring and a command."""
+    (folder / "servers.json").write_text(json.dumps(config), "utf-8")
+    (folder / "inputs.json").write_text(json.dumps({"password": canaries.password}), "utf-8")
+    (folder / "keyring.json").write_text(json.dumps({"a2c-smcp/kept": canaries.kept}), "utf-8")
+    keyring = {"PYTHON_KEYRING_BACKEND": "paper_keyring.PaperKeyring", "PAPER_KEYRING": str(folder / "keyring.json")}
+    return await asyncio.create_subprocess_exec(
+        *(str(SCRIPT), "computer", "--name", "laptop", "--office", office, "--url", url, "--api-key", canaries.key),
+        *("--config", str(folder / "servers.json"), "--inputs", str(folder / "inputs.json")),
+        *("--yes", "--no-input", "--log-level", "debug"),
+        env={
+            "XDG_STATE_HOME": str(folder / "state"),
+            "PATH": "",
+            "PYTHONPATH": str(SERVERS),
+            "A2C_INPUT_ENVIRON": canaries.environ,
+            **keyring,
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+
+async def provoke(agent: Peer, canaries: Canaries) -> list[Any]:
     """Everything an agent can get to see, with the servers doing their worst."""
 
     async def call(tool: str, **params: Any) -> Any:
         return await agent.call_tool("laptop", tool, timeout=10, params=params)
 
     everything = dict(canaries.all)
-    left = [await agent.request(f"client:get_{what}", "laptop") for what in ("tools", "config", "desktop")]
-    assert "***" in repr(left[1])
-    assert "${input:password}" in repr(left[1])
-    assert "***" in left[2]["desktops"][0]
-    told = await call("parrot__tell")
-    assert "***" in told["content"][0]["text"]
-    left += [told, await call("parrot__refuse"), await call("tell", **everything), await call("nothing", **everything)]
+    left = await tools(agent)
+    left += [await agent.request(f"client:get_{what}", "laptop") for what in ("config", "desktop")]
+    assert "***" in repr(left[-2])
+    assert "${input:password}" in repr(left[-2])
+    assert sum("***" in window for window in left[-1]["desktops"]) == 3
+    for server in ("parrot", "speaks"):
+        told = await call(f"{server}__tell", **everything)
+        assert "***" in told["content"][0]["text"]
+        left += [told, await call(f"{server}__refuse")]
+    assert PLAIN in repr(left)
+    left += [await call("tell", **everything), await call("nothing", **everything)]
     left.append(await call("parrot__crash"))
     left.append(await call("parrot__tell"))
-    await ready(computer, "parrot")
-    left.append(await agent.request("client:get_tools", "laptop"))
+    left += await tools(agent)
     return [*left, await agent.heard_until_now()]
 
 
-@pytest.mark.covers("secrets-logs", "secrets-masked", "inputs-sources")
-async def test_the_program_prints_no_secret(shared_hub: Any, agent: Peer, office: str, tmp_path: Path) -> None:
-    canaries = Canaries()
-    config = configuration(canaries, tmp_path)
-    del config["servers"]["parrot"]["server_parameters"]["env"]["CANARY_OUTPUT"]
-    (tmp_path / "servers.json").write_text(json.dumps(config))
-    (tmp_path / "inputs.json").write_text(json.dumps({"password": canaries.password}))
-    program = await asyncio.create_subprocess_exec(
-        *(str(SCRIPT), "computer", "--name", "laptop", "--office", office),
-        *("--url", shared_hub.url, "--config", str(tmp_path / "servers.json"), "--yes", "--log-level", "debug"),
-        *("--inputs", str(tmp_path / "inputs.json"), "--api-key", canaries.key, "--no-input"),
-        env={"XDG_STATE_HOME": str(tmp_path), "PATH": ""},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    await agent.hears("notify:enter_office", computer="laptop")
-    left = []
+async def tools(agent: Peer) -> list[Any]:
+    """What agents are told of tools until all are there."""
+    told = []
     async with asyncio.timeout(20):
-        while "tell" not in repr(tools := await agent.request("client:get_tools", "laptop")):
-            left.append(tools)
+        while True:
+            told.append(await agent.request("client:get_tools", "laptop"))
+            if {"tell", "parrot__tell", "speaks__tell"} <= {tool["name"] for tool in told[-1]["tools"]}:
+                return told
             await asyncio.sleep(0.05)
-    left += [await agent.call_tool("laptop", tool, timeout=10) for tool in ("tell", "refuse", "crash")]
-    program.send_signal(signal.SIGTERM)
-    printed = (await program.communicate())[0].decode()
-    assert "parrot: ready" in printed
-    assert "joined" in printed
-    received = json.loads((tmp_path / "received.json").read_text())
-    assert {canaries.argument, canaries.variable, canaries.password} <= set(received)
-    assert canaries.found_in(json.dumps(left, ensure_ascii=False)) == []
-    assert canaries.found_in(printed) == []
+
+
+def check_received(canaries: Canaries, folder: Path, seen: list[set[str]]) -> None:
+    received = json.loads((folder / "received.json").read_text("utf-8"))
+    assert canaries.local | {PLAIN, f"--api-key={canaries.inline}"} <= set(received)
+    assert all(each == canaries.remote for each in seen)
+    assert len(seen) > 1
+
+
+def check_sent(canaries: Canaries, recorder: Recorder) -> None:
+    """What went over the wire to the Server, as bytes."""
+    sent = "\n".join(recorder.sent)
+    assert canaries.key in "".join(HANDSHAKE.findall(sent))
+    rest = HANDSHAKE.sub("", sent)
+    assert all(known in rest for known in (PLAIN, "server:join_office", "***", "${input:password}", "tell"))
+    assert canaries.found_in(rest) == []

@@ -188,8 +188,21 @@ async def test_a_prompt_may_be_asynchronous_in_any_way() -> None:
         async def __call__(self, definition: Any) -> str:
             return str(definition.id)
 
-    for each in (prompt, Prompter(), lambda definition: prompt(definition)):
+    def started(definition: Any) -> asyncio.Task[str]:
+        return asyncio.create_task(prompt(definition))
+
+    for each in (prompt, Prompter(), lambda definition: prompt(definition), started):
         assert await value_of(inputs(HOST, prompt=each), "host") == "host"
+
+
+@pytest.mark.covers("inputs-command")
+async def test_the_approval_of_a_command_may_be_a_future_of_a_plain_function() -> None:
+    def approve(*_: Any) -> asyncio.Future[bool]:
+        answer = asyncio.get_running_loop().create_future()
+        answer.set_result(True)
+        return answer
+
+    assert await value_of(inputs(command("echo", "printed"), approve=approve), "token") == "printed"
 
 
 @pytest.mark.covers("inputs-sources")

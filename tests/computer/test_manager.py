@@ -314,3 +314,17 @@ async def test_a_server_can_be_stopped_while_it_is_starting() -> None:
         await manager.stop("hangs_at_initialize")
         assert time.monotonic() - began < 5
         assert await starting == {"hangs_at_initialize": "stopped"}
+
+
+@pytest.mark.covers("supervise-orphans")
+async def test_a_stop_that_its_caller_gives_up_is_waited_for_by_the_next() -> None:
+    async with managed(naughty("ignores_eof")) as (manager, changes, _):
+        pid = pid_of(manager, "ignores_eof")
+        stopping = asyncio.create_task(manager.stop("ignores_eof"))
+        await asyncio.wait([stopping], timeout=0.1)
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
+        assert await manager.start("ignores_eof") == {"ignores_eof": "ready"}
+        assert not is_alive(pid)
+        assert pid_of(manager, "ignores_eof") != pid
+        assert [state for _, state, _ in changes.entries][:3] == ["starting", "ready", "starting"]

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from a2c_smcp.server import DefaultAuthenticationProvider
+from tests.computer.hosted import pids_with
+from tests.computer.pseudo_terminal import OnTerminal, Screen, on_a_terminal
+from tests.computer.supervised import SERVERS, all_gone, eventually
 from tests.computer.test_computer import GOOD
 from tests.peer import Peer
 
@@ -47,13 +52,18 @@ class Program:
         return self.process.returncode
 
 
+def surroundings(folder: Path) -> dict[str, str]:
+    theirs = ("A2C_", "NO_COLOR", "COLUMNS", "LINES")
+    known = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
+    return {**known, "XDG_STATE_HOME": str(folder)}
+
+
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     async with AsyncExitStack() as stack:
 
         async def run(*arguments: str, **environ: str) -> Program:
-            known = {name: value for name, value in os.environ.items() if not name.startswith("A2C_")}
-            environ = {**known, "XDG_STATE_HOME": str(tmp_path), "COLUMNS": "200", **environ}
+            environ = {**surroundings(tmp_path), "COLUMNS": "200", **environ}
             process = await asyncio.create_subprocess_exec(
                 str(SCRIPT), "computer", *arguments, env=environ, stdout=-1, stderr=-1, stdin=-3
             )
@@ -113,6 +123,7 @@ WRONG = {
     "not a time": (["--idle-stop", "soon"], "10m"),
     "no such CA": (["--ca", "nowhere.pem"], "--ca"),
     "no such option": (["--frobnicate"], "No such option"),
+    "no such desktop": (["--desktop", "all"], "'subscribed', 'any'"),
 }
 
 
@@ -136,3 +147,162 @@ async def test_a_missing_input_is_named_with_how_to_give_it(
     program = await start("--url", shared_hub.url, "--office", office, "--config", str(path), "--no-input")
     await program.prints("needs: failed")
     assert "token" in await program.prints("A2C_INPUT_TOKEN")
+
+
+@pytest.mark.covers("supervise-states")
+async def test_without_a_terminal_there_is_one_line_for_each_change(
+    shared_hub: Any, agent: Peer, office: str, start: Any, servers: str
+) -> None:
+    program = await start("--name", "laptop", "--url", shared_hub.url, "--office", office, "--config", servers)
+    await program.prints("good: ready")
+    await agent.hears("notify:enter_office", computer="laptop")
+    program.process.send_signal(signal.SIGTERM)
+    assert await program.ends() == 0
+    missing = "missing: failed (Command not found: 'no-such-command' is not on PATH)"
+    changes = ["good: starting", "missing: starting", missing, "good: ready", "good: stopped", "missing: stopped"]
+    assert sorted(program.lines) == sorted(f"{line}\n" for line in [*changes, f"joined {office}", "stopped"])
+
+
+@pytest.mark.covers("desktop-watch")
+@pytest.mark.parametrize("desktop", ["subscribed", "any"])
+async def test_servers_without_subscriptions_take_part_in_the_desktop_if_any_may(
+    shared_hub: Any, agent: Peer, office: str, start: Any, tmp_path: Path, desktop: str
+) -> None:
+    silent = {"command": sys.executable, "args": [str(SERVERS / "naughty.py"), "unsubscribable"]}
+    strict = {**silent, "desktop": "subscribed"}
+    path = tmp_path / "silent.json"
+    path.write_text(json.dumps({"mcpServers": {"silent": silent, "strict": strict}}), "utf-8")
+    joining = ["--name", "laptop", "--url", shared_hub.url, "--office", office]
+    program = await start(*joining, "--config", str(path), "--desktop", desktop)
+    await program.prints(": ready")
+    await program.prints(": ready")
+    await agent.hears("notify:enter_office", computer="laptop")
+    desktops = (await agent.request("client:get_desktop", "laptop"))["desktops"]
+    assert len(desktops) == (desktop == "any")
+
+
+# On a terminal
+
+
+@pytest.fixture
+async def run_on_terminal(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+    """Starts it with servers `{name: arguments of python}`, which know a marker."""
+    async with AsyncExitStack() as stack:
+
+        async def run(
+            servers: dict[str, list[str]], *options: str, marker: str = "", lines: int = 24, **environ: str
+        ) -> OnTerminal:
+            found = {name: _python(*arguments, marker=marker) for name, arguments in servers.items()}
+            path = tmp_path / "servers.json"
+            path.write_text(json.dumps({"servers": found, "inputs": INPUTS}), "utf-8")
+            command = [str(SCRIPT), "computer", "--url", "http://127.0.0.1:9", "--config", str(path), *options]
+            environ = {**surroundings(tmp_path), "TERM": "xterm-256color", **environ}
+            return await stack.enter_async_context(on_a_terminal(*command, env=environ, lines=lines))
+
+        yield run
+
+
+INPUTS = [
+    {"id": "colour", "type": "pickString", "description": "Colour", "options": ["red", "green"]},
+    {"id": "name", "type": "promptString", "description": "Name", "default": "Bob"},
+    {"id": "printed", "type": "command", "command": "echo printed"},
+    {"id": "token", "type": "promptString", "description": "Token", "password": True},
+]
+FINE, ASKING = [str(SERVERS / "naughty.py"), "fine"], "${input:colour} ${input:name} ${input:printed} ${input:token}"
+HANGS = ["-c", "import time; time.sleep(600)"]
+
+
+def _python(*arguments: str, marker: str = "") -> dict[str, Any]:
+    parameters = {"command": sys.executable, "args": arguments, "env": {"MARKER": marker}}
+    return {"type": "stdio", "server_parameters": parameters}
+
+
+def listed(*servers: str) -> Callable[[Screen], bool]:
+    """The display is gone, for the cursor is shown again, and these lines are where it was."""
+
+    def is_so(screen: Screen) -> bool:
+        left = screen.raw.rpartition("?25h")[2]
+        return "?25l" not in left and all(re.search(line, screen.text) for line in servers)
+
+    return is_so
+
+
+@pytest.mark.covers("supervise-states")
+@pytest.mark.parametrize("colour", [True, False], ids=["colour", "NO_COLOR"])
+async def test_on_a_terminal_each_server_has_a_line_until_all_have_settled(run_on_terminal: Any, colour: bool) -> None:
+    environ = {} if colour else {"NO_COLOR": "1"}
+    program = await run_on_terminal({"fine": FINE, "broken": ["-c", "exit('\x1b[7mno')"]}, **environ)
+    await program.shows(lambda screen: "starting" in screen.raw)
+    text = await program.shows(listed(r"fine +ready +\d+\.\d s  1 tool", r"broken +backoff"))
+    assert "\N{REPLACEMENT CHARACTER}[7mno" in text
+    assert ("\x1b[32mready" in program.screen.raw) is colour
+    assert bool(re.search(r"\x1b\[[\d;]*m", program.screen.raw)) is colour
+    await program.shows("broken: starting")
+    program.types("\x03")
+    assert await program.ends() == 0
+
+
+@pytest.mark.covers("supervise-states")
+async def test_more_servers_than_lines_are_counted_and_listed_in_the_end(run_on_terminal: Any) -> None:
+    program = await run_on_terminal({f"server-{number}": FINE for number in range(12)}, lines=8)
+    await program.shows(lambda screen: "12 servers: " in screen.raw)
+    text = await program.shows(listed(*(rf"server-{number} +ready" for number in range(12))))
+    assert "12 servers: " not in text
+
+
+@pytest.mark.covers("inputs-sources", "inputs-command")
+async def test_questions_are_not_torn_and_wrong_answers_are_asked_for_again(run_on_terminal: Any) -> None:
+    program = await run_on_terminal({"asks": [*FINE, ASKING], "hangs": HANGS}, "--log-level", "debug")
+    await program.shows("Colour: ")
+    for wrong, times in (("", 1), ("blue", 2), ("3", 3)):
+        program.types(f"{wrong}\n")
+        await program.shows(lambda screen, times=times: screen.text.count("choose a number from 1 to 2") == times)
+    await program.shows(lambda screen: screen.text.count("Colour: ") == 4)
+    program.types("green\n")
+    await program.shows("Name [Bob]: ")
+    program.types("\n")
+    await program.shows("runs echo printed: let it? [y/N]: ")
+    program.types("y\n")
+    await program.shows("Token: ")
+    await eventually(lambda: not program.echoes, within=30)
+    program.types("never seen\n")
+    text = await program.shows(lambda screen: "hangs" in screen.text.rpartition("Token:")[2])
+    asked = text[text.index("  1. red") : text.index("Token:")]
+    assert "hangs" not in asked
+    await program.shows(lambda screen: re.search(r"asks +ready", screen.text))
+    program.types("\x03")
+    assert await program.ends() == 0
+    assert "never seen" not in program.screen.raw
+
+
+@pytest.mark.covers("inputs-sources")
+async def test_whoever_gives_no_answer_reads_what_else_he_can_do(run_on_terminal: Any) -> None:
+    program = await run_on_terminal({"asks": [*FINE, "${input:token}"]})
+    await program.shows("Token: ")
+    await eventually(lambda: not program.echoes, within=30)
+    program.types("\x04")
+    await program.shows("A2C_INPUT_TOKEN")
+    program.types("\x03")
+    assert await program.ends() == 0
+    assert "Traceback" not in program.screen.text
+
+
+@pytest.mark.covers("supervise-orphans")
+@pytest.mark.parametrize("question", ["", "Name [Bob]: ", "Token: "], ids=["starting", "asked", "asked for a secret"])
+async def test_ctrl_c_while_servers_start_leaves_no_process_and_an_echoing_terminal(
+    run_on_terminal: Any, question: str
+) -> None:
+    marker = uuid4().hex
+    asks = {"Name [Bob]: ": [*FINE, "${input:name}"], "Token: ": [*FINE, "${input:token}"]}
+    servers = {"hangs": HANGS, "fine": FINE, **({"asks": asks[question]} if question else {})}
+    program = await run_on_terminal(servers, marker=marker)
+    await program.shows(lambda screen: (question or "starting") in screen.raw)
+    await eventually(lambda: len(pids_with(marker)) >= 2, within=30)
+    if question == "Token: ":
+        await eventually(lambda: not program.echoes, within=30)
+    children = pids_with(marker)
+    program.types("\x03")
+    assert await program.ends() == 0
+    assert program.echoes
+    await program.shows(listed("\nstopped\n"))
+    await all_gone([*children, *pids_with(marker)], within=5.0)

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from a2c_smcp.computer.secrets import MASKED, Mask, MaskFilter, literal_secrets, mask_config
+from a2c_smcp.computer.secrets import MASKED, Mask, MaskFilter, literal_secrets, mask_config, masked_logs
 
 SECRET = "pa/ss w+rd?é%"
 KEY = "sk-9f8e7d6c5b4a"
@@ -443,3 +443,62 @@ def test_records_without_secrets_are_not_touched_and_extras_are_masked() -> None
     record = logging.makeLogRecord({"msg": "a", "url": f"https://x?{KEY}", "nested": loop, "args": {"unused": KEY}})
     assert mask.filter(record)
     assert KEY not in repr(vars(record))
+
+
+@pytest.fixture
+def everything() -> Iterator[list[str]]:
+    """What reaches the handlers of the root logger, whole."""
+    lines: list[str] = []
+    handler, root = logging.Handler(), logging.getLogger()
+    handler.emit = lambda record: lines.append(repr(vars(record)))  # type: ignore[method-assign]
+    root.addHandler(handler)
+    yield lines
+    root.removeHandler(handler)
+
+
+@pytest.mark.covers("secrets-logs")
+def test_loggers_are_covered_whenever_they_were_made_and_uncovered_after(everything: list[str]) -> None:
+    factory, older = logging.getLogRecordFactory(), logging.getLogger("mcp.older")
+    with masked_logs(Mask([KEY])):
+        newer = logging.getLogger(f"mcp.newer.{random.random()}")
+        for logger in (older, newer):
+            logger.error("a %s", KEY, extra={"seen": KEY})
+        assert all(MASKED in line and KEY not in line for line in everything)
+        assert len(everything) == 2
+    assert logging.getLogRecordFactory() is factory
+    assert (older.filters, newer.filters) == ([], [])
+
+
+@pytest.mark.covers("secrets-logs")
+def test_what_others_log_is_left_as_it_is(everything: list[str]) -> None:
+    with masked_logs(Mask([KEY])):
+        logging.getLogger("somebody.else").error("a %s", KEY)
+    assert KEY in everything[0]
+
+
+@pytest.mark.covers("secrets-logs")
+def test_computers_and_hosts_that_come_and_go_in_any_order_leave_the_factory_as_it_was(everything: list[str]) -> None:
+    factory = logging.getLogRecordFactory()
+    first, second = masked_logs(Mask([KEY])), masked_logs(Mask([SECRET]))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    logging.getLogger("mcp.some").error("%s %s", KEY, SECRET)
+    assert KEY in everything[-1]
+    assert SECRET not in everything[-1]
+    covering = logging.getLogRecordFactory()
+    logging.setLogRecordFactory(lambda *record, **more: covering(*record, **more))
+    second.__exit__(None, None, None)
+    logging.getLogger("mcp.some").error("%s", SECRET)
+    assert SECRET in everything[-1]
+    logging.setLogRecordFactory(covering)
+    with masked_logs(Mask()):
+        pass
+    assert logging.getLogRecordFactory() is factory
+
+
+@pytest.mark.covers("secrets-logs")
+def test_levels_and_names_of_loggers_stay_though_they_are_literals() -> None:
+    record = logging.makeLogRecord({"name": "asyncio", "levelname": "WARNING", "msg": "WARNING"})
+    MaskFilter(Mask(["asyncio", "WARNING"])).filter(record)
+    assert (record.name, record.levelname, record.getMessage()) == ("asyncio", "WARNING", MASKED)

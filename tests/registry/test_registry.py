@@ -14,7 +14,7 @@ from datetime import date
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from mcp.types import CallToolResult, Tool
@@ -24,27 +24,11 @@ from a2c_smcp.errors import ToolNotFound
 from a2c_smcp.registry.registry import LoopIsRunning
 from a2c_smcp.registry.wire import wire_call, wire_tools
 from sage.libs.agents.action.mcp_registry import MCPRegistry
-
-
-class EchoTool:
-    name = "echo"
-    description = "echo back"
-    input_schema: ClassVar = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
-
-    def call(self, args: dict[str, Any]) -> dict[str, Any]:
-        return {"output": args["text"]}
+from tests.registry.tools import Bare, EchoTool
 
 
 class BadTool:
     pass
-
-
-class Bare:
-    """A tool with nothing but what it must have."""
-
-    def __init__(self, name: str, call: Callable[[dict[str, Any]], Any]) -> None:
-        self.name = name
-        self.call = call
 
 
 class Said(Exception):

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from inspect import isawaitable, iscoroutinefunction
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 __all__ = ["ask", "in_thread"]
 
+_NO_LOOP = ("no running event loop", "no current event loop")
+_UNREADABLE = (NameError, AttributeError, SyntaxError, TypeError)
+
 
 async def ask(question: Callable[..., Any], *about: Any) -> Any:
-    """The answer of a callable that may block or be asynchronous."""
-    if iscoroutinefunction(question) or iscoroutinefunction(type(question).__call__):
-        return await question(*about)
-    answer = await in_thread(question, *about)
-    return await answer if isawaitable(answer) else answer
+    """The answer of a callable that may block or be asynchronous.
+
+    A plain function has a thread of its own, where it may block. One that is annotated to return an awaitable is called
+    in the event loop, and so is one that misses the loop in its thread, since it wants to start something there.
+    """
+    if _is_asynchronous(question):
+        return await _awaited(question(*about))
+    try:
+        answer = await in_thread(question, *about)
+    except RuntimeError as error:
+        if not any(sign in str(error) for sign in _NO_LOOP):
+            raise
+        answer = question(*about)
+    return await _awaited(answer)
 
 
 async def in_thread(work: Callable[..., Any], *about: Any) -> Any:
@@ -33,3 +45,23 @@ async def in_thread(work: Callable[..., Any], *about: Any) -> Any:
 
     threading.Thread(target=run, daemon=True).start()
     return await asyncio.wrap_future(outcome)
+
+
+async def _awaited(answer: Any) -> Any:
+    if isinstance(answer, Future):
+        answer = asyncio.wrap_future(answer)
+    return await answer if isawaitable(answer) else answer
+
+
+def _is_asynchronous(question: Callable[..., Any]) -> bool:
+    written = (question, getattr(type(question), "__call__", None))  # noqa: B004
+    return any(iscoroutinefunction(each) or _returns_awaitable(each) for each in written)
+
+
+def _returns_awaitable(function: Any) -> bool:
+    try:
+        returned = get_type_hints(function).get("return")
+    except _UNREADABLE:
+        return False
+    kind = get_origin(returned) or returned
+    return isinstance(kind, type) and issubclass(kind, Awaitable)

@@ -1,1 +1,1 @@
-"""Connections to MCP servers. Nothing else of the project imports `mcp`."""
+"""Connections to MCP servers. The client's side of `mcp` is imported nowhere else."""

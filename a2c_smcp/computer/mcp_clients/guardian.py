@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from a2c_smcp.computer.mcp_clients.failures import ServerGone, StartFailed
+from a2c_smcp.registry.threads import in_thread
 
 __all__ = ["Child", "Guardian"]
 
@@ -129,7 +130,7 @@ class Guardian:
             self._door.close()
         self._door = self._process = None
         if process is not None:
-            await asyncio.to_thread(_await_exit, process)
+            await in_thread(_await_exit, process)  # also when the interpreter is about to end
 
     def _hand_over(self, descriptors: list[int]) -> None:
         try:

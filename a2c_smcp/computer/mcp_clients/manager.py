@@ -83,14 +83,18 @@ class Manager:
 
     async def replace(self, config: MCPServerConfig) -> None:
         """Puts a new configuration in the place of the one with this name; a server that was running runs again."""
+        if await self.swap(config):
+            await self.start(config.name)
+
+    async def swap(self, config: MCPServerConfig) -> bool:
+        """As `replace`, but what was running is not started again. Whether it should be."""
         before = self._server(config.name)
         was_wanted = before.is_wanted or before.state == "disabled"
         await before.stop("replaced")
         after = self._servers[config.name] = self._supervised(config)
         if after.state == "disabled":
             self._on_change(after.name, after.state, after.reason)
-        elif was_wanted:
-            await after.start()
+        return was_wanted and after.state != "disabled"
 
     async def start(self, name: str | None = None) -> dict[str, State]:
         """Starts one server, or all. Returns what became of the first attempts; failures are states, not errors."""

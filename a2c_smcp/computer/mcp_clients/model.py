@@ -72,7 +72,10 @@ class ToolMeta(StrictModel):
 
 
 class BaseServerConfig(StrictModel):
-    """What every MCP server has, whatever its transport. `desktop="any"`: its windows take part unsubscribed."""
+    """What every MCP server has, whatever its transport.
+
+    `desktop="any"`: its windows take part unsubscribed; without it the policy decides.
+    """
 
     name: ServerName
     disabled: Flag = False
@@ -80,7 +83,7 @@ class BaseServerConfig(StrictModel):
     tool_meta: dict[str, ToolMeta] = Field(default_factory=dict)
     default_tool_meta: ToolMeta | None = None
     vrl: str | None = None
-    desktop: Literal["subscribed", "any"] = "subscribed"
+    desktop: Literal["subscribed", "any"] | None = None
 
     _waiting: dict[FieldPath, str] = PrivateAttr(default_factory=dict)
 

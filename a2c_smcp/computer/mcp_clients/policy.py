@@ -1,8 +1,9 @@
-"""How patient we are with MCP servers: every delay and limit of sessions and of their supervision, in seconds."""
+"""How we treat MCP servers: every delay and limit of sessions and of their supervision, in seconds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 __all__ = ["Policy"]
 
@@ -11,7 +12,8 @@ __all__ = ["Policy"]
 class Policy:
     """The defaults are for people; tests are less patient.
 
-    `start_turn` is how long a server that is starting counts among those `starting_at_once`.
+    `start_turn` is how long a server that is starting counts among those `starting_at_once`. `desktop` is for servers
+    whose configuration does not say.
     """
 
     starting_at_once: int = 8
@@ -40,3 +42,4 @@ class Policy:
     failed_pause: float = 300.0
 
     idle_stop: float | None = None
+    desktop: Literal["subscribed", "any"] = "subscribed"

@@ -52,6 +52,7 @@ class Supervisor:
         self._loop = asyncio.get_running_loop()
         self._session: MCPSession | None = None
         self._life: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._turns = asyncio.Lock()
         self._moved = asyncio.Event()
         self._needed = asyncio.Event()
@@ -89,6 +90,7 @@ class Supervisor:
         async with self._turns:
             if self.state == "disabled":
                 return self.state
+            await self._ended()
             if self._life is None or self._life.done():
                 self._restarts = Restarts(self._policy)
                 self._become("starting")
@@ -104,14 +106,20 @@ class Supervisor:
 
     async def stop(self, reason: str = "") -> None:
         async with self._turns:
-            life, self._life = self._life, None
-            if life is not None:
-                life.cancel()
-                await asyncio.wait([life])
+            if self._life is not None:
+                self._life.cancel()
+                self._ending, self._life = self._life, None
+            await self._ended()
             self._offer([], [])
             if self.state not in ("disabled", "stopped") or self._asleep:
                 self._asleep = False
                 self._become("stopped", reason)
+
+    async def _ended(self) -> None:
+        """Waits for what was stopped, also if whoever stopped it has not."""
+        if self._ending is not None:
+            await asyncio.wait([self._ending])
+            self._ending = None
 
     async def call_tool(
         self,
@@ -201,7 +209,7 @@ class Supervisor:
             self._open_link,
             on_event=heard,
             policy=self._policy,
-            all_windows=self.config.desktop == "any",
+            all_windows=(self.config.desktop or self._policy.desktop) == "any",
             legacy=self._legacy,
         )
         self._needed.clear()

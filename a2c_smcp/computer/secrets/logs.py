@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from a2c_smcp.computer.secrets.mask import Mask
 
@@ -12,22 +14,54 @@ __all__ = ["MaskFilter", "masked_logs"]
 
 _PLAIN = logging.Formatter()
 _MERGED = ("msg", "args", "exc_info", "exc_text")
+_NAMES = ("name", "levelname", "pathname", "filename", "module", "funcName", "threadName", "processName", "taskName")
 _SPEAKERS = ("a2c_smcp", "aiohttp", "anyio", "asyncio", "engineio", "httpcore2", "httpx2", "mcp", "socketio")
 
 
 @contextmanager
 def masked_logs(mask: Mask) -> Iterator[None]:
     """Masks what we and the libraries that see secrets log meanwhile, whoever handles it."""
-    known = logging.getLogger().manager.loggerDict
-    speakers = [logging.getLogger(name) for name in [*_SPEAKERS, *known] if name.partition(".")[0] in _SPEAKERS]
-    hiding = MaskFilter(mask)
-    for speaker in speakers:
-        speaker.addFilter(hiding)
+    cover = _Cover(MaskFilter(mask), logging.getLogRecordFactory())
+    logging.setLogRecordFactory(cover)
     try:
         yield
     finally:
-        for speaker in speakers:
-            speaker.removeFilter(hiding)
+        cover.lift()
+
+
+class _Cover:
+    """A factory of log records that has the logger which asks for one filtered, so that none is too new for it.
+
+    Others may have put a factory of their own around it, which is theirs to take away. Until then it does nothing more.
+    """
+
+    def __init__(self, hiding: MaskFilter, before: Callable[..., logging.LogRecord]) -> None:
+        self._hiding = hiding
+        self._before = before
+        self._is_lifted = False
+        self._speakers: set[logging.Logger] = set()
+        self._lock = threading.RLock()
+
+    def __call__(self, name: str, *record: Any, **more: Any) -> logging.LogRecord:
+        if str(name).partition(".")[0] in _SPEAKERS:
+            self._cover(logging.getLogger(name))
+        return self._before(name, *record, **more)
+
+    def _cover(self, speaker: logging.Logger) -> None:
+        with self._lock:
+            if not self._is_lifted:
+                self._speakers.add(speaker)
+                speaker.addFilter(self._hiding)
+
+    def lift(self) -> None:
+        with self._lock:
+            self._is_lifted = True
+            for speaker in self._speakers:
+                speaker.removeFilter(self._hiding)
+        factory = logging.getLogRecordFactory()
+        while isinstance(factory, _Cover) and factory._is_lifted:
+            factory = factory._before
+        logging.setLogRecordFactory(factory)
 
 
 class MaskFilter(logging.Filter):
@@ -55,8 +89,9 @@ class MaskFilter(logging.Filter):
 
     def _mask_attribute(self, record: logging.LogRecord, name: str, value: object) -> None:
         text = value if isinstance(value, str) else repr(value)
-        if self._hides(text):
-            setattr(record, name, self._mask.text(text))
+        masked = self._mask.name(text) if name in _NAMES else self._mask.text(text)
+        if masked is not text:
+            setattr(record, name, masked)
 
     def _hides(self, text: str) -> bool:
         return self._mask.text(text) is not text

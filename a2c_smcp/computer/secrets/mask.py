@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from a2c_smcp.computer.secrets.forms import Form, forms_of
+from a2c_smcp.computer.secrets.forms import Form
+from a2c_smcp.computer.secrets.index import Index
+from a2c_smcp.computer.secrets.places import ANYTHING, NAME, Place, is_word
 
 __all__ = ["MASKED", "SHORTEST", "Mask"]
 
@@ -17,10 +18,6 @@ MASKED = "***"
 SHORTEST = 6
 """Secrets of fewer characters are not searched for (WIRE §5): they would be found everywhere."""
 
-_WORD = 4  # bytes
-_INDEXED = 2 * _WORD - 1  # a text of so many bytes holds a whole aligned word, wherever it begins
-_WHOLE_NUMBER = re.compile("-?[1-9][0-9]{0,99}")
-
 T = TypeVar("T")
 
 
@@ -29,7 +26,7 @@ class Mask:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: set[str] = set()
-        self._index = _Index(())
+        self._index = Index(())
         self._adding = threading.Lock()
         self.add(secrets)
 
@@ -42,16 +39,25 @@ class Mask:
             new = {each for each in secrets if len(each) >= SHORTEST} - self._secrets
             if new:
                 self._secrets |= new
-                self._index = _Index(self._secrets)
+                self._index = Index(self._secrets)
 
     def text(self, text: str) -> str:
         """The same string where there is no secret in it."""
-        return _cover(text, self._index.likely_in(text))
+        return _cover(text, self._likely_in(text))
 
-    def data(self, value: T) -> T:
+    def name(self, name: str) -> str:
+        """Like `text`, for what others have to say back: a secret that is an ordinary word stays in it."""
+        return _cover(name, [form for form in self._likely_in(name) if not is_word(form.text)])
+
+    def uri(self, uri: str) -> str:
+        """A name whose scheme stays, so that it can still be read as a URI."""
+        scheme, mark, rest = uri.partition("://")
+        return scheme + mark + self.name(rest) if mark else self.name(uri)
+
+    def data(self, value: T, place: Place = ANYTHING) -> T:
         """A copy of a JSON-like value, keys included; the same object where there is no secret in it.
 
-        MCP's binary content (images, sounds, blobs) is not searched.
+        What the protocol defines at its `place` stays. MCP's binary content (images, sounds, blobs) is not searched.
         """
         index = self._index
         texts, numbers = _leaves(value)
@@ -59,39 +65,20 @@ class Mask:
         forms = [form for form in index.likely_in(text) if form.text in text]
         if not forms and index.numbers.isdisjoint(numbers):
             return value
-        masked: T = _mask(value, forms, index.numbers)
+        names = [form for form in forms if not is_word(form.text)]
+        masked: T = _mask(value, place, _Found(forms, names, index.numbers))
         return masked
 
+    def _likely_in(self, text: str) -> Iterable[Form]:
+        return self._index.likely_in(text) if len(text) >= SHORTEST else ()
 
-class _Index:
-    """Finds the few forms that may be in a text without trying each.
 
-    A text is read as words of four bytes. A form of at least seven bytes that is somewhere in it covers one of those
-    words, which begins at one of the first four bytes of the form. So a look at a quarter of the positions will do.
-    """
+class _Found(NamedTuple):
+    """What is somewhere in a value; `names` are the forms that are masked in names as well."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        secrets = tuple(secrets)
-        forms = {form for secret in secrets for form in forms_of(secret)}
-        self.numbers = frozenset(int(secret) for secret in secrets if _WHOLE_NUMBER.fullmatch(secret))
-        self._by_word: dict[int, set[Form]] = {}
-        self._others: set[Form] = set()
-        for form in forms:
-            raw = form.text.encode("utf-8", "surrogatepass")
-            if len(raw) < _INDEXED:
-                self._others.add(form)
-                continue
-            for start in range(_WORD):
-                word = memoryview(raw[start : start + _WORD]).cast("I")[0]
-                self._by_word.setdefault(word, set()).add(form)
-        self._words = frozenset(self._by_word)
-
-    def likely_in(self, text: str) -> set[Form]:
-        if len(text) < SHORTEST:
-            return set()
-        raw = text.encode("utf-8", "surrogatepass")
-        words = memoryview(raw)[: len(raw) // _WORD * _WORD].cast("I")
-        return self._others.union(*(self._by_word[word] for word in self._words.intersection(words)))
+    forms: Sequence[Form]
+    names: Sequence[Form]
+    numbers: frozenset[int]
 
 
 def _cover(text: str, forms: Iterable[Form]) -> str:
@@ -138,27 +125,28 @@ def _leaves(value: Any) -> tuple[list[str], list[int]]:
     return texts, numbers
 
 
-def _mask(value: Any, forms: list[Form], numbers: frozenset[int]) -> Any:
+def _mask(value: Any, place: Place, found: _Found) -> Any:
     if isinstance(value, str):
-        return _cover(value, forms)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return MASKED if value in numbers else value
+        return _cover(value, found.names if place.is_name else found.forms)
+    if isinstance(value, dict):
+        return _mask_object(value, place, found)
     if isinstance(value, list | tuple):
-        items = [_mask(each, forms, numbers) for each in value]
+        items = [_mask(each, place, found) for each in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
             return value
         return items if isinstance(value, list) else tuple(items)
-    if isinstance(value, dict):
-        return _mask_object(value, forms, numbers)
+    if isinstance(value, int) and value in found.numbers and not isinstance(value, bool) and not place.is_name:
+        return MASKED
     return value
 
 
-def _mask_object(value: dict[Any, Any], forms: list[Form], numbers: frozenset[int]) -> dict[Any, Any]:
+def _mask_object(value: dict[Any, Any], place: Place, found: _Found) -> dict[Any, Any]:
     binary, masked = _binary_key(value), dict[Any, Any]()
     is_same = True
     for key, old in value.items():
-        new = old if binary is not None and key == binary else _mask(old, forms, numbers)
-        new_key = _mask(key, forms, numbers)
+        known = place.fields.get(key)
+        new = old if binary is not None and key == binary else _mask(old, known or place.others or ANYTHING, found)
+        new_key = key if known else _mask(key, NAME if place.named else ANYTHING, found)
         is_same = is_same and new is old and new_key is key
         masked[new_key if new_key is key else _free(new_key, masked, value)] = new
     return value if is_same else masked

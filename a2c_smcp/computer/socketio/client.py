@@ -12,6 +12,7 @@ from typing import Any
 from a2c_smcp import smcp
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer, Update
+from a2c_smcp.computer.secrets import ANSWER
 from a2c_smcp.computer.secrets.literals import Literals
 from a2c_smcp.errors import (
     BadRequest,
@@ -22,7 +23,7 @@ from a2c_smcp.errors import (
     Unavailable,
     VersionMismatch,
 )
-from a2c_smcp.link import PATIENCE, Credentials, Line, Reconnect, Route, join
+from a2c_smcp.link import PATIENCE, Credentials, Line, Reconnect, Route, join, leave
 from a2c_smcp.protocol import codec
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
 from a2c_smcp.protocol.results import error_ack, failed_call
@@ -108,11 +109,8 @@ class SMCPComputerClient:
             finally:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
-                await self._say_goodbye(line)
-
-    async def _say_goodbye(self, line: Line) -> None:
-        with suppress(SMCPError):
-            await line.ask(smcp.LEAVE_OFFICE_EVENT, {"office_id": self._office}, _FAREWELL)
+                with suppress(SMCPError):
+                    await leave(line, self._office, _FAREWELL)
 
     def _on_event(self, name: str, data: Any) -> Awaitable[Any] | None:
         """Everything that comes from the Server."""
@@ -132,7 +130,7 @@ class SMCPComputerClient:
             answer = await self._answers[event.name](codec.decode(event, data))
             return answer if event.name == smcp.TOOL_CALL_EVENT else self._computer.fitting(answer)
         except SMCPError as error:
-            return self._computer.mask.data(error_ack(event, error))
+            return self._computer.mask.data(error_ack(event, error), ANSWER)
         except Exception:
             logger.exception("%s failed", name)
             return error_ack(event, SMCPError())

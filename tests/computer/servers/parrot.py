@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-RECEIVED = [*sys.argv[2:], *(value for name, value in os.environ.items() if name.startswith("CANARY"))]
-WINDOW = "window://parrot/cage"
+OBJECT = {"type": "object"}
 
 
 def spellings(text: str) -> list[str]:
@@ -23,55 +22,61 @@ def spellings(text: str) -> list[str]:
     return [text, quote(text, safe=""), quote_plus(text), b64encode(raw).decode(), urlsafe_b64encode(raw).decode()]
 
 
-TOLD = "\n".join(spelling for each in RECEIVED for spelling in spellings(each))
-OBJECT = {"type": "object"}
-TOOLS = [{"name": name, "inputSchema": OBJECT, "description": TOLD} for name in ("tell", "refuse", "crash", "hang")]
+class Parrot:
+    """Answers requests, with what it has received."""
 
+    def __init__(self, received: list[str], cage: str = "cage") -> None:
+        self.told = "\n".join(spelling for each in received for spelling in spellings(each))
+        self.window = f"window://parrot/{cage}"
 
-def call(name: str) -> dict[str, Any]:
-    match name:
-        case "crash":
-            print(TOLD, file=sys.stderr, flush=True)
-            os._exit(3)
-        case "hang":
-            while True:
-                time.sleep(60)
-        case "refuse":
-            return {"error": {"code": -32000, "message": TOLD, "data": {TOLD: TOLD}}}
-        case _:
-            content = [{"type": "text", "text": TOLD}]
-            return {"result": {"content": content, "structuredContent": {TOLD: [TOLD]}, "_meta": {"told": TOLD}}}
+    def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        capabilities = {"tools": {}, "resources": {"subscribe": True}}
+        info = {"name": "parrot", "version": self.told}
+        names = ("tell", "refuse", "crash", "hang")
+        match method:
+            case "initialize":
+                version = params["protocolVersion"]
+                return {"result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}}
+            case "tools/list":
+                tools = [{"name": name, "inputSchema": OBJECT, "description": self.told} for name in names]
+                return {"result": {"tools": tools}}
+            case "resources/list":
+                return {"result": {"resources": [{"uri": self.window, "name": self.told}]}}
+            case "resources/read":
+                return {"result": {"contents": [{"uri": self.window, "text": self.told}]}}
+            case "resources/subscribe" | "ping":
+                return {"result": {}}
+            case "tools/call":
+                return self.call(params["name"])
+            case _:
+                return {"error": {"code": -32601, "message": self.told}}
 
-
-def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
-    capabilities = {"tools": {}, "resources": {"subscribe": True}}
-    info = {"name": "parrot", "version": TOLD}
-    match method:
-        case "initialize":
-            version = params["protocolVersion"]
-            return {"result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}}
-        case "tools/list":
-            return {"result": {"tools": TOOLS}}
-        case "resources/list":
-            return {"result": {"resources": [{"uri": WINDOW, "name": TOLD}]}}
-        case "resources/read":
-            return {"result": {"contents": [{"uri": WINDOW, "text": TOLD}]}}
-        case "resources/subscribe" | "ping":
-            return {"result": {}}
-        case "tools/call":
-            return call(params["name"])
-        case _:
-            return {"error": {"code": -32601, "message": TOLD}}
+    def call(self, name: str) -> dict[str, Any]:
+        told = self.told
+        match name:
+            case "crash":
+                print(told, file=sys.stderr, flush=True)
+                os._exit(3)
+            case "hang":
+                while True:
+                    time.sleep(60)
+            case "refuse":
+                return {"error": {"code": -32000, "message": told, "data": {told: told}}}
+            case _:
+                content = [{"type": "text", "text": told}]
+                return {"result": {"content": content, "structuredContent": {told: [told]}, "_meta": {"told": told}}}
 
 
 def main() -> None:
-    Path(sys.argv[1]).write_text(json.dumps(RECEIVED))
-    print(TOLD, file=sys.stderr, flush=True)
-    print(f"garbage: {TOLD}", flush=True)
+    received = [*sys.argv[2:], *(value for name, value in os.environ.items() if name.startswith("CANARY"))]
+    parrot = Parrot(received)
+    Path(sys.argv[1]).write_text(json.dumps(received))
+    print(parrot.told, file=sys.stderr, flush=True)
+    print(f"garbage: {parrot.told}", flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         if "id" in request:
-            reply = answer(request["method"], request.get("params") or {})
+            reply = parrot.answer(request["method"], request.get("params") or {})
             print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **reply}), flush=True)
 
 

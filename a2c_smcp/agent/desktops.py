@@ -1,0 +1,92 @@
+"""The desktops that somebody has asked for, kept current while anybody looks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from a2c_smcp.agent.types import Seat
+from a2c_smcp.types import Desktop
+
+__all__ = ["Desktops", "Screen"]
+
+
+class Screen(NamedTuple):
+    """A part of a computer's desktop, as it was asked for."""
+
+    seat: Seat
+    size: int | None = None
+    window: str | None = None
+
+
+@dataclass(slots=True)
+class _View:
+    latest: list[Desktop] | None = None
+    watchers: set[asyncio.Queue[list[Desktop] | None]] = field(default_factory=set)
+
+
+class Desktops:
+    """Of each computer the screen that was asked for last, and all that are watched. `on_updated` hears of changes."""
+
+    def __init__(self, on_updated: Callable[[Screen, list[Desktop]], None]) -> None:
+        self._on_updated = on_updated
+        self._views: dict[Screen, _View] = {}
+        self._asked: dict[Seat, Screen] = {}
+
+    def latest(self, seat: Seat) -> list[Desktop] | None:
+        """What was seen last, `None` if nobody has asked yet."""
+        screen = self._asked.get(seat)
+        return self._views[screen].latest if screen else None
+
+    def screens(self, seat: Seat) -> list[Screen]:
+        """What somebody wants to be kept current."""
+        return [screen for screen in self._views if screen.seat == seat]
+
+    def ask(self, screen: Screen) -> None:
+        """From now on this is the computer's screen of which changes are told."""
+        before, self._asked[screen.seat] = self._asked.get(screen.seat), screen
+        self._views.setdefault(screen, _View())
+        if before:
+            self._forget_unseen(before)
+
+    def receive(self, screen: Screen, desktops: list[Desktop]) -> None:
+        view = self._views.get(screen)
+        if view is None or view.latest == desktops:
+            return
+        was_seen, view.latest = view.latest is not None, desktops
+        for watcher in view.watchers:
+            while not watcher.empty():
+                watcher.get_nowait()
+            watcher.put_nowait(desktops)
+        if was_seen:
+            self._on_updated(screen, desktops)
+
+    async def watch(self, screen: Screen, refresh: Callable[[Screen], None]) -> AsyncGenerator[list[Desktop], None]:
+        """The desktop now, and again whenever it has changed. Who is slow gets the latest, not all."""
+        news: asyncio.Queue[list[Desktop] | None] = asyncio.Queue()
+        view = self._views.setdefault(screen, _View())
+        view.watchers.add(news)
+        if view.latest is not None:
+            news.put_nowait(view.latest)
+        refresh(screen)
+        try:
+            while (desktops := await news.get()) is not None:
+                yield desktops
+        finally:
+            view.watchers.discard(news)
+            self._forget_unseen(screen)
+
+    def close(self) -> None:
+        """Whoever watches is told that there will be no more."""
+        for view in self._views.values():
+            for watcher in view.watchers:
+                watcher.put_nowait(None)
+        self._views.clear()
+        self._asked.clear()
+
+    def _forget_unseen(self, screen: Screen) -> None:
+        view = self._views.get(screen)
+        if view and not view.watchers and self._asked.get(screen.seat) != screen:
+            del self._views[screen]

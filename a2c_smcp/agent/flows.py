@@ -1,0 +1,205 @@
+"""What an agent does and how it reacts, once for both clients: they differ in how they wait for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Iterable
+from typing import Any
+
+from a2c_smcp import smcp
+from a2c_smcp.agent.desktops import Desktops, Screen
+from a2c_smcp.agent.listeners import Invoke, Listeners
+from a2c_smcp.agent.refresh import Refreshes
+from a2c_smcp.agent.requests import DEFAULT_TIMEOUT, Requests
+from a2c_smcp.agent.session import Session
+from a2c_smcp.agent.toolbox import Toolbox
+from a2c_smcp.agent.types import Seat
+from a2c_smcp.errors import AmbiguousComputer, ComputerNotFound, SMCPError
+from a2c_smcp.link import Reconnect, Route
+from a2c_smcp.protocol.results import CallToolResult
+from a2c_smcp.registry import MCPRegistry
+from a2c_smcp.types import Desktop
+
+__all__ = ["Flows"]
+
+logger = logging.getLogger(__name__)
+
+_SETTLE = 5.0
+
+
+class Flows:
+    """An agent at work: comes and goes, and keeps current what it knows of the computers in its offices."""
+
+    def __init__(
+        self, name: str, route: Route, registry: MCPRegistry, listeners: Iterable[object], reconnect: Reconnect
+    ) -> None:
+        self.session = Session(
+            name,
+            route,
+            reconnect=reconnect,
+            on_notice=self._on_notice,
+            on_seated=self._on_seated,
+            on_refused=self._on_refused,
+        )
+        self.ask = Requests(self.session)
+        self.toolbox = Toolbox(registry, self._call)
+        self._listeners = Listeners(listeners)
+        self._desktops = Desktops(self._on_desktop)
+        self._presence = Refreshes(self._learn_presence, reconnect)
+        self._tools = Refreshes(self._learn_tools, reconnect)
+        self._screens = Refreshes(self._learn_screen, reconnect)
+        self._reactions = {
+            smcp.ENTER_OFFICE_NOTIFICATION: self._on_enter,
+            smcp.LEAVE_OFFICE_NOTIFICATION: self._on_leave,
+            smcp.UPDATE_CONFIG_NOTIFICATION: self._on_update_config,
+            smcp.UPDATE_TOOL_LIST_NOTIFICATION: self._on_update_tools,
+            smcp.UPDATE_DESKTOP_NOTIFICATION: self._on_update_desktop,
+        }
+
+    async def connect(self, invoke: Invoke, offices: Iterable[str]) -> None:
+        if self.session.is_open:
+            return
+        self.toolbox.open()
+        self._listeners.open(invoke)
+        try:
+            await self.session.open()
+            for office in offices:
+                await self.join_office(office)
+        except BaseException:
+            await self.disconnect()
+            raise
+
+    async def disconnect(self) -> None:
+        for refreshes in (self._presence, self._tools, self._screens):
+            await refreshes.close()
+        await self.session.close()
+        self.toolbox.close()
+        self._desktops.close()
+        await self._listeners.close()
+
+    async def join_office(self, office: str) -> None:
+        """Those who are there are given some time to say what they have."""
+        await self.session.take_seat(office)
+        self._on_seated(office)
+        await self._presence.settle([office], _SETTLE)
+        await self._tools.settle(self.toolbox.seats(office), _SETTLE)
+
+    async def leave_office(self, office: str) -> None:
+        self._presence.drop(office)
+        for seat in self.toolbox.seats(office):
+            self._forget(seat)
+        await self.session.give_up_seat(office)
+
+    async def get_desktop(
+        self, computer: str, size: int | None, window: str | None, office: str | None
+    ) -> list[Desktop]:
+        desktops = await self.ask.desktop(computer, size, window, office)
+        for seat in self.toolbox.seats_of(computer, office)[:1]:
+            screen = Screen(seat, size, window)
+            self._desktops.ask(screen)
+            self._desktops.receive(screen, desktops)
+        return desktops
+
+    def latest_desktop(self, computer: str, office: str | None) -> list[Desktop] | None:
+        return self._desktops.latest(self._seat(computer, office))
+
+    def watch_desktop(
+        self, computer: str, size: int | None, window: str | None, office: str | None
+    ) -> AsyncGenerator[list[Desktop], None]:
+        return self._desktops.watch(Screen(self._seat(computer, office), size, window), self._screens.want)
+
+    # What it hears
+
+    def _on_notice(self, event: str, data: dict[str, Any]) -> None:
+        if reaction := self._reactions.get(event):
+            for seat in self._seats_in(event, data):
+                reaction(seat)
+        self._listeners.tell("on_notice", event, data)
+
+    def _seats_in(self, event: str, data: dict[str, Any]) -> list[Seat]:
+        """Whom a notice is about. Updates from Servers of other makes do not say in which office."""
+        computer, office = data.get("computer"), data.get("office_id")
+        if not isinstance(computer, str):
+            return []
+        if event == smcp.ENTER_OFFICE_NOTIFICATION:
+            return [Seat(office, computer)] if isinstance(office, str) else []
+        return self.toolbox.seats_of(computer, office if isinstance(office, str) else None)
+
+    def _on_enter(self, seat: Seat) -> None:
+        if self.toolbox.enter(seat):
+            self._listeners.tell("on_computer_enter_office", _data_of(seat))
+        self._tools.want(seat)
+        self._on_update_desktop(seat)
+
+    def _on_leave(self, seat: Seat) -> None:
+        self._forget(seat)
+        self._listeners.tell("on_computer_leave_office", _data_of(seat))
+
+    def _on_update_config(self, seat: Seat) -> None:
+        self._tools.want(seat)
+        self._listeners.tell("on_computer_update_config", _data_of(seat))
+        self._listeners.tell("on_computer_update_mcp_config", _data_of(seat))
+
+    def _on_update_tools(self, seat: Seat) -> None:
+        self._tools.want(seat)
+
+    def _on_update_desktop(self, seat: Seat) -> None:
+        for screen in self._desktops.screens(seat):
+            self._screens.want(screen)
+
+    def _on_seated(self, office: str) -> None:
+        self._presence.want(office)
+
+    def _on_refused(self, office: str, error: SMCPError) -> None:
+        logger.warning("%s could not return to office %s: %s", self.session.name, office, error)
+        for seat in self.toolbox.seats(office):
+            self._on_leave(seat)
+        self._listeners.tell("on_office_lost", office, error)
+
+    def _on_desktop(self, screen: Screen, desktops: list[Desktop]) -> None:
+        self._listeners.tell("on_desktop_updated", screen.seat.computer, desktops, screen.seat.office)
+
+    # What it keeps current
+
+    async def _learn_presence(self, office: str) -> None:
+        def meet(members: list[smcp.SessionInfo]) -> None:
+            self._meet(office, {each["name"] for each in members if each["role"] == "computer"})
+
+        await self.ask.members(office, then=meet)
+
+    def _meet(self, office: str, computers: set[str]) -> None:
+        for seat in self.toolbox.seats(office):
+            if seat.computer not in computers:
+                self._on_leave(seat)
+        for computer in sorted(computers):
+            self._on_enter(Seat(office, computer))
+
+    async def _learn_tools(self, seat: Seat) -> None:
+        tools = await self.ask.tools(seat.computer, seat.office)
+        self.toolbox.receive(seat, tools)
+        self._listeners.tell("on_tools_received", seat.computer, tools, seat.office)
+
+    async def _learn_screen(self, screen: Screen) -> None:
+        seat = screen.seat
+        self._desktops.receive(screen, await self.ask.desktop(seat.computer, screen.size, screen.window, seat.office))
+
+    def _forget(self, seat: Seat) -> None:
+        self.toolbox.leave(seat)
+        self._tools.drop(seat)
+        for screen in self._desktops.screens(seat):
+            self._screens.drop(screen)
+
+    async def _call(self, seat: Seat, tool: str, arguments: dict[str, Any]) -> CallToolResult:
+        return await self.ask.call_tool(seat.computer, tool, arguments, DEFAULT_TIMEOUT, seat.office, None)
+
+    def _seat(self, computer: str, office: str | None) -> Seat:
+        seats = self.toolbox.seats_of(computer, office)
+        if len(seats) > 1:
+            raise AmbiguousComputer(computer, offices=[seat.office for seat in seats])
+        if not seats:
+            raise ComputerNotFound(repr(computer), computer=computer)
+        return seats[0]
+
+
+def _data_of(seat: Seat) -> dict[str, Any]:
+    return {"office_id": seat.office, "computer": seat.computer}

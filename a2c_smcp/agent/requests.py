@@ -1,0 +1,113 @@
+"""What an agent asks for, and how long it waits for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any, cast
+from uuid import uuid4
+
+from a2c_smcp import smcp
+from a2c_smcp.agent.session import GRACE, Session
+from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, SMCPError
+from a2c_smcp.protocol.codec import MAX_TIMEOUT
+from a2c_smcp.protocol.results import CallToolResult
+from a2c_smcp.types import Desktop
+
+__all__ = ["DEFAULT_TIMEOUT", "Requests"]
+
+DEFAULT_TIMEOUT = 60
+"""How long a tool may take, in seconds, where nothing else is said."""
+
+_LIMIT = 30.0
+_IN_FLIGHT = 256
+
+
+class Requests:
+    """Each raises the error that its answer carries."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._in_flight = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def call_tool(
+        self, computer: str, tool: str, params: dict[str, Any], timeout: float, office: str | None, req_id: str | None
+    ) -> CallToolResult:
+        """Whoever stops waiting cancels the call on the computer."""
+        seconds = _whole_seconds(timeout)
+        call = self._addressed(computer, office, req_id) | {"tool_name": tool, "params": params, "timeout": seconds}
+        try:
+            async with self._in_flight:
+                answer = await self._session.ask(smcp.TOOL_CALL_EVENT, call, seconds + GRACE)
+        except (CallTimeout, asyncio.CancelledError):
+            self._session.tell(smcp.CANCEL_TOOL_CALL_EVENT, self._about(call["req_id"]))
+            raise
+        result = CallToolResult.from_wire(answer)
+        if result.is_error and result.meta.get("a2c_cancelled"):  # computers of other makes give no code with it
+            raise CallCancelled
+        return result
+
+    async def cancel(self, req_id: str) -> None:
+        await self._session.ask(smcp.CANCEL_TOOL_CALL_EVENT, self._about(req_id), _LIMIT)
+
+    async def tools(self, computer: str, office: str | None) -> list[smcp.SMCPTool]:
+        answer = await self._session.ask(smcp.GET_TOOLS_EVENT, self._addressed(computer, office), _LIMIT)
+        return _listed(answer, "tools")
+
+    async def config(self, computer: str, office: str | None) -> smcp.GetComputerConfigRet:
+        answer = await self._session.ask(smcp.GET_CONFIG_EVENT, self._addressed(computer, office), _LIMIT)
+        if not isinstance(answer, dict):
+            raise SMCPError("the answer is not a configuration")
+        return cast(smcp.GetComputerConfigRet, answer)  # as it came
+
+    async def desktop(self, computer: str, size: int | None, window: str | None, office: str | None) -> list[Desktop]:
+        wanted = {"desktop_size": size, "window": window}
+        given = {field: value for field, value in wanted.items() if value is not None}
+        answer = await self._session.ask(smcp.GET_DESKTOP_EVENT, self._addressed(computer, office) | given, _LIMIT)
+        return _listed(answer, "desktops")
+
+    async def members(
+        self, office: str | None, then: Callable[[list[smcp.SessionInfo]], None] = lambda members: None
+    ) -> list[smcp.SessionInfo]:
+        """Who is in an office. `then` sees them before any later notice is looked at."""
+
+        def read(answer: Any) -> Any:
+            if SMCPError.from_wire(answer) is None:
+                then(_listed(answer, "sessions"))
+            return answer
+
+        request = self._about(None) | {"office_id": office or self._only_office()}
+        return _listed(await self._session.ask(smcp.LIST_ROOM_EVENT, request, _LIMIT, then=read), "sessions")
+
+    async def anything(
+        self, event: str, computer: str, data: dict[str, Any], timeout: float, office: str | None
+    ) -> Any:
+        """An event of any kind. It is not sent twice: who knows what it does."""
+        return await self._session.ask(event, self._addressed(computer, office) | data, timeout, again=False)
+
+    def _about(self, req_id: str | None) -> dict[str, Any]:
+        return {"agent": self._session.name, "req_id": req_id or uuid4().hex}
+
+    def _addressed(self, computer: str, office: str | None, req_id: str | None = None) -> dict[str, Any]:
+        request = self._about(req_id) | {"computer": computer}
+        return request if office is None else request | {"office_id": office}
+
+    def _only_office(self) -> str:
+        offices = list(self._session.seats)
+        if len(offices) != 1:
+            raise BadRequest(f"this agent sits in {len(offices)} offices, say which with office=", offices=offices)
+        return offices[0]
+
+
+def _whole_seconds(timeout: float) -> int:
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT:
+        raise BadRequest(f"timeout: must be seconds, more than 0 and at most {MAX_TIMEOUT}", field="timeout")
+    return math.ceil(timeout)
+
+
+def _listed(answer: Any, field: str) -> list[Any]:
+    found = answer.get(field) if isinstance(answer, dict) else None
+    if not isinstance(found, list):
+        raise SMCPError(f"the answer has no list of {field}")
+    return found

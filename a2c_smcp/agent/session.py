@@ -1,0 +1,290 @@
+"""An agent's presence at a Server: its line, the seats taken again on each new one, and requests that outlive them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from a2c_smcp import smcp
+from a2c_smcp.errors import (
+    BadRequest,
+    CallTimeout,
+    ComputerLeft,
+    ComputerNotFound,
+    Forbidden,
+    NotAuthenticated,
+    SMCPError,
+    Unavailable,
+)
+from a2c_smcp.link import PATIENCE, Line, LineLost, Reconnect, Route, join, leave
+
+__all__ = ["GRACE", "Session", "not_connected"]
+
+logger = logging.getLogger(__name__)
+
+GRACE = 2.0
+"""An agent waits so much longer than the tool may run: whoever knows more answers first (WIRE §5)."""
+
+_FINAL = (NotAuthenticated, BadRequest)
+_AWAY = (ComputerNotFound, ComputerLeft, Unavailable)
+_FAREWELL = 2.0
+_LOOK_AGAIN = 2.0
+
+
+class Session:
+    """Opened and closed once. Between the two it comes back by itself.
+
+    `on_notice` is called for each `notify:*` in the order of their coming, `on_seated` whenever a seat has been taken,
+    `on_refused` when a seat could not be taken again.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        route: Route,
+        *,
+        reconnect: Reconnect,
+        on_notice: Callable[[str, dict[str, Any]], None],
+        on_seated: Callable[[str], None],
+        on_refused: Callable[[str, SMCPError], None],
+    ) -> None:
+        self.name = name
+        self.seats: dict[str, None] = {}
+        self._route = route
+        self._reconnect = reconnect
+        self._on_notice, self._on_seated, self._on_refused = on_notice, on_seated, on_refused
+        self._instance = secrets.token_urlsafe(32)
+        self._line: Line | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._errands: set[asyncio.Task[None]] = set()
+        self._ended: SMCPError | None = not_connected()
+        self._news = _News()
+
+    async def open(self) -> None:
+        """Dials. Raises what the Server refuses it with, or `Unavailable`; after that it keeps coming back."""
+        if self._keeping:
+            return
+        self._ended = None
+        is_open: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._keeping = asyncio.create_task(self._keep(is_open))
+        try:
+            await is_open
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Leaves, after what has to be said is said."""
+        keeping, self._keeping = self._keeping, None
+        if keeping is None:
+            return
+        if self._errands:
+            await asyncio.wait(self._errands, timeout=_FAREWELL)
+        if line := self.line:
+            leaving = (leave(line, office, _FAREWELL) for office in self.seats)
+            await asyncio.gather(*leaving, return_exceptions=True)
+        self._end(not_connected())
+        keeping.cancel()
+        for errand in self._errands:
+            errand.cancel()
+        await asyncio.gather(keeping, *self._errands, return_exceptions=True)
+        self.seats.clear()
+
+    @property
+    def is_open(self) -> bool:
+        return self._keeping is not None
+
+    @property
+    def line(self) -> Line | None:
+        """The one that is up, if there is one."""
+        return None if self._line is None or self._line.lost.is_set() else self._line
+
+    async def take_seat(self, office: str) -> None:
+        """Raises what the office refuses it with."""
+        while True:
+            with suppress(LineLost):
+                await join(await self._online(), "agent", self.name, office, self._instance)
+                break
+        self.seats[office] = None
+
+    async def give_up_seat(self, office: str) -> None:
+        self.seats.pop(office, None)
+        if line := self.line:
+            with suppress(LineLost):  # it will not be taken again
+                await leave(line, office)
+
+    async def ask(
+        self,
+        event: str,
+        data: Mapping[str, Any],
+        seconds: float,
+        *,
+        then: Callable[[Any], Any] | None = None,
+        again: bool = True,
+    ) -> Any:
+        """The answer. Raises the error that it carries, and `CallTimeout` when the time is over.
+
+        A request whose line is lost is sent again on the next one, with the time that is left (WIRE §5), unless
+        `again` is false.
+        """
+        deadline = asyncio.get_running_loop().time() + seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                if line := self.line:
+                    try:
+                        return await _ask_once(line, event, data, then)
+                    except Unavailable as error:
+                        if not again or not await _goes_down(line, error):
+                            raise
+                return await self._insist(event, data, deadline, then)
+        except TimeoutError:
+            raise CallTimeout(f"{event} was not answered within {seconds:g} s") from None
+
+    async def _insist(
+        self, event: str, data: Mapping[str, Any], deadline: float, then: Callable[[Any], Any] | None
+    ) -> Any:
+        """Asks on each new line. A computer that is not back yet is waited for."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            line, seen = await self._online(), self._news.count
+            try:
+                return await _ask_once(line, event, _with_time_left(data, deadline - clock()), then)
+            except LineLost:
+                continue
+            except _AWAY as error:
+                logger.info("%s waits: %s", event, error)
+                await self._news.after(seen, _LOOK_AGAIN)
+
+    def tell(self, event: str, data: Mapping[str, Any]) -> None:
+        """Says something that has to be said, as soon as there is a line, while the caller goes on."""
+
+        async def errand() -> None:
+            with suppress(SMCPError):
+                await self.ask(event, data, PATIENCE)
+
+        task = asyncio.create_task(errand())
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+
+    async def _online(self) -> Line:
+        while self._line is None or self._line.lost.is_set():
+            if self._ended:
+                raise self._ended
+            await self._news.after(self._news.count)
+        return self._line
+
+    async def _keep(self, is_open: asyncio.Future[None]) -> None:
+        attempt = 0
+        while True:
+            try:
+                async with Line(self._route, self._on_event) as line:
+                    refused = await self._take_seats(line, self.seats)
+                    attempt = 0
+                    await self._stay(line, refused, is_open)
+            except SMCPError as error:
+                if not is_open.done():
+                    is_open.set_exception(error)
+                    return
+                logger.warning("%s has no connection: %s", self.name, error)
+                if isinstance(error, _FINAL):
+                    self._end(error)
+                    return
+            finally:
+                self._line = None
+            await asyncio.sleep(self._reconnect.delay(attempt))
+            attempt += 1
+
+    async def _stay(self, line: Line, refused: list[str], is_open: asyncio.Future[None]) -> None:
+        self._line = line
+        self._news.beat()
+        if not is_open.done():
+            is_open.set_result(None)
+        for office in self.seats:
+            if office not in refused:
+                self._on_seated(office)
+        regaining = asyncio.create_task(self._regain(line, refused))
+        try:
+            await line.lost.wait()
+        finally:
+            regaining.cancel()
+            await asyncio.gather(regaining, return_exceptions=True)
+
+    async def _take_seats(self, line: Line, offices: Iterable[str]) -> list[str]:
+        """Those that would not have it back."""
+        refused = []
+        for office in list(offices):
+            try:
+                await join(line, "agent", self.name, office, self._instance)
+            except Forbidden as error:
+                refused.append(office)
+                self._on_refused(office, error)
+        return refused
+
+    async def _regain(self, line: Line, offices: list[str]) -> None:
+        attempt = 0
+        while offices := [office for office in offices if office in self.seats]:
+            await asyncio.sleep(self._reconnect.delay(attempt))
+            attempt += 1
+            with suppress(SMCPError):
+                still = await self._take_seats(line, offices)
+                for office in set(offices) - set(still):
+                    self._on_seated(office)
+                offices = still
+
+    def _on_event(self, event: str, data: Any) -> None:
+        if isinstance(data, dict) and event.startswith("notify:"):
+            self._on_notice(event, data)
+            if event == smcp.ENTER_OFFICE_NOTIFICATION:
+                self._news.beat()
+
+    def _end(self, error: SMCPError) -> None:
+        self._ended, self._line = error, None
+        self._news.beat()
+
+
+class _News:
+    """Something happened that makes another try worth while. Whoever counts misses nothing."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._next = asyncio.Event()
+
+    def beat(self) -> None:
+        self.count += 1
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def after(self, count: int, patience: float | None = None) -> None:
+        if self.count == count:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._next.wait()
+
+
+def not_connected() -> Unavailable:
+    return Unavailable("this agent is not connected, connect() comes first")
+
+
+async def _ask_once(line: Line, event: str, data: Mapping[str, Any], then: Callable[[Any], Any] | None) -> Any:
+    answer = await line.ask(event, data, None, then)
+    if error := SMCPError.from_wire(answer):
+        raise error
+    return answer
+
+
+async def _goes_down(line: Line, error: Unavailable) -> bool:
+    """Whether the line is lost, or about to be: a Server that stops says 503 first."""
+    if not isinstance(error, LineLost):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_AGAIN):
+                await line.lost.wait()
+    return line.lost.is_set()
+
+
+def _with_time_left(data: Mapping[str, Any], left: float) -> Mapping[str, Any]:
+    return {**data, "timeout": max(1, math.floor(left - GRACE))} if "timeout" in data else data

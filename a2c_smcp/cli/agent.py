@@ -1,0 +1,205 @@
+"""`a2c-smcp agent`: use the computers of an office from the command line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from functools import partial, wraps
+from typing import Annotated, Any, get_args
+
+import typer
+
+from a2c_smcp.cli import connection, listings, logs
+from a2c_smcp.cli.answers import is_for_programs
+from a2c_smcp.cli.calling import Call, read_arguments
+from a2c_smcp.cli.connection import option
+from a2c_smcp.cli.visits import Door, Work, default_name, visit
+from a2c_smcp.cli.watching import DesktopWatch, Watch
+from a2c_smcp.protocol.codec import MAX_TIMEOUT
+
+__all__ = ["agent"]
+
+agent = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+
+Name = Annotated[str, option("A2C_NAME", "--name", "Name of this agent.", show_default="user@host-number")]
+Computer = Annotated[str, typer.Argument(help="The computer, by its name in the office.", show_default=False)]
+AsJSON = Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")]
+JSONOrTable = Annotated[
+    bool | None,
+    typer.Option("--json/--table", help="For a program or for a person; by itself a table only on a terminal."),
+]
+
+
+@agent.callback()
+def options(
+    context: typer.Context,
+    name: Name = "",
+    url: connection.Url = connection.DEFAULT_URL,
+    office: connection.Office = connection.DEFAULT_OFFICE,
+    api_key: connection.ApiKey = None,
+    ca: connection.CA = None,
+    cert: connection.Cert = None,
+    cert_key: connection.CertKey = None,
+    proxy: connection.Proxy = None,
+    log_level: connection.LogLevel = logs.Level.warning,
+) -> None:
+    """Use the computers of an office: see their tools, call them, look at desktops, watch who comes and goes.
+
+    An office holds one agent at a time, so each command enters, does its work and leaves. The options below may stand
+    before or after the command. Exit codes: 0 done, 1 failed, 2 wrong use, 130 stopped by Ctrl-C.
+
+    Examples, with a2c-smcp server and a2c-smcp computer --name laptop running:
+
+    \b
+    a2c-smcp agent room
+    a2c-smcp agent tools
+    a2c-smcp agent desktop laptop --size 3
+    a2c-smcp agent watch --office desk
+    """
+    context.obj = Door(
+        name=name or default_name(),
+        url=url,
+        office=office,
+        api_key=api_key,
+        ca=ca,
+        cert=cert,
+        cert_key=cert_key,
+        proxy=proxy,
+        log_level=log_level,
+    )
+
+
+def _command(prepare: Callable[..., Work]) -> Callable[..., Work]:
+    """Makes a subcommand, which also takes the options of the group, of what reads its own and returns the work."""
+
+    @wraps(prepare)
+    def command(context: typer.Context, **given: Any) -> None:
+        again = {field: given.pop(field) for field in _SHARED}
+        door = replace(context.obj, **{field: value for field, value in again.items() if value is not None})
+        visit(door, prepare(**given))
+
+    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    own = inspect.signature(prepare, eval_str=True).parameters.values()
+    parameters = [context, *own, *_SHARED.values()]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    agent.command()(command)
+    return prepare
+
+
+def _again(parameter: inspect.Parameter) -> inspect.Parameter:
+    """An option of the group, as it is said again after the command: by default it is not."""
+    kind, found = get_args(parameter.annotation)
+    info = copy(found)
+    info.envvar, info.show_default, info.rich_help_panel = None, False, "Where"
+    return parameter.replace(annotation=Annotated[kind | None, info], default=None)
+
+
+_SHARED = {
+    name: _again(parameter)
+    for name, parameter in inspect.signature(options, eval_str=True).parameters.items()
+    if name != "context"
+}
+
+
+@_command
+def tools(
+    computer: Annotated[str | None, typer.Argument(help="Only those of this one.", show_default=False)] = None,
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="Only those with this tag; repeat for more.")] = None,
+    as_json: JSONOrTable = None,
+) -> Work:
+    """List the tools of all computers, or of one.
+
+    Examples:
+
+    \b
+    a2c-smcp agent tools
+    a2c-smcp agent tools laptop --json
+    """
+    return partial(listings.show_tools, computer=computer, tags=tag or [], as_json=is_for_programs(as_json))
+
+
+@_command
+def call(
+    computer: Computer,
+    tool: Annotated[str, typer.Argument(help="The tool, by the name that `tools` shows.", show_default=False)],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(help="JSON, or KEY=VALUE words, or - for JSON on stdin.", show_default=False),
+    ] = None,
+    timeout: Annotated[
+        int, typer.Option("--timeout", help="How many seconds it may take.", min=1, max=MAX_TIMEOUT)
+    ] = 60,
+    as_json: AsJSON = False,
+) -> Work:
+    """Call a tool. Its text goes to stdout, or to stderr if it fails (exit code 1).
+
+    Ctrl-C cancels the call on the computer (exit code 130); a second one quits at once.
+
+    Examples:
+
+    \b
+    a2c-smcp agent call laptop add '{"a": 2, "b": 3}'
+    a2c-smcp agent call laptop add a=2 b=3 --timeout 10
+    echo '{"a": 2, "b": 3}' | a2c-smcp agent call laptop add - --json
+    """
+    return Call(computer, tool, read_arguments(arguments or []), timeout, as_json)
+
+
+@_command
+def desktop(
+    computer: Computer,
+    size: Annotated[int | None, typer.Option("--size", help="At most so many windows.", min=1)] = None,
+    window: Annotated[str | None, typer.Option("--window", help="Only the window of this URI.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Again whenever it changes, until Ctrl-C.")] = False,
+    as_json: AsJSON = False,
+) -> Work:
+    """Look at the windows of a computer, the most important ones first.
+
+    Examples:
+
+    \b
+    a2c-smcp agent desktop laptop
+    a2c-smcp agent desktop laptop --size 1 --watch
+    """
+    if watch:
+        return DesktopWatch(computer, size, window, as_json=as_json)
+    return partial(listings.show_desktop, computer=computer, size=size, window=window, as_json=as_json)
+
+
+@_command
+def config(computer: Computer, as_json: JSONOrTable = None) -> Work:
+    """Show the MCP servers of a computer and their inputs, without secrets.
+
+    Example:
+
+    \b
+    a2c-smcp agent config laptop
+    """
+    return partial(listings.show_config, computer=computer, as_json=is_for_programs(as_json))
+
+
+@_command
+def room(as_json: JSONOrTable = None) -> Work:
+    """Show who is in the office.
+
+    Example:
+
+    \b
+    a2c-smcp agent room
+    """
+    return partial(listings.show_room, as_json=is_for_programs(as_json))
+
+
+@_command
+def watch(as_json: AsJSON = False) -> Work:
+    """Tell who comes and goes and what changes, a line for each, until Ctrl-C.
+
+    Examples:
+
+    \b
+    a2c-smcp agent watch
+    a2c-smcp agent watch --json
+    """
+    return Watch(as_json=as_json)

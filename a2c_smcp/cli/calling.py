@@ -1,0 +1,126 @@
+"""One call of a tool: its arguments from the command line, a spinner while it runs, Ctrl-C that ends it there."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import typer
+
+from a2c_smcp.cli.answers import put_json, put_text
+from a2c_smcp.cli.remedies import Failed, near
+from a2c_smcp.cli.spinner import turning
+from a2c_smcp.cli.visits import Visit
+from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, SMCPError, ToolNotFound
+from a2c_smcp.protocol.codec import loads_exactly
+from a2c_smcp.protocol.results import CallToolResult
+
+__all__ = ["Call", "read_arguments"]
+
+_PATIENCE = 5.0
+"""How long a cancelled call may take to end, in seconds."""
+
+_FORMS = "write JSON, such as '{\"a\": 1}', or a=1 b=2, or - to read JSON from stdin"
+
+
+def read_arguments(words: list[str]) -> dict[str, Any]:
+    """A JSON object, `-` for one on stdin, or `KEY=VALUE` words; a value that is not JSON is a string."""
+    if len(words) == 1 and (words[0] == "-" or words[0].lstrip()[:1] in ("{", "[", '"')):
+        return _object(sys.stdin.read() if words[0] == "-" else words[0])
+    if unpaired := [word for word in words if not word.partition("=")[0] or "=" not in word]:
+        raise typer.BadParameter(f"{unpaired[0]!r} is no argument: {_FORMS}")
+    return {key: _value(text) for key, _, text in (word.partition("=") for word in words)}
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = loads_exactly(text)
+    except BadRequest as error:
+        raise typer.BadParameter(f"{error.message.removeprefix('Bad request: ')}: {_FORMS}") from None
+    if not isinstance(found, dict):
+        raise typer.BadParameter(f"the arguments of a tool are a JSON object: {_FORMS}")
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return loads_exactly(text)
+    except BadRequest:
+        return text
+
+
+@dataclass(frozen=True)
+class Call:
+    """The work of `a2c-smcp agent call`."""
+
+    computer: str
+    tool: str
+    params: dict[str, Any]
+    timeout: int
+    as_json: bool
+
+    async def __call__(self, visit: Visit) -> None:
+        try:
+            with turning(visit.terminal, f"{self.tool} on {self.computer}", "Ctrl-C cancels it"):
+                result = await self._result(visit)
+        except ToolNotFound as error:
+            known = [tool["name"] for tool in await visit.agent.get_tools(self.computer)]
+            raise Failed(error.message, near(self.tool, known)) from None
+        except BadRequest as error:
+            remedy = f"a2c-smcp agent tools {self.computer} --json shows what its tools take."
+            raise Failed(error.message, remedy) from None
+        except CallTimeout as error:
+            raise Failed(error.message, "It was cancelled there; --timeout gives it more time.") from None
+        if self.as_json:
+            put_json(result.to_wire())
+        else:
+            self._tell(result, visit)
+        if result.is_error:
+            raise typer.Exit(1)
+
+    async def _result(self, visit: Visit) -> CallToolResult:
+        req_id = uuid4().hex
+        calling = asyncio.create_task(
+            visit.agent.emit_tool_call(self.computer, self.tool, self.params, self.timeout, req_id=req_id)
+        )
+        try:
+            return await asyncio.shield(calling)
+        except asyncio.CancelledError:
+            await self._cancel(visit, calling, req_id)
+            raise
+
+    async def _cancel(self, visit: Visit, calling: asyncio.Task[CallToolResult], req_id: str) -> None:
+        visit.terminal.show(f"cancelling {self.tool} on {self.computer} (again to quit at once)")
+        outcome: object = None
+        with suppress(TimeoutError, SMCPError):
+            async with asyncio.timeout(_PATIENCE):
+                await visit.agent.cancel(req_id)
+                (outcome,) = await asyncio.gather(calling, return_exceptions=True)
+        if isinstance(outcome, CallCancelled):
+            visit.terminal.show(f"{self.tool} was cancelled on {self.computer}", "yellow")
+        elif isinstance(outcome, CallToolResult):
+            visit.terminal.show(f"{self.tool} had come to its end on {self.computer} already", "yellow")
+        else:
+            visit.terminal.show(f"{self.computer} has not confirmed that {self.tool} was cancelled", "red")
+
+    def _tell(self, result: CallToolResult, visit: Visit) -> None:
+        """Only what was asked for goes to stdout."""
+        if result.is_error:
+            visit.terminal.show(result.text or f"{self.tool} failed and does not say why", "red")
+        elif result.text:
+            put_text(result.text)
+        elif result.structured_content is not None:
+            put_json(result.structured_content)
+        for kind in _unseen(result.content):
+            visit.terminal.show(f"there is more, of type {kind}: --json has it", "yellow")
+
+
+def _unseen(content: Iterable[Any]) -> list[str]:
+    """The kinds of blocks that are no text."""
+    kinds = (block.get("type") for block in content if isinstance(block, dict))
+    return [str(kind) for kind in dict.fromkeys(kinds) if kind != "text"]

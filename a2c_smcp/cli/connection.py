@@ -1,0 +1,57 @@
+"""How the programs get to a Server: the options that they share, and what is made of them."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from a2c_smcp.cli import logs
+
+__all__ = [
+    "CA",
+    "DEFAULT_OFFICE",
+    "DEFAULT_URL",
+    "ApiKey",
+    "Cert",
+    "CertKey",
+    "LogLevel",
+    "Office",
+    "Proxy",
+    "Url",
+    "option",
+    "tls",
+]
+
+DEFAULT_URL = "http://127.0.0.1:7000"
+DEFAULT_OFFICE = "desk"
+
+
+def option(variable: str | None, flag: str, text: str, **more: Any) -> Any:
+    """An option, also taken from the environment where it has a variable."""
+    return typer.Option(flag, envvar=variable, help=text, show_envvar=False, **more)
+
+
+Url = Annotated[str, option("A2C_URL", "--url", "The Server.")]
+Office = Annotated[str, option("A2C_OFFICE", "--office", "The office to join.")]
+ApiKey = Annotated[str | None, option("A2C_API_KEY", "--api-key", "Key for the Server.")]
+CA = Annotated[Path | None, option("A2C_CA", "--ca", "Certificates (PEM) that vouch for the Server.")]
+Cert = Annotated[Path | None, option("A2C_CERT", "--cert", "Client certificate (PEM).")]
+CertKey = Annotated[Path | None, option("A2C_CERT_KEY", "--cert-key", "Its private key (PEM).")]
+Proxy = Annotated[str | None, option("A2C_PROXY", "--proxy", "HTTP proxy; otherwise HTTPS_PROXY is used.")]
+LogLevel = Annotated[logs.Level, option("A2C_LOG_LEVEL", "--log-level", "How much to log.")]
+
+
+def tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """What a Server with a certificate of its own, or one that asks for ours, needs."""
+    if not (ca or cert):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if cert:
+            context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise typer.BadParameter(f"--ca, --cert or --cert-key cannot be used: {error.strerror or error}") from None
+    return context

@@ -1,0 +1,154 @@
+"""What the owner sees of his servers: on a terminal, while they start, a line for each that moves; then, and
+elsewhere, a line for each change."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from a2c_smcp.cli.terminal import Terminal, printable
+from a2c_smcp.computer.mcp_clients.model import MCPServerConfig
+from a2c_smcp.computer.mcp_clients.status import State
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["Progress"]
+
+_COLOURS: dict[State | Literal["waiting"], str] = {
+    "ready": "green",
+    "starting": "cyan",
+    "waiting": "cyan",
+    "backoff": "yellow",
+    "auth_required": "yellow",
+    "failed": "red",
+    "stopped": "bright_black",
+    "disabled": "bright_black",
+}
+"""Of each state, in the order in which a summary counts them."""
+
+_MARGIN = 4
+"""Room for the `^C` that a terminal writes after the last line: a frame that it wraps is not erased in full."""
+
+
+@dataclass(slots=True)
+class _Server:
+    """`settled` is when it was first known how its start went."""
+
+    state: State | Literal["waiting"]
+    reason: str = ""
+    tools: int = 0
+    began: float | None = None
+    settled: float | None = None
+
+    def become(self, state: State, reason: str, tools: int) -> None:
+        self.state, self.reason, self.tools = state, reason, tools
+        now = time.monotonic()
+        self.began = now if self.began is None else self.began
+        if not self.is_under_way and self.settled is None:
+            self.settled = now
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.state in ("waiting", "starting")
+
+    @property
+    def elapsed(self) -> str:
+        if self.began is None:
+            return ""
+        return f"{(self.settled or time.monotonic()) - self.began:.1f} s"
+
+    @property
+    def detail(self) -> str:
+        tools = f"{self.tools} tool{'' if self.tools == 1 else 's'}"
+        return tools if self.state == "ready" else printable(self.reason)
+
+
+class Progress:
+    """Called with each change of a state. The display ends when every server has settled once, or with `end`."""
+
+    def __init__(self, terminal: Terminal, tools: Callable[[str], int]) -> None:
+        self._terminal = terminal
+        self._tools = tools
+        self._servers: dict[str, _Server] = {}
+
+    @contextmanager
+    def shown(self, configs: Iterable[MCPServerConfig]) -> Iterator[None]:
+        """Begins with these servers, where there is a terminal to show them on."""
+        if self._terminal.console:
+            self._servers = {each.name: _Server("disabled" if each.disabled else "waiting") for each in configs}
+        if self._servers:
+            self._terminal.put_below(self._new_display())
+            self._end_if_settled()
+        try:
+            yield
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Leaves a listing where the display was."""
+        if self._servers:
+            self._terminal.take_away()
+            self._terminal.print(_listing(self._servers))
+            self._servers = {}
+
+    def __call__(self, name: str, state: State, reason: str) -> None:
+        if not self._servers:
+            self._terminal.show(f"{name}: {state}{f' ({reason})' if reason else ''}")
+            return
+        server = self._servers.setdefault(name, _Server("waiting"))
+        server.become(state, reason, self._tools(name) if state == "ready" else 0)
+        self._end_if_settled()
+
+    def _end_if_settled(self) -> None:
+        if all(server.settled or server.state == "disabled" for server in self._servers.values()):
+            self.end()
+
+    def _new_display(self) -> Callable[[], RenderableType]:
+        """Draws a frame, from another thread. One line for all, where they are more than the terminal has lines."""
+        from rich.constrain import Constrain
+        from rich.spinner import Spinner
+
+        console = self._terminal.console
+        assert console
+        spinner = Spinner("line" if console.options.ascii_only else "dots")
+
+        def draw() -> RenderableType:
+            servers = dict(self._servers)
+            frame = _summary(servers, spinner) if len(servers) >= console.height else _listing(servers, spinner)
+            return Constrain(frame, console.width - _MARGIN)
+
+        return draw
+
+
+def _listing(servers: dict[str, _Server], spinner: RenderableType | None = None) -> RenderableType:
+    """A line for each server while the spinner turns, and all that is known of it in the end."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for justify in ("left", "left", "right"):
+        table.add_column(justify=justify, no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, server in servers.items():
+        detail = Text(server.detail)
+        if spinner:
+            detail = Text(" ".join(server.detail.split()), no_wrap=True, overflow="ellipsis")
+        last = spinner if spinner and server.is_under_way else detail
+        table.add_row(Text(printable(name)), Text(server.state, _COLOURS[server.state]), server.elapsed, last)
+    return table
+
+
+def _summary(servers: dict[str, _Server], spinner: RenderableType) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    counts = Counter(server.state for server in servers.values())
+    states = [Text(f"{counts[state]} {state}", colour) for state, colour in _COLOURS.items() if counts[state]]
+    line = Table.grid(padding=(0, 1, 0, 0))
+    line.add_row(Text(f"{len(servers)} servers:"), Text(", ").join(states), spinner)
+    return line

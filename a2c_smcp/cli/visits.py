@@ -1,0 +1,163 @@
+"""A visit to an office as its agent: come in, do one thing, leave. What goes wrong is said with what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import logging
+import os
+import platform
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+import typer
+
+from a2c_smcp.agent import AsyncSMCPAgentClient
+from a2c_smcp.cli import connection, logs
+from a2c_smcp.cli.loop import run, stop_on_signals
+from a2c_smcp.cli.remedies import Failed, explained, who_is_there
+from a2c_smcp.cli.spinner import turning
+from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.errors import ComputerNotFound, ConfigError, SMCPError
+from a2c_smcp.link import Route
+from a2c_smcp.protocol.names import MAX_NAME, fault_in
+
+__all__ = ["INTERRUPTED", "Door", "Visit", "Work", "default_name", "visit"]
+
+INTERRUPTED = 130
+"""The exit code of what was stopped by Ctrl-C, as shells have it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Door:
+    """Which office, and how to get in."""
+
+    name: str
+    url: str
+    office: str
+    api_key: str | None
+    ca: Path | None
+    cert: Path | None
+    cert_key: Path | None
+    proxy: str | None
+    log_level: logs.Level
+
+    @property
+    def place(self) -> str:
+        """The URL as it may be shown."""
+        return Route(url=self.url).place
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What there is while the agent is in the office."""
+
+    agent: AsyncSMCPAgentClient
+    office: str
+    terminal: Terminal
+
+    async def computers(self) -> list[str]:
+        """The names of those that are there."""
+        members = await self.agent.list_room(self.office)
+        return sorted(member["name"] for member in members if member["role"] == "computer")
+
+
+Work: TypeAlias = Callable[[Visit], Awaitable[None]]
+"""What is done there. If it has methods of `AgentEvents`, they are called."""
+
+
+def visit(door: Door, work: Work) -> None:
+    """Ends the program with a sentence if something goes wrong."""
+    logs.set_up(door.log_level)
+    terminal = Terminal()
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(terminal)
+    agent = _agent(door, work)
+    try:
+        was_stopped = run(_unless_stopped(_stay(agent, door, terminal, work), terminal))
+    except Failed as failure:
+        terminal.show(str(failure), "red")
+        raise typer.Exit(1) from None
+    if was_stopped:
+        raise typer.Exit(INTERRUPTED)
+
+
+def default_name() -> str:
+    """One that tells people whose agent it is, and that no other run of this program has."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in some containers
+        user = "agent"
+    own = f"-{os.getpid()}"
+    return f"{user}@{platform.node()}"[: MAX_NAME - len(own)] + own
+
+
+def _agent(door: Door, work: Work) -> AsyncSMCPAgentClient:
+    for flag, name in (("--name", door.name), ("--office", door.office)):
+        if fault := fault_in(name):
+            raise typer.BadParameter(f"{flag}: {fault}")
+    context = connection.tls(door.ca, door.cert, door.cert_key)
+    link: dict[str, Any] = {"api_key": door.api_key, "ssl": context, "proxy": door.proxy}
+    try:
+        return AsyncSMCPAgentClient(door.name, url=door.url, office=door.office, event_handler=work, **link)
+    except ConfigError as error:
+        raise typer.BadParameter(error.message) from None
+
+
+async def _stay(agent: AsyncSMCPAgentClient, door: Door, terminal: Terminal, work: Work) -> None:
+    stay = Visit(agent, door.office, terminal)
+    try:
+        with turning(terminal, f"connecting to {door.place}"), _without_warnings():
+            await agent.connect()
+        try:
+            await _do(stay, work)
+        finally:
+            await agent.disconnect()
+    except SMCPError as error:
+        raise explained(error, {"url": door.place, "office": door.office}) from None
+
+
+async def _do(stay: Visit, work: Work) -> None:
+    try:
+        await work(stay)
+    except ComputerNotFound as error:
+        raise Failed(error.message, who_is_there(stay.office, await stay.computers())) from None
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """What fails here ends the program with a better sentence."""
+    logger = logging.getLogger("a2c_smcp.agent")
+    logger.setLevel(logging.ERROR if logger.getEffectiveLevel() == logging.WARNING else logging.NOTSET)
+    try:
+        yield
+    finally:
+        logger.setLevel(logging.NOTSET)
+
+
+async def _unless_stopped(work: Coroutine[Any, Any, None], terminal: Terminal) -> bool:
+    """Whether a signal ended it. It may take its time for that; a second signal leaves it none."""
+    stop = stop_on_signals()
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+    for task in (stopping, working):
+        task.cancel()
+    try:
+        await asyncio.wait([working])
+    except asyncio.CancelledError:
+        _quit(terminal)
+    if not working.cancelled():
+        working.result()
+    return working.cancelled()
+
+
+def _quit(terminal: Terminal) -> NoReturn:
+    """At once, whoever may still be waiting for a Server that does not answer."""
+    terminal.take_away()
+    sys.stdout.flush()
+    os._exit(INTERRUPTED)

@@ -1,0 +1,144 @@
+"""Running a tool: from a call that comes in to a result that may leave. The order is that of WIRE §5."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from a2c_smcp.computer.approval import Approvals, Caller, Request
+from a2c_smcp.computer.arguments import check_arguments
+from a2c_smcp.computer.calls import Calls, Key
+from a2c_smcp.computer.catalogue import Catalogue
+from a2c_smcp.computer.functions import FUNCTIONS
+from a2c_smcp.computer.hosting import Hosting
+from a2c_smcp.computer.progress import Followers, OnProgress
+from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
+from a2c_smcp.computer.tools import ToolRoute
+from a2c_smcp.computer.types import ToolCallRecord
+from a2c_smcp.errors import CallTimeout, SMCPError, TooLarge, ToolNotFound
+from a2c_smcp.protocol.codec import dumps
+from a2c_smcp.protocol.results import failed_call
+from a2c_smcp.types import TOOL_NAME
+
+__all__ = ["Call", "Execution"]
+
+_GRACE = 0.5
+_HISTORY = 100
+_HEAD_ROOM = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What an agent wants."""
+
+    caller: Caller
+    req_id: str
+    name: TOOL_NAME
+    params: dict[str, Any]
+    timeout: float
+
+    @property
+    def key(self) -> Key:
+        return self.caller.office, self.caller.agent, self.req_id
+
+
+class Execution:
+    """`host` is asked for anew with each call: servers come and go. `calls` are those that run, or have run."""
+
+    def __init__(
+        self,
+        host: Callable[[], Hosting],
+        catalogue: Catalogue,
+        approvals: Approvals,
+        mask: Mask,
+        max_message: int,
+    ) -> None:
+        self.calls = Calls()
+        self.history: deque[ToolCallRecord] = deque(maxlen=_HISTORY)
+        self._host = host
+        self._catalogue = catalogue
+        self._approvals = approvals
+        self._mask = mask
+        self._max_message = max_message
+        self._followers = Followers()
+
+    async def result_of(self, call: Call, on_progress: OnProgress | None = None) -> dict[str, Any]:
+        """The result as it travels; whatever goes wrong is one too."""
+        try:
+            async with self._followers.follow(call.key, on_progress):
+                what = [call.name, call.params]
+                return await self.calls.run(call.caller, call.req_id, what, lambda: self._execute(call))
+        except SMCPError as error:
+            return self.fitting(self._mask.data(failed_call(error), ANSWER))
+
+    def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """An answer that is too large to be sent becomes one that says so."""
+        size = len(dumps(answer).encode(errors="surrogatepass"))
+        if size + _HEAD_ROOM <= self._max_message:
+            return answer
+        return failed_call(TooLarge(f"the answer has {size} bytes, at most {self._max_message} can be sent", size=size))
+
+    async def _execute(self, call: Call) -> dict[str, Any]:
+        route = self._catalogue.resolve(call.name)
+        check_arguments(route.schema, call.params)
+        deadline = asyncio.get_running_loop().time() + call.timeout
+        with self._recorded(call, route) as record:
+            async with asyncio.timeout_at(deadline):
+                await self._approve(call, route)
+            async with asyncio.timeout_at(deadline + _GRACE):  # who knows most answers first: the session
+                raw = await self._run(call, route, deadline)
+                result = await self._transformed(self._mask.data(raw, ANSWER), call, route)
+            record["success"] = not result.get("isError")
+        return self.fitting(result)
+
+    async def _approve(self, call: Call, route: ToolRoute) -> None:
+        shown = self._mask.data(call.params, ARGUMENTS)
+        await self._approvals.require(Request(call.caller, call.name, route.server, route.tool, shown), route)
+        now = self._catalogue.resolve(call.name)
+        if (now.server, now.tool) != (route.server, route.tool):  # while the owner was thinking
+            raise ToolNotFound(f"{call.name!r} has become another tool", toolId=call.name)
+
+    async def _run(self, call: Call, route: ToolRoute, deadline: float) -> dict[str, Any]:
+        host = self._host()
+        if route.server == FUNCTIONS and FUNCTIONS not in host.configs:
+            async with asyncio.timeout_at(deadline):
+                return await self._catalogue.functions.call(route.tool, call.params)
+
+        def tell(progress: float, total: float | None, message: str | None) -> None:
+            self._followers.tell(call.key, progress, total, message and self._mask.text(message))
+
+        left = max(deadline - asyncio.get_running_loop().time(), 0.001)
+        return await host.manager.call_tool(route.server, route.tool, call.params, left, cap=left, on_progress=tell)
+
+    async def _transformed(self, result: dict[str, Any], call: Call, route: ToolRoute) -> dict[str, Any]:
+        transform, params = self._host().transform(route), self._mask.data(call.params, ARGUMENTS)
+        transformed = await transform.apply(result, tool_name=call.name, parameters=params)
+        return result if transformed is result else self._mask.data(transformed, ANSWER)
+
+    @contextmanager
+    def _recorded(self, call: Call, route: ToolRoute) -> Iterator[ToolCallRecord]:
+        """Keeps the call in the history, and how it ended."""
+        record = ToolCallRecord(
+            timestamp=datetime.now(UTC).isoformat(),
+            req_id=call.req_id,
+            server=route.server,
+            tool=route.tool,
+            parameters=self._mask.data(call.params, ARGUMENTS),
+            timeout=call.timeout,
+            success=False,
+            error=None,
+        )
+        self.history.append(record)
+        try:
+            yield record
+        except TimeoutError:
+            record["error"] = f"no answer within {call.timeout:g} s"
+            raise CallTimeout(f"{call.name!r} did not finish within {call.timeout:g} s") from None
+        except BaseException as error:
+            record["error"] = self._mask.text(str(error) or type(error).__name__)
+            raise

@@ -1,0 +1,80 @@
+"""The defaults of a JSON schema, filled into what a caller left out. The caller's own objects are never changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any
+
+from a2c_smcp.registry.schemas import local_target
+
+__all__ = ["compile_defaults"]
+
+_NESTS = (dict, list)
+_BELOW = frozenset({"properties", "items", "allOf", "$ref"})
+
+
+def compile_defaults(schema: dict[str, Any]) -> Callable[[Any], Any] | None:
+    """A function from arguments to filled arguments; `None` for a schema without defaults.
+
+    Followed are properties, items, `allOf` and references into the schema, not alternatives: which of them is meant
+    is not known before the arguments are complete.
+    """
+    return _Filling(schema, schema, {}).fill if '"default"' in json.dumps(schema) else None
+
+
+class _Filling:
+    """Where defaults belong in a value. A schema that refers to itself has one that contains itself."""
+
+    def __init__(self, schema: dict[str, Any], root: dict[str, Any], known: dict[int, _Filling]) -> None:
+        known[id(schema)] = self
+        self._defaults: dict[str, Any] = {}
+        self._inner: dict[str, _Filling] = {}
+        self._items: _Filling | None = None
+        for part in _parts(schema, root, set()):
+            for name, below in _objects(part.get("properties")):
+                if "default" in below:
+                    self._defaults[name] = below["default"]
+                if not _BELOW.isdisjoint(below):
+                    self._inner[name] = known.get(id(below)) or _Filling(below, root, known)
+            if isinstance(items := part.get("items"), dict):
+                self._items = known.get(id(items)) or _Filling(items, root, known)
+
+    def fill(self, value: Any) -> Any:
+        """The same value, or a copy of as much of it as had to be filled."""
+        if isinstance(value, dict):
+            return self._fill_object(value)
+        if isinstance(value, list) and self._items is not None:
+            filled = [self._items.fill(item) for item in value]
+            return filled if any(new is not old for new, old in zip(filled, value, strict=True)) else value
+        return value
+
+    def _fill_object(self, value: dict[str, Any]) -> dict[str, Any]:
+        filled = value
+        if not self._defaults.keys() <= value.keys():
+            filled = {**value, **{name: _own(self._defaults[name]) for name in self._defaults if name not in value}}
+        for name, inner in self._inner.items():
+            if isinstance(old := filled.get(name), _NESTS) and (new := inner.fill(old)) is not old:
+                filled = {**filled, name: new}
+        return filled
+
+
+def _parts(schema: dict[str, Any], root: dict[str, Any], seen: set[int]) -> Iterator[dict[str, Any]]:
+    """All schemas that a value must fit at once: what it refers to, its `allOf`, and last itself."""
+    if id(schema) in seen:
+        return
+    seen.add(id(schema))
+    every = schema.get("allOf")
+    for part in (local_target(schema.get("$ref"), root), *(every if isinstance(every, list) else ())):
+        if isinstance(part, dict):
+            yield from _parts(part, root, seen)
+    yield schema
+
+
+def _own(default: Any) -> Any:
+    return deepcopy(default) if isinstance(default, _NESTS) else default
+
+
+def _objects(value: Any) -> list[tuple[str, dict[str, Any]]]:
+    return [(key, item) for key, item in value.items() if isinstance(item, dict)] if isinstance(value, dict) else []

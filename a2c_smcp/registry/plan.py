@@ -1,0 +1,251 @@
+"""Plans carried out (001 §6): a planner's steps go to a registry one after the other, and what came of each is kept.
+
+When a tool raises, `clarify` may ask a user for better arguments, `replan` may ask a planner for other steps, and
+`on_error` says what happens when neither could help.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
+
+from a2c_smcp.registry.steps import BadPlan, ReplyStep, Step, ToolStep, read_plan
+
+__all__ = [
+    "BadPlan",
+    "Failure",
+    "PlanRun",
+    "ReplyStep",
+    "Step",
+    "StepOutcome",
+    "ToolStep",
+    "read_plan",
+    "run_plan",
+    "run_plan_async",
+]
+
+MAX_REPLANS = MAX_QUESTIONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What came of a step. `duration` is the tool's own time in seconds; the step has the arguments used last."""
+
+    step: Step
+    result: Any = None
+    error: Exception | None = None
+    duration: float = 0.0
+    attempts: int = 1
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRun:
+    """`finished` says whether the plan was gone through to its end, be it with steps that failed."""
+
+    outcomes: tuple[StepOutcome, ...]
+    finished: bool
+    replans: int
+    duration: float
+
+    @property
+    def ok(self) -> bool:
+        """No step failed, not even one that was made good by others."""
+        return self.finished and not self.failures
+
+    @property
+    def failures(self) -> list[StepOutcome]:
+        return [outcome for outcome in self.outcomes if not outcome.ok]
+
+    @property
+    def replies(self) -> list[str]:
+        return [outcome.step.text for outcome in self.outcomes if isinstance(outcome.step, ReplyStep)]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a callback is told: the step and its error, what was done before, and what was to come."""
+
+    step: ToolStep
+    error: Exception
+    done: tuple[StepOutcome, ...]
+    remaining: tuple[Step, ...]
+
+
+class Tools(Protocol):
+    """What a plan needs of a registry."""
+
+    def call(self, name: str, arguments: dict[str, Any]) -> Any: ...
+
+    def acall(self, name: str, arguments: dict[str, Any]) -> Awaitable[Any]: ...
+
+
+Steps: TypeAlias = Sequence[Mapping[str, Any] | Step]
+Callback: TypeAlias = Callable[[Failure], Any]
+OnStep: TypeAlias = Callable[[StepOutcome], None]
+OnError: TypeAlias = Literal["stop", "continue"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    callback: Callback
+    failure: Failure
+
+
+Result = TypeVar("Result")
+_Effect: TypeAlias = ToolStep | _Ask
+_Flow: TypeAlias = Generator[_Effect, Any, Result]
+
+
+def run_plan(
+    steps: Steps,
+    registry: Tools,
+    *,
+    on_error: OnError = "stop",
+    clarify: Callback | None = None,
+    replan: Callback | None = None,
+    max_questions: int = MAX_QUESTIONS,
+    max_replans: int = MAX_REPLANS,
+    on_step: OnStep | None = None,
+) -> PlanRun:
+    """Carries out `{"type": "tool", "name", "arguments"}` and `{"type": "reply", "text"}` steps in their order.
+
+    `clarify(failure)` answers with arguments to add before the step is tried again, `True` to try it as it was, or
+    `None`. `replan(failure)` answers with all steps that are to come instead, or `None`. Both have their bounds.
+    Raises `BadPlan` for malformed steps, before anything runs. `on_step` hears of every outcome.
+    """
+    flow = _Run(on_error, clarify, replan, max_questions, max_replans, on_step).carry_out(read_plan(steps))
+    try:
+        effect = next(flow)
+        while True:
+            try:
+                answer = _perform(effect, registry)
+            except Exception as error:
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(answer)
+    except StopIteration as end:
+        return cast("PlanRun", end.value)
+
+
+async def run_plan_async(
+    steps: Steps,
+    registry: Tools,
+    *,
+    on_error: OnError = "stop",
+    clarify: Callback | None = None,
+    replan: Callback | None = None,
+    max_questions: int = MAX_QUESTIONS,
+    max_replans: int = MAX_REPLANS,
+    on_step: OnStep | None = None,
+) -> PlanRun:
+    """As `run_plan`, without blocking the loop. `clarify` and `replan` may be coroutine functions."""
+    flow = _Run(on_error, clarify, replan, max_questions, max_replans, on_step).carry_out(read_plan(steps))
+    try:
+        effect = next(flow)
+        while True:
+            try:
+                answer = await _perform_async(effect, registry)
+            except Exception as error:
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(answer)
+    except StopIteration as end:
+        return cast("PlanRun", end.value)
+
+
+@dataclass
+class _Run:
+    """How a plan is carried out, said once. What has to be waited for is yielded."""
+
+    on_error: OnError
+    clarify: Callback | None
+    replan: Callback | None
+    max_questions: int
+    max_replans: int
+    on_step: OnStep | None
+    questions: int = 0
+    replans: int = 0
+    outcomes: list[StepOutcome] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.on_error not in get_args(OnError):
+            raise ValueError(f"on_error is one of {', '.join(get_args(OnError))}, not {self.on_error!r}")
+
+    def carry_out(self, steps: tuple[Step, ...]) -> _Flow[PlanRun]:
+        began, stopped = perf_counter(), False
+        while steps and not stopped:
+            step, steps = steps[0], steps[1:]
+            outcome = yield from self._take(step, steps)
+            self.outcomes.append(outcome)
+            if self.on_step:
+                self.on_step(outcome)
+            if outcome.error is not None:
+                instead = yield from self._plan_anew(outcome, steps)
+                stopped = instead is None and self.on_error == "stop"
+                steps = steps if instead is None else instead
+        return PlanRun(tuple(self.outcomes), not stopped, self.replans, perf_counter() - began)
+
+    def _take(self, step: Step, remaining: tuple[Step, ...]) -> _Flow[StepOutcome]:
+        if isinstance(step, ReplyStep):
+            return StepOutcome(step, step.text)
+        attempts, spent = 0, 0.0
+        while True:
+            attempts, began, result, fault = attempts + 1, perf_counter(), None, None
+            try:
+                result = yield step
+            except Exception as error:
+                fault = error
+            spent += perf_counter() - began
+            outcome = StepOutcome(step, result, fault, spent, attempts)
+            better = None if fault is None else (yield from self._clarified(step, fault, remaining))
+            if better is None:
+                return outcome
+            step = better
+
+    def _clarified(self, step: ToolStep, error: Exception, remaining: tuple[Step, ...]) -> _Flow[ToolStep | None]:
+        if self.clarify is None or self.questions >= self.max_questions:
+            return None
+        self.questions += 1
+        answer = yield _Ask(self.clarify, Failure(step, error, tuple(self.outcomes), remaining))
+        if answer is None or isinstance(answer, bool):
+            return step if answer else None
+        if not isinstance(answer, Mapping):
+            raise TypeError(f"clarify answers with arguments, True or None, not with {type(answer).__name__}")
+        return ToolStep(step.name, {**step.arguments, **answer})
+
+    def _plan_anew(self, outcome: StepOutcome, remaining: tuple[Step, ...]) -> _Flow[tuple[Step, ...] | None]:
+        """A planner that answers with a malformed plan is told so, and asked again."""
+        step, error = outcome.step, outcome.error
+        assert isinstance(step, ToolStep)
+        while self.replan is not None and error is not None and self.replans < self.max_replans:
+            self.replans += 1
+            answer = yield _Ask(self.replan, Failure(step, error, tuple(self.outcomes), remaining))
+            try:
+                return None if answer is None else read_plan(answer)
+            except BadPlan as fault:
+                error = fault
+        return None
+
+
+def _perform(effect: _Effect, registry: Tools) -> Any:
+    if isinstance(effect, ToolStep):
+        return registry.call(effect.name, dict(effect.arguments))
+    answer = effect.callback(effect.failure)
+    if inspect.iscoroutine(answer):
+        answer.close()
+        raise TypeError("a callback that is a coroutine function needs run_plan_async")
+    return answer
+
+
+async def _perform_async(effect: _Effect, registry: Tools) -> Any:
+    if isinstance(effect, ToolStep):
+        return await registry.acall(effect.name, dict(effect.arguments))
+    answer = effect.callback(effect.failure)
+    return await answer if inspect.isawaitable(answer) else answer

@@ -1,0 +1,152 @@
+"""Calls written down, a line of JSON for each, and tools that answer from what was written."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from a2c_smcp.errors import NotFound, SMCPError
+from a2c_smcp.registry.hooks import Hook, ToolCall
+
+__all__ = ["NotRecorded", "RecordedError", "Recorder", "ReplayedTool", "replay"]
+
+
+class NotRecorded(NotFound, LookupError):
+    """The log has no call of this tool with these arguments."""
+
+    opening = "No such call in the log"
+
+
+class RecordedError(Exception):
+    """What a recorded call raised, where its own class is not known here: the class's name, and its message."""
+
+
+class Recorder(Hook):
+    """A hook that appends each call to a file which only its owner may read: time, name, outcome, duration, sizes.
+
+    Also arguments and results, without which there is nothing to replay; `values=False` leaves them out.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, values: bool = True) -> None:
+        self._values = values
+        self._begun: dict[ToolCall, dict[str, Any]] = {}
+        self._path = path
+        self._append("")
+
+    def before(self, call: ToolCall) -> None:
+        """Arguments are written down before the tool can change them."""
+        line: dict[str, Any] = {"at": datetime.now(UTC).isoformat(), "name": call.name}
+        self._begun[call] = line | {"arguments": _plain(call.reveal().arguments)} if self._values else line
+
+    def after(self, call: ToolCall) -> None:
+        self._write(call, {"result": _plain(call.reveal().result)} if self._values else {})
+
+    def error(self, call: ToolCall) -> None:
+        self._write(call, {"error": _error(call, words=self._values)})
+
+    def _write(self, call: ToolCall, ending: dict[str, Any]) -> None:
+        line = self._begun.pop(call) | {
+            "outcome": call.outcome,
+            "duration": call.duration,
+            "cost": call.cost,
+            "arguments_size": call.arguments_size,
+            "result_size": call.result_size,
+            **ending,
+        }
+        text = json.dumps({key: value for key, value in line.items() if key == "result" or value is not None})
+        self._append(f"{text}\n")
+
+    def _append(self, text: str) -> None:
+        """One write for each line, which no other can get into."""
+        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(file, text.encode())
+        finally:
+            os.close(file)
+
+
+class ReplayedTool:
+    """A tool that answers as it did when it was recorded: equal arguments get the answers they got, in their order.
+
+    The last answer is given again and again. Raises `NotRecorded` for other arguments.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        lines: Iterable[Mapping[str, Any]],
+        *,
+        description: str = "",
+        input_schema: dict[str, Any] | None = None,
+    ) -> None:
+        self.name, self.description, self.input_schema = name, description, input_schema or {}
+        self._answers: dict[str, deque[Mapping[str, Any]]] = {}
+        self._lock = Lock()
+        for line in lines:
+            self._answers.setdefault(_key(line["arguments"]), deque()).append(line)
+
+    def call(self, arguments: dict[str, Any]) -> Any:
+        with self._lock:
+            answers = self._answers.get(_key(_plain(arguments)))
+            if answers is None:
+                raise NotRecorded(repr(self.name), toolId=self.name)
+            line = answers.popleft() if len(answers) > 1 else answers[0]
+        if "error" in line:
+            raise _revived(line["error"])
+        return line["result"]
+
+
+def replay(path: str | os.PathLike[str], like: Mapping[str, Mapping[str, Any]] | None = None) -> list[ReplayedTool]:
+    """The tools of a log, to be registered in place of the real ones; described as in `like`, a `describe()`.
+
+    Passed over are calls without values, those that were cancelled, and a last line that was cut off.
+    """
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for text in Path(path).read_text("utf-8").splitlines():
+        with suppress(ValueError):
+            line = json.loads(text)
+            if "arguments" in line and line["outcome"] != "cancelled":
+                lines.setdefault(line["name"], []).append(line)
+    return [ReplayedTool(name, calls, **(like or {}).get(name, {})) for name, calls in lines.items()]
+
+
+def _error(call: ToolCall, *, words: bool) -> dict[str, Any]:
+    error = call.reveal().error
+    named = {"type": call.error_type, "code": call.error_code}
+    if not words:
+        return named
+    if isinstance(error, SMCPError):
+        return named | {"message": error.message, "details": _plain(error.details)}
+    return named | {"message": str(error.args[0] if error and len(error.args) == 1 else error)}
+
+
+def _revived(error: Mapping[str, Any]) -> Exception:
+    """Ours and Python's own as they were; of any other, what it said."""
+    if known := SMCPError.from_wire({"error": error}):
+        return known
+    kind = getattr(builtins, str(error["type"]), None)
+    with suppress(TypeError):  # some of Python's own want more than a message
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            return kind(error["message"])
+    return RecordedError(f"{error['type']}: {error['message']}")
+
+
+def _key(arguments: Any) -> str:
+    return json.dumps(arguments, sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="null", fallback=str)
+    except (PydanticSerializationError, ValueError):
+        return str(value)

@@ -1,0 +1,120 @@
+"""Programs that are measured, each in a process of its own that ends with the benchmark."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+__all__ = ["PATIENCE", "PROGRAM", "ROOT", "Running", "hub", "interpreter", "running"]
+
+ROOT = Path(__file__).parent.parent
+PROGRAM = Path(sys.executable).with_name("a2c-smcp")
+PATIENCE = 15.0
+"""A bound against hanging, nothing that is measured."""
+
+_TAIL = 2000
+
+
+class Running:
+    """A process, and what /proc knows of it; `None` where there is no /proc."""
+
+    def __init__(self, process: Process, said: str) -> None:
+        self.said = said
+        self._process = process
+        self._folder = Path(f"/proc/{process.pid}")
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.returncode is not None
+
+    @property
+    def rss(self) -> int | None:
+        """Resident bytes."""
+        status = self._read("status")
+        return next((int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS:")), None)
+
+    @property
+    def cpu(self) -> float | None:
+        """Seconds of CPU so far, its children not counted."""
+        stat = self._read("stat")
+        if not stat:
+            return None
+        fields = stat[0].rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def cpu_since(self, before: float | None) -> float | None:
+        now = self.cpu
+        return None if now is None or before is None else now - before
+
+    def _read(self, name: str) -> list[str]:
+        try:
+            return (self._folder / name).read_text().splitlines()
+        except OSError:
+            return []
+
+
+@asynccontextmanager
+async def running(
+    *command: str | Path, says: str | None = None, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[Running]:
+    """Starts a program and stops it, with all that it started. `says` is how the line begins that it is ready with."""
+    with tempfile.TemporaryFile() as complaints:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=DEVNULL,
+            stdout=PIPE if says else DEVNULL,
+            stderr=complaints,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+        try:
+            yield Running(process, await _line(process, says) if says else "")
+        except BaseException:
+            complaints.seek(max(complaints.seek(0, os.SEEK_END) - _TAIL, 0))
+            print(f"{command[0]}: {complaints.read().decode(errors='replace')}", file=sys.stderr)
+            raise
+        finally:
+            await _stop(process)
+
+
+@asynccontextmanager
+async def hub() -> AsyncIterator[tuple[str, Running]]:
+    """Our Server on a free port, and where it listens."""
+    listening = "listening on "
+    command = (PROGRAM, "server", "--port", "0", "--log-level", "error")
+    async with running(*command, says=listening) as server:
+        yield server.said.removeprefix(listening), server
+
+
+def interpreter(peers: str) -> Path:
+    """The Python of the virtual environment that has these peers."""
+    home = ROOT / ".cache" / "peers" / peers
+    if not (home / ".ready").exists():
+        sys.exit(f"{home.relative_to(ROOT)} is missing: run `make bench-peers`")
+    return home / "bin" / "python"
+
+
+async def _line(process: Process, beginning: str) -> str:
+    assert process.stdout
+    async with asyncio.timeout(PATIENCE):
+        while line := (await process.stdout.readline()).decode().strip():
+            if line.startswith(beginning):
+                return line
+    raise ChildProcessError("ended before it was ready")
+
+
+async def _stop(process: Process) -> None:
+    if process.returncode is None:
+        process.send_signal(signal.SIGTERM)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), PATIENCE)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()

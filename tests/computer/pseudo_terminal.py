@@ -1,0 +1,137 @@
+"""A program on a pseudo-terminal: what a person would see on the screen, and what he types."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import struct
+import termios
+from codecs import getincrementaldecoder
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+__all__ = ["Screen", "on_a_terminal"]
+
+PATIENCE = 30.0
+"""A bound against hanging, nothing that is measured."""
+
+_PIECES = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])|([\r\n\b])|([^\x1b\r\n\b]+)")
+
+
+class Screen:
+    """The few movements of the cursor that rich makes, over as many lines as are written."""
+
+    def __init__(self, width: int) -> None:
+        self.lines = [""]
+        self.raw = ""
+        self._width = width
+        self._row = self._column = 0
+
+    def feed(self, text: str) -> None:
+        self.raw += text
+        for number, command, control, plain in _PIECES.findall(text):
+            if plain:
+                self._put(plain)
+            elif control:
+                self._move(control)
+            elif command == "A":
+                self._row = max(0, self._row - int(number or 1))
+            elif command == "K":
+                self.lines[self._row] = "" if number == "2" else self.lines[self._row][: self._column]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def _put(self, plain: str) -> None:
+        for char in plain:
+            if self._column == self._width:
+                self._move("\n")
+                self._column = 0
+            line = self.lines[self._row].ljust(self._column)
+            self.lines[self._row] = line[: self._column] + char + line[self._column + 1 :]
+            self._column += 1
+
+    def _move(self, control: str) -> None:
+        if control == "\n":
+            self._row += 1
+            if self._row == len(self.lines):
+                self.lines.append("")
+        else:
+            self._column = 0 if control == "\r" else max(0, self._column - 1)
+
+
+class OnTerminal:
+    """One run of a program, with its screen."""
+
+    def __init__(self, process: asyncio.subprocess.Process, master: int, width: int) -> None:
+        self.process = process
+        self.screen = Screen(width)
+        self._master = master
+        self._news = asyncio.Event()
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        asyncio.get_running_loop().add_reader(master, self._read)
+
+    async def shows(self, wanted: str | Callable[[Screen], Any]) -> str:
+        """Waits until the screen is like that, and returns its text."""
+        is_so = wanted if callable(wanted) else lambda screen: wanted in screen.text
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not is_so(self.screen):
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise AssertionError(f"never seen: {wanted}\n{self.screen.text}") from None
+        return self.screen.text
+
+    def types(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    @property
+    def echoes(self) -> bool:
+        return bool(termios.tcgetattr(self._master)[3] & termios.ECHO)
+
+    async def ends(self) -> int:
+        async with asyncio.timeout(PATIENCE):
+            return await self.process.wait()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:  # nobody has the other side open any more
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._master)
+        self.screen.feed(self._decoder.decode(data))
+        self._news.set()
+
+
+@asynccontextmanager
+async def on_a_terminal(
+    *command: str, env: Mapping[str, str], lines: int = 24, columns: int = 100, **streams: Any
+) -> AsyncIterator[OnTerminal]:
+    """Runs it with a terminal of its own, and ends it in the end."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    streams = {"stdin": slave, "stdout": slave, "stderr": slave, **streams}
+
+    def take_terminal() -> None:
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+    process = await asyncio.create_subprocess_exec(
+        *command, env=dict(env), start_new_session=True, preexec_fn=take_terminal, **streams
+    )
+    program = OnTerminal(process, master, columns)
+    try:
+        yield program
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        asyncio.get_running_loop().remove_reader(master)
+        os.close(slave)
+        os.close(master)

@@ -1,0 +1,325 @@
+"""Our agents, awaited and blocking, among published peers: computers of both generations, and the package's Server."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from a2c_smcp.agent import AgentEvents, AsyncSMCPAgentClient, SMCPAgentClient
+from a2c_smcp.computer.computer import Computer
+from a2c_smcp.errors import CallCancelled, NotAuthenticated, NotFound, SMCPError, Unavailable
+from a2c_smcp.link import Reconnect
+from a2c_smcp.registry.results import ToolFailed
+from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
+from a2c_smcp.server.run import address_of, listen, serving
+from tests.computer.hosted import Relay, hosted, ready, until
+from tests.interop.conftest import python_of
+from tests.interop.driver import Driver
+
+PEERS = Path(__file__).with_name("peers")
+KEY = "the right key"
+OFFICE = "studio"
+WINDOW = "window://org.example.desk/notes?priority=50"
+PROMPTLY = 5.0
+SOON = Reconnect(first=0.1, longest=0.5)
+
+
+class Awaited(AsyncSMCPAgentClient):
+    """The client as it is, and a way to its registry that the other one has too."""
+
+    async def use(self, tool: str, arguments: dict[str, Any]) -> Any:
+        return await self.registry.acall(tool, arguments)
+
+
+class Blocking:
+    """The blocking client, waited for in threads."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        self._client = SMCPAgentClient(name, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+        if not inspect.iscoroutinefunction(getattr(AsyncSMCPAgentClient, name, None)):
+            return found
+        return lambda *arguments, **options: asyncio.to_thread(found, *arguments, **options)
+
+    async def use(self, tool: str, arguments: dict[str, Any]) -> Any:
+        return await asyncio.to_thread(self._client.registry.call, tool, arguments)
+
+
+CLIENTS = {"awaited": Awaited, "blocking": Blocking}
+
+
+class Diary(AgentEvents):
+    """What an agent was told."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, Any]] = []
+
+    def on_computer_enter_office(self, data: dict[str, Any]) -> None:
+        self.entries.append(("entered", data))
+
+    def on_computer_leave_office(self, data: dict[str, Any]) -> None:
+        self.entries.append(("left", data))
+
+    def on_computer_update_config(self, data: dict[str, Any]) -> None:
+        self.entries.append(("config", data))
+
+    def on_tools_received(self, computer: str, tools: list[Any], office: str) -> None:
+        self.entries.append(("tools", {tool["name"] for tool in tools}))
+
+    def on_desktop_updated(self, computer: str, desktops: list[str], office: str) -> None:
+        self.entries.append(("desktop", desktops))
+
+    async def tells(self, what: str, content: Any) -> None:
+        """Each entry is read once: the same again means that it came again."""
+        await until(lambda: (what, content) in self.entries)
+        self.entries.remove((what, content))
+
+
+class Laptop(Protocol):
+    """A computer called `laptop` with the MCP server of `peers/mcp_server.py`."""
+
+    tools: set[str]
+
+    def at_work(self) -> AbstractAsyncContextManager[None]:
+        """In the office, for a while."""
+
+    async def tells_of_changes(self, diary: Diary) -> set[str]:
+        """Has the agent fetch its tools again; those that it has then."""
+
+
+class PublishedLaptop:
+    def __init__(self, driver: Driver, version: str) -> None:
+        self.tools = {"add", "slow", "note"} if version == "0.1.2" else {"desk__add", "desk__slow", "desk__note"}
+        self._driver = driver
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        await self._driver.ask("join")
+        try:
+            yield
+        finally:
+            await self._driver.ask("leave")
+
+    async def tells_of_changes(self, diary: Diary) -> set[str]:
+        for update in ("update_tool_list", "update_config"):
+            await self._driver.ask(update)
+            await diary.tells("tools", self.tools)
+        await diary.tells("config", {"office_id": OFFICE, "computer": "laptop"})
+        return self.tools
+
+
+class OurLaptop:
+    def __init__(self, url: str, folder: Path, marks: Path) -> None:
+        self.tools = {"add", "slow", "note"}
+        self._url, self._folder, self._marks = url, folder, marks
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        self._computer = Computer("laptop")
+        command = {"command": str(python_of("0.4.2")), "args": [str(PEERS / "mcp_server.py"), str(self._marks)]}
+        desk = {"name": "desk", "server_parameters": command, "default_tool_meta": {"auto_apply": True}}
+        self._computer.add_server(desk)
+        async with hosted(self._computer, self._url, OFFICE, self._folder, api_key=KEY):
+            await ready(self._computer, "desk")
+            yield
+
+    async def tells_of_changes(self, diary: Diary) -> set[str]:
+        self._computer.tool(name="greet", auto_apply=True)(lambda: "hello")
+        tools = self.tools | {"greet"}
+        await diary.tells("tools", tools)
+        return tools
+
+
+@dataclass
+class World:
+    """A Server and a computer. The computer's slow tool writes down in `marks` what becomes of it."""
+
+    url: str
+    laptop: Laptop
+    marks: Path
+    refusal: type[SMCPError]
+    """What a wrong key is answered with."""
+    heeds_cancels: bool
+    knows_calls: bool
+    """Whether a call that comes again is known to the Server or the computer as the same one."""
+
+
+ARRANGEMENTS = {
+    "our server, 0.1.2 computer": ("ours", "0.1.2"),
+    "our server, 0.4.2 computer": ("ours", "0.4.2"),
+    "0.4.2 server, 0.4.2 computer": ("0.4.2", "0.4.2"),
+    "0.4.2 server, our computer": ("0.4.2", "ours"),
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=ARRANGEMENTS.values(), ids=list(ARRANGEMENTS))
+async def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    """For both clients, one after the other: published peers take seconds to start."""
+    server, computer = request.param
+    folder = tmp_path_factory.mktemp("world")
+    marks = folder / "marks"
+    async with a_server(server, folder) as url, a_laptop(computer, url, folder, marks) as laptop:
+        yield World(
+            url,
+            laptop,
+            marks,
+            refusal=NotAuthenticated if server == "ours" else Unavailable,  # the package gives no reason
+            heeds_cancels=computer != "0.1.2",
+            knows_calls="ours" in (server, computer),
+        )
+
+
+@asynccontextmanager
+async def a_server(make: str, folder: Path) -> AsyncIterator[str]:
+    if make == "ours":
+        app, listener = create_app(Settings(auth=DefaultAuthenticationProvider(KEY))), listen("127.0.0.1", 0)
+        async with serving(app, listener):
+            yield f"http://{address_of(listener)}"
+    else:
+        async with a_peer(make, "server.py", "--api-key", KEY, home=folder) as (_, said):
+            yield said["url"]
+
+
+@asynccontextmanager
+async def a_laptop(make: str, url: str, folder: Path, marks: Path) -> AsyncIterator[Laptop]:
+    if make == "ours":
+        yield OurLaptop(url, folder, marks)
+    else:
+        options = ("--url", url, "--name", "laptop", "--office", OFFICE, "--api-key", KEY, "--marks", str(marks))
+        async with a_peer(make, "computer.py", *options, home=folder) as (driver, _):
+            yield PublishedLaptop(driver, make)
+
+
+@asynccontextmanager
+async def a_peer(version: str, script: str, *options: str, home: Path) -> AsyncIterator[tuple[Driver, Any]]:
+    driver = await Driver.start(python_of(version), PEERS / script, *options, home=home)
+    try:
+        yield driver, await driver.hears("ready")
+    finally:
+        await driver.close()
+
+
+@asynccontextmanager
+async def at_work(client: str, url: str, **options: Any) -> AsyncIterator[tuple[Any, Diary]]:
+    """An agent in the office, and what it is told."""
+    diary = Diary()
+    agent = CLIENTS[client]("planner", url=url, office=OFFICE, event_handler=diary, **{"api_key": KEY, **options})
+    await agent.connect()
+    try:
+        yield agent, diary
+    finally:
+        await agent.disconnect()
+
+
+def named(name: str, tools: set[str]) -> str:
+    """0.4.2 puts the name of the MCP server before that of the tool."""
+    return next(tool for tool in tools if tool.endswith(name))
+
+
+async def the_agent_works(agent: Any, tools: set[str]) -> None:
+    add, sum_of, wrong = named("add", tools), {"a": 1, "b": 2}, {"a": 1, "b": 2, "c": 3}
+    assert {tool["name"] for tool in await agent.get_tools("laptop")} == tools
+    assert "desk" in (await agent.get_config("laptop"))["servers"]
+    result = await agent.emit_tool_call("laptop", add, sum_of)
+    assert (result.text, result.is_error, await agent.use(add, sum_of)) == ("3", False, "3")
+    failure = await agent.emit_tool_call("laptop", add, wrong)
+    assert failure.is_error
+    assert "unexpected keyword argument 'c'" in failure.text
+    with pytest.raises(ToolFailed, match="unexpected keyword argument 'c'"):
+        await agent.use(add, wrong)
+    with pytest.raises(NotFound, match="nobody"):
+        await agent.emit_tool_call("nobody", add, sum_of)
+
+
+async def the_agent_sees_the_desktop(agent: Any, diary: Diary, tools: set[str], text: str) -> None:
+    (shown,) = await agent.get_desktop("laptop")
+    assert shown.startswith(f"{WINDOW}\n\n")
+    await agent.use(named("note", tools), {"text": text})
+    await diary.tells("desktop", [f"{WINDOW}\n\n{text}"])
+    assert agent.desktop("laptop") == [f"{WINDOW}\n\n{text}"]
+
+
+async def the_agent_cancels(agent: Any, world: World) -> None:
+    world.marks.unlink(missing_ok=True)
+    slow, req_id = named("slow", world.laptop.tools), uuid4().hex
+    call = asyncio.create_task(agent.emit_tool_call("laptop", slow, {"seconds": 600}, 60, req_id=req_id))
+    await until(lambda: marks(world) == ["started"])
+    await agent.cancel(req_id)
+    with pytest.raises(CallCancelled):
+        async with asyncio.timeout(PROMPTLY):
+            await call
+    if world.heeds_cancels:
+        await until(lambda: marks(world) == ["started", "cancelled"])
+
+
+async def a_call_survives_a_cut_line(agent: Any, world: World, relay: Relay) -> None:
+    world.marks.unlink(missing_ok=True)
+    slow = named("slow", world.laptop.tools)
+    call = asyncio.create_task(agent.emit_tool_call("laptop", slow, {"seconds": 0.5}, 20))
+    await until(lambda: "started" in marks(world))
+    relay.cut()
+    assert (await call).text == "slept"
+    if world.knows_calls:
+        assert marks(world) == ["started", "finished"]
+
+
+def marks(world: World) -> list[str]:
+    """What became of slow calls."""
+    return world.marks.read_text().split() if world.marks.exists() else []
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.covers("interop-0.1.2", "interop-0.4.2", "agent-interop")
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_our_agent_works_with_published_peers(world: World, client: str) -> None:
+    seat = {"office_id": OFFICE, "computer": "laptop"}
+    async with at_work(client, world.url) as (agent, diary):
+        assert (agent.computers, list(agent.registry)) == ([], [])
+        async with world.laptop.at_work():
+            await diary.tells("entered", seat)
+            await until(lambda: set(agent.registry) == world.laptop.tools)
+            await the_agent_works(agent, world.laptop.tools)
+            await the_agent_sees_the_desktop(agent, diary, world.laptop.tools, f"{client} was here")
+            diary.entries.clear()
+            changed = await world.laptop.tells_of_changes(diary)
+            assert set(agent.registry) == changed
+            await the_agent_cancels(agent, world)
+        await diary.tells("left", seat)
+        assert (agent.computers, list(agent.registry)) == ([], [])
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.covers("interop-0.1.2", "interop-0.4.2", "agent-interop")
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_our_agent_finds_published_peers_and_returns_to_them_over_a_new_line(world: World, client: str) -> None:
+    relay, seat = Relay(world.url), {"office_id": OFFICE, "computer": "laptop"}
+    async with world.laptop.at_work(), relay.open() as url, at_work(client, url, reconnect=SOON) as (agent, diary):
+        await diary.tells("entered", seat)
+        assert agent.computers == [f"{OFFICE}/laptop"]
+        assert set(agent.registry) == world.laptop.tools
+        members = {(member["role"], member["name"]) for member in await agent.list_room()}
+        assert members == {("agent", "planner"), ("computer", "laptop")}
+        await a_call_survives_a_cut_line(agent, world, relay)
+        assert await agent.use(named("add", world.laptop.tools), {"a": 2, "b": 2}) == "4"
+        assert set(agent.registry) == world.laptop.tools
+        assert ("left", seat) not in diary.entries
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.covers("agent-interop", "auth-refused")
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_our_agent_is_told_that_its_key_is_wrong(world: World, client: str) -> None:
+    with pytest.raises(world.refusal, match=r"refused|authenticated"):
+        async with at_work(client, world.url, api_key="a wrong key"):
+            pass

@@ -1,0 +1,200 @@
+"""Ways to call: `execute`, many at once, and results in an envelope."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import traceback
+from typing import Any
+
+import pytest
+
+from a2c_smcp.registry import MCPRegistry, UnknownOperation
+from tests.registry.tools import Bare, EchoTool, tool
+
+HI = {"output": "hi"}
+
+
+@pytest.fixture
+def registry() -> MCPRegistry:
+    registry = MCPRegistry()
+    registry.register(EchoTool())
+    return registry
+
+
+@pytest.mark.covers("registry-execute")
+@pytest.mark.parametrize("payload", [None, "describe", {"op": "describe"}])
+def test_execute_describes(registry: MCPRegistry, payload: Any) -> None:
+    assert registry.execute(payload) == registry.describe()
+
+
+@pytest.mark.covers("registry-execute")
+@pytest.mark.parametrize("more", [{}, {"op": "call"}, {"type": "tool"}])
+def test_execute_calls(registry: MCPRegistry, more: dict[str, Any]) -> None:
+    assert registry.execute({"name": "echo", "arguments": {"text": "hi"}, **more}) == HI
+
+
+@pytest.mark.covers("registry-execute")
+@pytest.mark.parametrize("payload", [{"name": "same"}, {"name": "same", "arguments": None}])
+def test_execute_without_arguments_calls_with_none(registry: MCPRegistry, payload: dict[str, Any]) -> None:
+    registry.register(tool("same"))
+    assert registry.execute(payload) == {}
+
+
+@pytest.mark.covers("registry-execute")
+@pytest.mark.parametrize(
+    ("payload", "complaint"),
+    [
+        ("call", "neither"),
+        (7, "int"),
+        ({}, "op is None"),
+        ({"op": "drop"}, "op is 'drop'"),
+        ({"op": "call"}, "needs the name"),
+        ({"name": 7}, "needs the name"),
+        ({"name": "echo", "arguments": [1]}, "arguments are not an object"),
+    ],
+)
+def test_execute_refuses_what_it_does_not_know(registry: MCPRegistry, payload: Any, complaint: str) -> None:
+    with pytest.raises(UnknownOperation, match=complaint) as caught:
+        registry.execute(payload)
+    assert isinstance(caught.value, ValueError)
+    assert caught.value.code == 400
+
+
+@pytest.mark.covers("registry-execute")
+def test_execute_of_an_unknown_tool_is_a_key_error(registry: MCPRegistry) -> None:
+    with pytest.raises(KeyError):
+        registry.execute({"op": "call", "name": "nope"})
+
+
+@pytest.mark.covers("registry-envelope")
+@pytest.mark.parametrize(
+    ("result", "output", "meta"),
+    [
+        (7, 7, {}),
+        (None, None, {}),
+        ({"output": 7}, 7, {}),
+        ({"output": 7, "meta": {"cost": 0.5}}, 7, {"cost": 0.5}),
+        ({"output": 7, "meta": {"duration": 3.0}}, 7, {"duration": 3.0}),
+        ({"output": 7, "meta": "words"}, {"output": 7, "meta": "words"}, {}),
+        ({"output": 7, "more": 8}, {"output": 7, "more": 8}, {}),
+        ({"meta": {}}, {"meta": {}}, {}),
+    ],
+)
+async def test_an_envelope_has_output_and_meta_once(result: Any, output: Any, meta: dict[str, Any]) -> None:
+    registry = MCPRegistry()
+    registry.register(Bare("give", lambda _: result))
+    for enveloped in (registry.call("give", {}, envelope=True), await registry.acall("give", {}, envelope=True)):
+        assert enveloped["output"] == output
+        assert enveloped["meta"].keys() == {"tool", "duration", *meta}
+        assert enveloped["meta"] | meta == enveloped["meta"]
+        assert enveloped["meta"]["duration"] >= 0
+
+
+@pytest.mark.covers("registry-envelope")
+def test_an_envelope_changes_nothing_of_the_tools_own(registry: MCPRegistry) -> None:
+    own = {"output": 1, "meta": {"cost": 2}}
+    registry.register(Bare("give", lambda _: own))
+    registry.call("give", {}, envelope=True)
+    assert own == {"output": 1, "meta": {"cost": 2}}
+
+
+@pytest.mark.covers("registry-envelope")
+def test_an_exception_is_in_no_envelope(registry: MCPRegistry) -> None:
+    with pytest.raises(KeyError, match="text"):
+        registry.call("echo", {}, envelope=True)
+
+
+@pytest.mark.covers("registry-async")
+async def test_many_calls_keep_their_order_whoever_is_first(registry: MCPRegistry) -> None:
+    others = [asyncio.Event() for _ in range(4)]
+
+    @registry.tool
+    async def backwards(place: int) -> int:
+        if place < 3:
+            await others[place + 1].wait()
+        others[place].set()
+        return place
+
+    async with asyncio.timeout(10):
+        assert await registry.call_many([("backwards", {"place": place}) for place in range(4)]) == [0, 1, 2, 3]
+
+
+@pytest.mark.covers("registry-async")
+async def test_an_exception_stands_in_the_place_of_its_call(registry: MCPRegistry) -> None:
+    calls = [("echo", {"text": "hi"}), {"name": "nope", "arguments": {}}, {"name": "echo"}]
+    hi, unknown, failed = await registry.call_many(calls)
+    assert hi == HI
+    assert isinstance(unknown, KeyError)
+    assert isinstance(failed, KeyError)
+
+
+@pytest.mark.covers("registry-async")
+async def test_many_calls_are_made_some_at_a_time(registry: MCPRegistry) -> None:
+    running, most = 0, 0
+
+    @registry.tool
+    async def count() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+
+    await registry.call_many([("count", {})] * 50, at_once=3)
+    assert most == 3
+
+
+@pytest.mark.covers("registry-async")
+async def test_many_calls_may_be_none_and_have_envelopes(registry: MCPRegistry) -> None:
+    assert await registry.call_many([]) == []
+    (result,) = await registry.call_many([("echo", {"text": "hi"})], envelope=True)
+    assert result["output"] == "hi"
+    assert result["meta"]["tool"] == "echo"
+    with pytest.raises(ValueError, match="at least one"):
+        await registry.call_many([], at_once=0)
+
+
+@pytest.mark.covers("registry-async")
+async def test_a_cancel_of_many_calls_cancels_those_that_run(registry: MCPRegistry) -> None:
+    started, cancelled = asyncio.Event(), 0
+
+    @registry.tool
+    async def wait() -> None:
+        nonlocal cancelled
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled += 1
+            raise
+
+    calls = asyncio.ensure_future(registry.call_many([("wait", {})] * 5, at_once=2))
+    async with asyncio.timeout(10):
+        await started.wait()
+        calls.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calls
+    assert cancelled == 2
+
+
+@pytest.mark.covers("registry-cost")
+def test_between_a_plain_registry_and_a_plain_tool_there_is_nothing() -> None:
+    """Everything is compiled when a tool is registered, and what is off is not there."""
+    registry = MCPRegistry()
+
+    def fail(arguments: dict[str, Any]) -> None:
+        raise LookupError
+
+    registry.register(Bare("fail", fail))
+    with pytest.raises(LookupError) as caught:
+        registry.call("fail", {})
+    frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert frames == ["test_between_a_plain_registry_and_a_plain_tool_there_is_nothing", "call", "fail"]
+
+
+@pytest.mark.covers("registry-cost")
+def test_a_plain_call_stays_in_its_thread() -> None:
+    registry = MCPRegistry(validate=True)
+    registry.register(Bare("where", lambda _: threading.current_thread()))
+    assert registry.call("where", {}) is threading.current_thread()

@@ -1,0 +1,264 @@
+"""The list of tools in the words of those who read it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Literal
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp.types import Tool
+from pydantic import BaseModel, Field
+
+from a2c_smcp.registry import MCPRegistry
+from a2c_smcp.registry.formats import FORMATS, portable_name
+from a2c_smcp.registry.gemini import reduced_schema
+from tests.registry.tools import Bare, EchoTool, tool
+
+pytestmark = pytest.mark.covers("registry-formats")
+
+ECHO = EchoTool.input_schema
+GEMINI_FIELDS = {
+    *("type", "format", "title", "description", "nullable", "enum", "items", "properties", "required", "anyOf"),
+    *("default", "pattern", "minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength"),
+    *("minProperties", "maxProperties"),
+}
+
+
+@pytest.fixture
+def registry() -> MCPRegistry:
+    registry = MCPRegistry()
+    registry.register(EchoTool())
+    return registry
+
+
+def test_openai(registry: MCPRegistry) -> None:
+    registry.register(Bare("quiet", lambda _: None))
+    echo, quiet = registry.describe("openai")
+    parameters = {**ECHO, "properties": {"text": {"type": "string"}}}
+    assert echo == {
+        "type": "function",
+        "function": {"name": "echo", "description": "echo back", "parameters": parameters},
+    }
+    assert quiet["function"]["parameters"] == {"type": "object", "properties": {}}
+
+
+def test_anthropic(registry: MCPRegistry) -> None:
+    registry.register(Bare("quiet", lambda _: None))
+    echo, quiet = registry.describe("anthropic")
+    assert echo == {"name": "echo", "description": "echo back", "input_schema": ECHO}
+    assert quiet == {"name": "quiet", "description": "", "input_schema": {"type": "object"}}
+
+
+def test_gemini(registry: MCPRegistry) -> None:
+    registry.register(Bare("quiet", lambda _: None))
+    (tools,) = registry.describe("gemini")
+    echo, quiet = tools["function_declarations"]
+    assert echo == {"name": "echo", "description": "echo back", "parameters": ECHO}
+    assert quiet == {"name": "quiet", "description": ""}
+
+
+def test_mcp(registry: MCPRegistry) -> None:
+    registry.register(tool("more", ECHO, origin="desk", output_schema={"type": "object"}, meta={"title": "More"}))
+    echo, more = registry.describe("mcp")
+    assert echo == {"name": "echo", "description": "echo back", "inputSchema": ECHO}
+    assert more["outputSchema"] == {"type": "object"}
+    for listed in (echo, more):
+        Tool.model_validate(listed)
+
+
+def test_an_unknown_format_is_a_value_error_with_those_there_are(registry: MCPRegistry) -> None:
+    with pytest.raises(ValueError, match=r"'xml'.*openai, anthropic, gemini, mcp"):
+        registry.describe("xml")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("wanted", FORMATS)
+def test_every_format_is_one_json_snapshot_until_the_tools_change(registry: MCPRegistry, wanted: Any) -> None:
+    first = registry.describe(wanted)
+    assert registry.describe(wanted) is first
+    assert json.loads(json.dumps(first)) == first
+    registry.register(tool("other"))
+    assert registry.describe(wanted) != first
+
+
+@pytest.mark.parametrize("wanted", FORMATS)
+def test_tags_choose_in_every_format(registry: MCPRegistry, wanted: Any) -> None:
+    registry.update(add=[tool("a", tags=["x", "y"]), tool("b", tags=["y"]), tool("c", tags=["z"])])
+    chosen = json.dumps(registry.describe(wanted, tags=["x", "z"]))
+    assert '"a"' in chosen
+    assert '"c"' in chosen
+    assert '"b"' not in chosen
+    assert "echo" not in chosen
+    assert registry.describe(wanted, tags=["z", "x"]) is registry.describe(wanted, tags=("x", "z"))
+
+
+def test_descriptions_by_tags_do_not_pile_up(registry: MCPRegistry) -> None:
+    for number in range(1000):
+        assert registry.describe(tags=[f"tag {number}"]) == {}
+    assert "echo" in registry.describe()
+
+
+# Names
+
+
+PORTABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+
+
+@given(st.text(min_size=1, max_size=200))
+def test_every_name_has_one_that_all_providers_take(name: str) -> None:
+    shown = portable_name(name)
+    assert PORTABLE.fullmatch(shown)
+    assert (shown == name) == bool(PORTABLE.fullmatch(name))
+    assert portable_name(shown) == shown
+
+
+def test_names_that_look_alike_stay_apart() -> None:
+    names = ["files/read", "files.read", "files_read", "读取", "搜索", "x" * 100, "x" * 101, "1", "\ud800"]
+    assert len({portable_name(name) for name in names}) == len(names)
+    assert portable_name("files/read").startswith("files_read_")
+
+
+@pytest.mark.parametrize("wanted", ["openai", "anthropic", "gemini"])
+async def test_a_tool_is_called_by_the_name_that_a_model_was_shown(registry: MCPRegistry, wanted: Any) -> None:
+    registry.register(Bare("搜索/全部", lambda _: "found"))
+    (shown,) = set(re.findall(r'"name": "([^"]+)"', json.dumps(registry.describe(wanted)))) - {"echo"}
+    assert PORTABLE.fullmatch(shown)
+    assert registry.call(shown, {}) == "found"
+    assert await registry.acall(shown, {}) == "found"
+    assert registry.execute({"name": shown}) == "found"
+    assert shown not in registry
+    registry.unregister("搜索/全部")
+    with pytest.raises(KeyError):
+        registry.call(shown, {})
+
+
+def test_mcp_and_a_planner_are_shown_the_names_themselves(registry: MCPRegistry) -> None:
+    registry.register(tool("files/read"))
+    assert "files/read" in registry.describe()
+    assert [shown["name"] for shown in registry.describe("mcp")] == ["echo", "files/read"]
+
+
+# Gemini's schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "reduced"),
+    [
+        ({"type": ["string", "null"]}, {"type": "string", "nullable": True}),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, {"type": "string", "nullable": True}),
+        ({"type": ["string", "integer"]}, {"anyOf": [{"type": "string"}, {"type": "integer"}]}),
+        ({"oneOf": [{"type": "string"}, {"type": "boolean"}]}, {"anyOf": [{"type": "string"}, {"type": "boolean"}]}),
+        ({"const": "x"}, {"type": "string", "enum": ["x"]}),
+        ({"enum": ["a", "b", None]}, {"type": "string", "enum": ["a", "b"]}),
+        ({"type": "integer", "enum": [1, 2]}, {"type": "integer"}),
+        ({"type": "string", "format": "uuid"}, {"type": "string"}),
+        ({"type": "string", "format": "date-time"}, {"type": "string", "format": "date-time"}),
+        ({"type": "array"}, {"type": "array", "items": {"type": "string"}}),
+        ({"items": {"type": "number"}}, {"type": "array", "items": {"type": "number"}}),
+        ({"type": "object", "additionalProperties": False}, {"type": "object"}),
+        ({"type": "number", "exclusiveMinimum": 0, "maximum": 9}, {"type": "number", "maximum": 9}),
+        (
+            {"properties": {"a": True}, "required": ["a", "b"]},
+            {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]},
+        ),
+        (
+            {"$ref": "#/$defs/x", "description": "d", "$defs": {"x": {"type": "integer"}}},
+            {"type": "integer", "description": "d"},
+        ),
+        ({"$ref": "https://example.com/x"}, {"type": "string"}),
+        (
+            {
+                "allOf": [
+                    {"properties": {"a": {"type": "string"}}, "required": ["a"]},
+                    {"properties": {"b": {"type": "null"}}},
+                ]
+            },
+            {
+                "type": "object",
+                "properties": {"a": {"type": "string"}, "b": {"type": "string", "nullable": True}},
+                "required": ["a"],
+            },
+        ),
+    ],
+)
+def test_what_gemini_has_no_word_for_is_said_otherwise_or_left_out(
+    schema: dict[str, Any], reduced: dict[str, Any]
+) -> None:
+    assert reduced_schema(schema) == reduced
+
+
+class Node(BaseModel):
+    below: list[Node] = []
+    beside: Node | None = None
+    kind: Literal["leaf", "branch"] = "leaf"
+    size: int = Field(default=1, gt=0, le=9)
+
+
+def test_a_schema_that_contains_itself_ends(registry: MCPRegistry) -> None:
+    @registry.tool
+    def walk(root: Node, names: dict[str, int], limit: float | None = None) -> None: ...
+
+    (tools,) = registry.describe("gemini", tags=None)
+    parameters = tools["function_declarations"][1]["parameters"]
+    root = parameters["properties"]["root"]
+    assert root["properties"]["below"]["items"] == {"type": "object"}
+    assert root["properties"]["kind"]["enum"] == ["leaf", "branch"]
+    assert parameters["required"] == ["root", "names"]
+    assert_reduced(parameters)
+
+
+def test_references_that_multiply_end_too() -> None:
+    links = {f"s{n}": {"properties": {k: {"$ref": f"#/$defs/s{n + 1}"} for k in "abcdef"}} for n in range(12)}
+    reduced = reduced_schema({"$ref": "#/$defs/s0", "$defs": links})
+    assert len(json.dumps(reduced)) < 500_000
+
+
+def test_a_schema_nested_beyond_measure_is_an_object() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(50_000):
+        schema = {"allOf": [schema]}
+    assert reduced_schema(schema) == {"type": "object"}
+
+
+WORDS = st.sampled_from(
+    [
+        "type",
+        "properties",
+        "items",
+        "required",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "enum",
+        "const",
+        "$ref",
+        "$defs",
+        "format",
+        "a",
+    ]
+)
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from(["string", "object", "array", "null", "#", "#/$defs/a", "x"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(WORDS, ANYTHING, max_size=6))
+def test_whatever_a_schema_is_made_of_it_is_reduced(schema: dict[str, Any]) -> None:
+    assert_reduced(reduced_schema(schema))
+
+
+def assert_reduced(schema: dict[str, Any]) -> None:
+    assert schema.keys() <= GEMINI_FIELDS
+    assert ("type" in schema) != ("anyOf" in schema)
+    jsonschema_rs.validator_for({key: value for key, value in schema.items() if key in ("type", "enum", "required")})
+    below = [*schema.get("properties", {}).values(), *schema.get("anyOf", ())]
+    for inner in [*below, *([schema["items"]] if "items" in schema else [])]:
+        assert_reduced(inner)

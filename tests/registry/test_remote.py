@@ -1,0 +1,460 @@
+"""Tools of real MCP servers in a registry: one by one, and a whole server at once."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import textwrap
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from a2c_smcp.computer.mcp_clients.failures import ServerExists, ServerGone, ServerNotReady
+from a2c_smcp.computer.mcp_clients.model import parse_server
+from a2c_smcp.errors import CallTimeout, ConfigError, ServerNotFound
+from a2c_smcp.registry import MCPRegistry
+from a2c_smcp.registry.entrances import LoopIsRunning
+from a2c_smcp.registry.parameters import InvalidArguments
+from a2c_smcp.registry.remote import RemoteMCPAdapter, ToolFailed
+from a2c_smcp.registry.results import value_of
+from a2c_smcp.registry.toolset import UnknownTool
+from tests.computer.hosted import pids_with
+from tests.computer.supervised import is_alive, serving
+from tests.registry.servers import COMMAND, PATIENCE, descendants, good, until
+
+NUMBERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
+
+
+@pytest.fixture
+def marker() -> str:
+    return f"marker-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[str]:
+    """The marker of a server that is there for all tests that do it no harm."""
+    name = f"marker-{uuid.uuid4().hex}"
+    with RemoteMCPAdapter("add", config=good(marker=name)) as adapter:
+        adapter.call({"a": 0, "b": 0})
+        yield name
+
+
+@pytest.fixture
+def add(lasting: str) -> Iterator[RemoteMCPAdapter]:
+    with RemoteMCPAdapter("add", "Add", NUMBERS, config=good(marker=lasting)) as adapter:
+        yield adapter
+
+
+@pytest.fixture
+def own_add(marker: str) -> Iterator[RemoteMCPAdapter]:
+    with RemoteMCPAdapter("add", "Add", NUMBERS, config=good(marker=marker)) as adapter:
+        yield adapter
+
+
+def of_good(name: str, marker: str, **options: Any) -> RemoteMCPAdapter:
+    return RemoteMCPAdapter(name, config=good(marker=marker), **options)
+
+
+def text(*lines: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": line} for line in lines], **more}
+
+
+# One tool
+
+
+def test_the_adapter_of_the_specification_is_a_tool_like_any_other() -> None:
+    remote = RemoteMCPAdapter(name="add", description="Add two numbers", input_schema=NUMBERS, server_cmd=COMMAND)
+    registry = MCPRegistry()
+    registry.register(remote)
+    try:
+        assert registry.describe() == {"add": {"description": "Add two numbers", "input_schema": NUMBERS}}
+        assert registry.call("add", {"a": 1, "b": 2}) == {"result": 3}
+    finally:
+        remote.close()
+
+
+IMAGE = {"type": "image", "data": "", "mimeType": "image/png"}
+
+
+@pytest.mark.parametrize(
+    ("result", "value"),
+    [
+        (text("3", structuredContent={"result": 3}), {"result": 3}),
+        (text("one", "two"), "one\ntwo"),
+        (text("", structuredContent={}), {}),
+        ({"content": []}, None),
+        ({}, None),
+        ({"content": [*text("see")["content"], IMAGE]}, [{"type": "text", "text": "see"}, IMAGE]),
+    ],
+)
+def test_a_result_is_the_value_a_python_program_expects(result: dict[str, Any], value: Any) -> None:
+    assert value_of(result) == value
+
+
+def test_a_result_that_is_an_error_is_raised_with_its_text() -> None:
+    with pytest.raises(ToolFailed, match="no such city") as caught:
+        value_of(text("no such city", isError=True))
+    assert caught.value.result["isError"]
+
+
+def test_the_raw_result_is_there_for_who_wants_it(lasting: str) -> None:
+    with of_good("add", lasting, raw=True) as raw, of_good("fail", lasting, raw=True) as failing:
+        assert raw.call({"a": 1, "b": 2})["structuredContent"] == {"result": 3}
+        assert failing.call({})["isError"]
+
+
+def test_a_failing_tool_raises(lasting: str) -> None:
+    with of_good("fail", lasting) as adapter, pytest.raises(ToolFailed, match="fail"):
+        adapter.call({})
+
+
+async def test_it_is_awaited_in_any_event_loop(add: RemoteMCPAdapter) -> None:
+    assert await add.acall({"a": 1, "b": 2}) == {"result": 3}
+
+    def elsewhere() -> Any:
+        return asyncio.run(add.acall({"a": 2, "b": 2}))
+
+    assert await asyncio.to_thread(elsewhere) == {"result": 4}
+
+
+async def test_a_blocking_call_in_an_event_loop_says_what_to_do(add: RemoteMCPAdapter) -> None:
+    with pytest.raises(LoopIsRunning, match="await acall"):
+        add.call({"a": 1, "b": 2})
+
+
+async def test_the_registry_awaits_it(add: RemoteMCPAdapter) -> None:
+    registry = MCPRegistry()
+    registry.register(add)
+    assert await registry.acall("add", {"a": 1, "b": 2}) == {"result": 3}
+    with pytest.raises(LoopIsRunning):
+        registry.call("add", {"a": 1, "b": 2})
+
+
+def test_many_threads_share_one_session(own_add: RemoteMCPAdapter, marker: str) -> None:
+    with of_good("add", marker) as other, ThreadPoolExecutor(8) as pool:
+        adapters = [own_add, other] * 50
+        results = pool.map(lambda pair: pair[1].call({"a": pair[0], "b": 1}), enumerate(adapters))
+        assert [result["result"] for result in results] == [*range(1, 101)]
+        assert len(pids_with(marker)) == 1
+
+
+def test_the_last_adapter_of_a_server_ends_it(own_add: RemoteMCPAdapter, marker: str) -> None:
+    with of_good("add", marker) as other:
+        own_add.call({"a": 1, "b": 1})
+        other.call({"a": 1, "b": 1})
+    assert pids_with(marker)
+    own_add.close()
+    assert not pids_with(marker)
+
+
+def test_a_closed_adapter_says_so(add: RemoteMCPAdapter) -> None:
+    add.close()
+    with pytest.raises(ServerNotReady, match="closed"):
+        add.call({"a": 1, "b": 1})
+
+
+async def test_leaving_the_async_context_ends_the_server(marker: str) -> None:
+    async with of_good("add", marker) as adapter:
+        await adapter.acall({"a": 1, "b": 1})
+    assert not pids_with(marker)
+
+
+async def test_closing_in_an_event_loop_does_not_block_it(marker: str) -> None:
+    adapter = of_good("add", marker)
+    await adapter.acall({"a": 1, "b": 1})
+    adapter.close()
+    await asyncio.to_thread(until, lambda: not pids_with(marker))
+
+
+def test_a_tool_that_takes_too_long_is_given_up(add: RemoteMCPAdapter, lasting: str) -> None:
+    add.call({"a": 1, "b": 1})
+    with of_good("slow", lasting, timeout=0.5) as slow, pytest.raises(CallTimeout):
+        slow.call({"steps": 1, "pause": 60})
+    assert add.call({"a": 1, "b": 1}) == {"result": 2}
+
+
+async def test_a_cancelled_call_leaves_the_session_usable(add: RemoteMCPAdapter, lasting: str) -> None:
+    await add.acall({"a": 1, "b": 1})
+    async with of_good("slow", lasting) as slow:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(slow.acall({"steps": 1, "pause": 60}), 0.2)
+        assert await add.acall({"a": 1, "b": 1}) == {"result": 2}
+
+
+def test_a_name_the_server_does_not_know_is_refused_with_near_ones(lasting: str) -> None:
+    with (
+        of_good("ad", lasting) as adapter,
+        pytest.raises(UnknownTool, match=r"'good' has no tool 'ad'.*'add'") as caught,
+    ):
+        adapter.call({})
+    assert caught.value.details["near"][0] == "add"
+
+
+def test_a_tool_can_have_another_name_here_than_there(lasting: str) -> None:
+    with of_good("plus", lasting, tool="add") as adapter:
+        assert adapter.call({"a": 1, "b": 2}) == {"result": 3}
+
+
+def test_a_server_that_crashes_is_there_again_for_the_next_call(own_add: RemoteMCPAdapter, marker: str) -> None:
+    with of_good("crash", marker) as crash, pytest.raises(ServerGone, match="crashing as asked"):
+        crash.call({})
+    assert own_add.call({"a": 1, "b": 2}) == {"result": 3}
+
+
+def test_a_command_that_does_not_exist_is_named() -> None:
+    adapter = RemoteMCPAdapter("x", server_cmd=["no-such-program"])
+    with adapter, pytest.raises(ServerNotReady, match="no-such-program"):
+        adapter.call({})
+
+
+@pytest.mark.parametrize(("kind", "path"), [("streamable", "mcp"), ("sse", "sse")])
+def test_servers_are_reached_over_http_too(kind: str, path: str) -> None:
+    with serving() as (port, _):
+        config = {"name": "far", "type": kind, "server_parameters": {"url": f"http://127.0.0.1:{port}/{path}"}}
+        with RemoteMCPAdapter("add", config=parse_server(config)) as adapter:
+            assert adapter.call({"a": 1, "b": 2}) == {"result": 3}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({}, TypeError, "either server_cmd or config"),
+        ({"server_cmd": COMMAND, "config": good()}, TypeError, "either server_cmd or config"),
+        ({"server_cmd": "python server.py"}, TypeError, "server_cmd is a list"),
+        ({"server_cmd": []}, TypeError, "server_cmd is a list"),
+        ({"config": {"name": "x"}}, ConfigError, "type"),
+        ({"config": {"name": "x", "command": "y", "args": ["${input:key}"]}}, ConfigError, "cannot ask"),
+    ],
+)
+def test_a_server_that_cannot_be_is_refused_at_once(options: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        RemoteMCPAdapter("tool", **options)
+
+
+@pytest.mark.parametrize("arguments", [{"a": object()}, ["a"], None])
+def test_arguments_that_are_no_json_object_are_refused(add: RemoteMCPAdapter, arguments: Any) -> None:
+    with pytest.raises(InvalidArguments):
+        add.call(arguments)
+
+
+# A whole server
+
+
+@pytest.fixture
+def registry() -> Iterator[MCPRegistry]:
+    tools = MCPRegistry()
+    yield tools
+    for name in tools.mcp_servers:
+        tools.remove_mcp_server(name)
+
+
+def test_all_tools_of_a_server_are_added_at_once(registry: MCPRegistry, marker: str) -> None:
+    names = registry.add_mcp_server(good(marker=marker))
+    assert names == [*registry]
+    assert {"add", "slow", "grow"} <= {*names}
+    assert registry.call("add", {"a": 1, "b": 2}) == {"result": 3}
+    assert registry.describe()["add"]["input_schema"]["required"] == ["a", "b"]
+    assert registry["add"].origin == "good"
+
+
+def test_removing_a_server_removes_its_tools_and_its_process(registry: MCPRegistry, marker: str) -> None:
+    registry.tool(value_of)
+    registry.add_mcp_server(good(marker=marker))
+    registry.remove_mcp_server("good")
+    assert [*registry] == ["value_of"]
+    assert not pids_with(marker)
+    with pytest.raises(ServerNotFound):
+        registry.remove_mcp_server("good")
+
+
+def test_a_tool_that_somebody_kept_does_not_start_its_server_again(registry: MCPRegistry, marker: str) -> None:
+    registry.add_mcp_server(good(marker=marker))
+    kept = registry["add"]
+    registry.remove_mcp_server("good")
+    with pytest.raises(ServerNotReady, match="closed"):
+        kept.call({"a": 1, "b": 2})
+    assert not pids_with(marker)
+
+
+def test_tools_that_appear_later_are_added(registry: MCPRegistry, marker: str) -> None:
+    registry.add_mcp_server(good(marker=marker))
+    kept = registry["add"]
+    registry.call("grow", {"name": "more"})
+    until(lambda: "more" in registry)
+    assert registry.call("more", {}) == "more"
+    assert registry["add"] is kept
+
+
+def test_the_tools_of_a_server_that_crashes_go_and_come_back(registry: MCPRegistry, marker: str) -> None:
+    changes: list[int] = []
+    registry.add_mcp_server(good(marker=marker))
+    registry.on_change(lambda: changes.append(len(registry)))
+    with pytest.raises(ServerGone):
+        registry.call("crash", {})
+    until(lambda: len(changes) == 2)
+    assert changes[0] == 0
+    assert registry.call("add", {"a": 1, "b": 2}) == {"result": 3}
+
+
+def test_a_name_that_is_taken_gets_the_servers_in_front(registry: MCPRegistry, marker: str) -> None:
+    @registry.tool
+    def add(a: int, b: int) -> str:
+        """Ours."""
+        return "ours"
+
+    registry.add_mcp_server(good(marker=marker))
+    registry.add_mcp_server(good("other", marker=marker))
+    assert registry.call("add", {"a": 1, "b": 1}) == "ours"
+    assert registry.call("good__add", {"a": 1, "b": 1}) == {"result": 2}
+    assert registry.call("other__slow", {"steps": 0}) == {"result": "done"}
+    assert len(pids_with(marker)) == 1
+
+
+def test_a_tool_registered_in_its_place_stays_when_the_server_goes(registry: MCPRegistry, marker: str) -> None:
+    registry.add_mcp_server(good(marker=marker))
+
+    @registry.tool
+    def add() -> str:
+        """Ours now."""
+        return "ours"
+
+    registry.call("grow", {"name": "more"})
+    until(lambda: "good__add" in registry)
+    registry.remove_mcp_server("good")
+    assert [*registry] == ["add"]
+
+
+def test_the_configuration_of_its_tools_is_followed(registry: MCPRegistry, marker: str) -> None:
+    meta = {"add": {"alias": "plus"}, "big": {"tags": ["large"]}}
+    config = good(marker=marker, forbidden_tools=["crash"], tool_meta=meta, default_tool_meta={"tags": ["good"]})
+    registry.add_mcp_server(config)
+    assert registry.call("plus", {"a": 1, "b": 2}) == {"result": 3}
+    assert "crash" not in registry
+    assert "add" not in registry
+    assert [*registry.describe(tags=["large"])] == ["big"]
+    assert "plus" in registry.describe(tags=["good"])
+
+
+def test_a_name_is_given_to_one_server_only(registry: MCPRegistry, marker: str) -> None:
+    registry.add_mcp_server(good(marker=marker))
+    with pytest.raises(ServerExists):
+        registry.add_mcp_server(good(marker=marker))
+    assert [*registry.mcp_servers] == ["good"]
+
+
+def test_a_server_that_does_not_start_leaves_nothing_behind(registry: MCPRegistry, marker: str) -> None:
+    config = good(marker=marker)
+    config["server_parameters"]["args"] = ["-c", "raise SystemExit('no licence')"]
+    with pytest.raises(ServerNotReady, match="no licence"):
+        registry.add_mcp_server(config)
+    assert [*registry.mcp_servers] == []
+    assert not pids_with(marker)
+    assert registry.add_mcp_server(good(marker=marker))
+
+
+def test_a_server_that_says_nothing_is_given_up(registry: MCPRegistry, marker: str) -> None:
+    config = good(marker=marker)
+    config["server_parameters"]["args"] = ["-c", "import time; time.sleep(60)"]
+    with pytest.raises(CallTimeout):
+        registry.add_mcp_server(config, start_timeout=0.3)
+    assert not pids_with(marker)
+
+
+def test_a_disabled_server_is_not_started(registry: MCPRegistry, marker: str) -> None:
+    with pytest.raises(ServerNotReady, match="disabled"):
+        registry.add_mcp_server(good(marker=marker, disabled=True))
+
+
+def test_registries_share_the_session_of_a_server(registry: MCPRegistry, marker: str) -> None:
+    registry.add_mcp_server(good(marker=marker))
+    with MCPRegistry().mcp_server(good(marker=marker)) as names:
+        assert "add" in names
+        assert len(pids_with(marker)) == 1
+    assert registry.call("add", {"a": 1, "b": 2}) == {"result": 3}
+
+
+async def test_async_code_has_a_server_for_a_while(registry: MCPRegistry, marker: str) -> None:
+    async with registry.mcp_server(good(marker=marker)) as names:
+        assert names == [*registry]
+        assert await registry.acall("add", {"a": 1, "b": 2}) == {"result": 3}
+        with pytest.raises(LoopIsRunning, match="async with registry"):
+            registry.add_mcp_server(good("other"))
+    assert len(registry) == 0
+    assert not pids_with(marker)
+
+
+def test_a_registry_without_mcp_servers_does_not_import_the_sdk() -> None:
+    look = "import sys, a2c_smcp.registry; print('mcp' in sys.modules, a2c_smcp.registry.RemoteMCPAdapter.__name__)"
+    program = subprocess.run([sys.executable, "-c", look], stdout=subprocess.PIPE, timeout=PATIENCE, check=True)
+    assert program.stdout == b"False RemoteMCPAdapter\n"
+
+
+# The end of the program
+
+PROGRAM = """
+    import asyncio, os, signal, sys
+    from a2c_smcp.registry import MCPRegistry
+    from tests.registry.servers import good
+
+    registry = MCPRegistry()
+    registry.add_mcp_server(good())
+    assert registry.call("add", {"a": 1, "b": 2}) == {"result": 3}
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+ENDINGS = {
+    "normally": ("", 0),
+    "by an exception": ("raise ValueError('unforeseen')", 1),
+    "in an event loop": ("asyncio.run(registry.acall('add', {'a': 1, 'b': 2}))", 0),
+    "without a word": ("os._exit(7)", 7),
+    "by SIGINT": ("os.kill(os.getpid(), signal.SIGINT); sys.stdin.readline()", -signal.SIGINT),
+    "by SIGTERM": ("os.kill(os.getpid(), signal.SIGTERM); sys.stdin.readline()", -signal.SIGTERM),
+    "by SIGKILL": ("os.kill(os.getpid(), signal.SIGKILL); sys.stdin.readline()", -signal.SIGKILL),
+    "in a call": (
+        "import threading; threading.Timer(0.2, os._exit, [9]).start(); registry.call('slow', {'pause': 60})",
+        9,
+    ),
+}
+
+
+@pytest.mark.parametrize(("ending", "code"), ENDINGS.values(), ids=ENDINGS)
+def test_no_process_is_left_when_the_program_ends(ending: str, code: int) -> None:
+    source = textwrap.dedent(PROGRAM) + ending
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", source]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"ready\n"
+        came_of_it = descendants(program.pid)
+        assert len(came_of_it) == 3
+        _, complaints = program.communicate(b"\n", PATIENCE)
+    assert program.returncode == code
+    assert complaints == b"" or b"unforeseen" in complaints or b"KeyboardInterrupt" in complaints
+    assert b"Warning" not in complaints
+    until(lambda: not any(is_alive(pid) for pid in came_of_it))
+
+
+FORKING = """
+    import os
+    from a2c_smcp.registry.remote import RemoteMCPAdapter
+    from tests.registry.servers import good
+
+    with RemoteMCPAdapter("add", config=good()) as add:
+        print(add.call({"a": 1, "b": 2}), flush=True)
+        child = os.fork()
+        if child == 0:
+            print(add.call({"a": 20, "b": 2}), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(add.call({"a": 2, "b": 2}), flush=True)
+"""
+
+
+def test_a_forked_process_begins_anew() -> None:
+    command = [sys.executable, "-c", textwrap.dedent(FORKING)]
+    program = subprocess.run(command, stdout=subprocess.PIPE, timeout=PATIENCE, check=True)
+    assert program.stdout.split(b"\n") == [b"{'result': 3}", b"{'result': 22}", b"{'result': 4}", b""]

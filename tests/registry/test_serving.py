@@ -1,0 +1,197 @@
+"""A registry as an MCP server: our own sessions and the SDK's client, both eras, over stdio and streamable HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.subscriptions import ToolsListChanged
+from mcp.types import ImageContent, TextContent, ToolListChangedNotification
+
+from a2c_smcp.registry import FunctionTool, MCPRegistry
+from a2c_smcp.registry.results import ToolFailed, value_of
+from a2c_smcp.registry.serving import RegistryServer, _Served
+from tests.computer.supervised import free_port
+from tests.registry.servers import PATIENCE, good, is_listening, until
+
+TOOLBOX = str(Path(__file__).with_name("toolbox.py"))
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    number = free_port()
+    with subprocess.Popen([sys.executable, TOOLBOX, "http", str(number)]) as process:
+        try:
+            until(lambda: is_listening(number))
+            yield number
+        finally:
+            process.kill()
+
+
+@pytest.fixture(params=["stdio", "http"])
+def transport(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture
+def config(transport: str, request: pytest.FixtureRequest) -> dict[str, Any]:
+    if transport == "stdio":
+        return {"name": "toolbox", "command": sys.executable, "args": [TOOLBOX]}
+    return {"name": "toolbox", "url": f"http://127.0.0.1:{request.getfixturevalue('port')}/mcp"}
+
+
+@pytest.fixture(params=["legacy", "auto"])
+def mode(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@asynccontextmanager
+async def client(config: dict[str, Any], mode: Any, heard: list[Any] | None = None) -> AsyncIterator[Client]:
+    where = config.get("url") or StdioServerParameters(command=config["command"], args=config["args"])
+
+    async def hear(message: Any) -> None:
+        if heard is not None:
+            heard.append(message)
+
+    async with asyncio.timeout(PATIENCE), Client(where, mode=mode, message_handler=hear) as connected:
+        yield connected
+
+
+async def happening(condition: Any) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_the_sdks_client_lists_and_calls_the_tools(config: dict[str, Any], mode: Any) -> None:
+    async with client(config, mode) as sdk:
+        tools = {tool.name: tool for tool in (await sdk.list_tools()).tools}
+        assert tools["add"].description == "Add two numbers."
+        assert tools["add"].title == "Addition"
+        assert tools["add"].annotations is not None
+        assert tools["add"].annotations.read_only_hint is True
+        result = await sdk.call_tool("add", {"a": 1, "b": 2})
+        assert result.structured_content == {"result": 3}
+        assert not result.is_error
+
+
+async def test_a_client_learns_who_serves_it(config: dict[str, Any], mode: Any) -> None:
+    async with client(config, mode) as sdk:
+        assert sdk.server_info is not None
+        assert (sdk.server_info.name, sdk.server_info.version) == ("toolbox", "1.2")
+        assert sdk.instructions == "Be kind."
+        assert sdk.server_capabilities.tools is not None
+        assert sdk.server_capabilities.tools.list_changed
+
+
+async def test_what_a_tool_raises_is_an_error_result(config: dict[str, Any], mode: Any) -> None:
+    async with client(config, mode) as sdk:
+        result = await sdk.call_tool("fail", {})
+        assert result.is_error
+        assert isinstance(result.content[0], TextContent)
+        assert result.content[0].text == "this tool always fails"
+        assert (await sdk.call_tool("add", {"a": "x", "b": 2})).is_error
+
+
+async def test_one_odd_tool_does_not_hide_the_others(config: dict[str, Any], mode: Any) -> None:
+    async with client(config, mode) as sdk:
+        names = {tool.name for tool in (await sdk.list_tools()).tools}
+        assert "add" in names
+        assert "odd" not in names
+
+
+async def test_older_clients_are_told_of_changes(config: dict[str, Any]) -> None:
+    heard: list[Any] = []
+    async with client(config, "legacy", heard) as sdk:
+        await sdk.call_tool("grow", {"name": "more"})
+        await happening(lambda: any(isinstance(message, ToolListChangedNotification) for message in heard))
+        assert "more" in {tool.name for tool in (await sdk.list_tools()).tools}
+
+
+async def test_newer_clients_hear_of_changes_where_they_listen(config: dict[str, Any]) -> None:
+    async with client(config, "auto") as sdk, sdk.listen(tools_list_changed=True) as news:
+        await sdk.call_tool("grow", {"name": "another"})
+        assert isinstance(await anext(aiter(news)), ToolsListChanged)
+
+
+async def test_our_own_sessions_follow_it(config: dict[str, Any]) -> None:
+    registry = MCPRegistry()
+    async with registry.mcp_server(config) as names:
+        assert "add" in names
+        assert await registry.acall("add", {"a": 1, "b": 2}) == {"result": 3}
+        with pytest.raises(ToolFailed, match="this tool always fails"):
+            await registry.acall("fail", {})
+        await registry.acall("grow", {"name": "third"})
+        await happening(lambda: "third" in registry)
+        assert await registry.acall("third", {}) == "third"
+        await registry.acall("shrink", {"name": "third"})
+        await happening(lambda: "third" not in registry)
+
+
+async def test_a_call_that_is_cancelled_is_cancelled_in_the_tool(config: dict[str, Any]) -> None:
+    registry = MCPRegistry()
+    async with registry.mcp_server(config):
+        call = asyncio.create_task(registry.acall("wait", {"seconds": 60}))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(call, 0.5)
+        await happening(lambda: "cut_short" in registry)
+        await registry.acall("shrink", {"name": "cut_short"})
+
+
+async def test_only_this_machine_is_let_in_unless_others_are_named(port: int) -> None:
+    async with httpx2.AsyncClient() as browser:
+        answer = await browser.post(f"http://127.0.0.1:{port}/mcp", json={}, headers={"Host": "evil.example"})
+    assert answer.status_code == 421
+
+
+@pytest.mark.parametrize(("host", "status"), [("tools.example", 400), ("evil.example", 421)])
+async def test_named_hosts_are_let_in(host: str, status: int) -> None:
+    app: Any = RegistryServer(MCPRegistry()).http_app("/", allowed_hosts=["tools.example"])
+    inside = httpx2.ASGITransport(app=app)
+    async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=inside) as browser:
+        answer = await browser.post(
+            f"http://{host}/", json={}, headers={"Accept": "application/json, text/event-stream"}
+        )
+    assert answer.status_code == status
+
+
+async def test_what_a_tool_elsewhere_answered_is_passed_on_as_it_was() -> None:
+    registry = MCPRegistry()
+    image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+    registry.register(FunctionTool(lambda: value_of({"content": [image]}), name="draw"))
+    async with registry.mcp_server(good()), Client(_Served(registry, name="x")) as sdk:
+        assert [type(block) for block in (await sdk.call_tool("draw", {})).content] == [ImageContent]
+        failure = await sdk.call_tool("fail", {})
+        assert failure.is_error
+        assert isinstance(failure.content[0], TextContent)
+        assert failure.content[0].text.startswith("Error executing tool fail")
+
+
+async def test_a_connection_that_ended_is_told_nothing_more() -> None:
+    served = _Served(MCPRegistry(), name="x")
+    async with Client(served, mode="legacy"):
+        await happening(lambda: len(served._older) == 1)
+    assert not served._older
+
+
+async def test_changes_from_other_threads_are_announced() -> None:
+    registry, heard = MCPRegistry(), list[Any]()
+    served = _Served(registry, name="x")
+
+    async def hear(message: Any) -> None:
+        heard.append(message)
+
+    async with Client(served, mode="legacy", message_handler=hear):
+        await happening(lambda: len(served._older) == 1)
+        await asyncio.to_thread(registry.tool, free_port)
+        await happening(lambda: heard)
+        assert isinstance(heard[0], ToolListChangedNotification)

@@ -1,0 +1,237 @@
+"""Arguments are completed with defaults, then checked against the tool's schema, before the tool sees them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from a2c_smcp.registry import InvalidArguments, MCPRegistry
+from a2c_smcp.registry.defaults import compile_defaults
+from tests.registry.tools import tool
+
+pytestmark = pytest.mark.covers("registry-validation")
+
+CANARY = "canary-93ab17"
+
+SEARCH = {
+    "type": "object",
+    "properties": {
+        "query": {"type": "string", "minLength": 1},
+        "limit": {"type": "integer", "default": 10, "maximum": 100},
+        "options": {
+            "type": "object",
+            "properties": {"exact": {"type": "boolean", "default": False}, "tags": {"type": "array", "default": []}},
+        },
+        "sort": {"type": "array", "items": {"$ref": "#/$defs/order"}},
+    },
+    "required": ["query", "limit"],
+    "additionalProperties": False,
+    "$defs": {
+        "order": {
+            "type": "object",
+            "properties": {"by": {"type": "string"}, "down": {"type": "boolean", "default": True}},
+            "required": ["by", "down"],
+        }
+    },
+}
+
+
+@pytest.fixture
+def registry() -> MCPRegistry:
+    registry = MCPRegistry(validate=True)
+    registry.register(tool("search", SEARCH))
+    return registry
+
+
+def faults(registry: MCPRegistry, arguments: Any) -> list[dict[str, str]]:
+    with pytest.raises(InvalidArguments) as caught:
+        registry.call("search", arguments)
+    assert caught.value.code == 400
+    assert isinstance(caught.value, ValueError)
+    found: list[dict[str, str]] = caught.value.details["errors"]
+    return found
+
+
+def test_without_it_nothing_is_checked() -> None:
+    registry = MCPRegistry()
+    registry.register(tool("search", SEARCH))
+    assert registry.call("search", {"quary": 1}) == {"quary": 1}
+
+
+async def test_defaults_are_filled_before_the_check(registry: MCPRegistry) -> None:
+    """`limit` is required, and there by default."""
+    assert registry.call("search", {"query": "x"}) == {"query": "x", "limit": 10}
+    assert await registry.acall("search", {"query": "x"}) == {"query": "x", "limit": 10}
+
+
+def test_nested_defaults_are_filled_where_their_place_is_there(registry: MCPRegistry) -> None:
+    filled = registry.call(
+        "search", {"query": "x", "options": {}, "sort": [{"by": "date"}, {"by": "size", "down": False}]}
+    )
+    assert filled["options"] == {"exact": False, "tags": []}
+    assert filled["sort"] == [{"by": "date", "down": True}, {"by": "size", "down": False}]
+    assert "options" not in registry.call("search", {"query": "x"})
+
+
+def test_the_callers_own_arguments_are_untouched(registry: MCPRegistry) -> None:
+    arguments = {"query": "x", "options": {"exact": True}, "sort": [{"by": "date"}]}
+    before = copy.deepcopy(arguments)
+    filled = registry.call("search", arguments)
+    assert arguments == before
+    filled["options"]["tags"].append("x")
+    assert registry.call("search", arguments)["options"]["tags"] == []
+
+
+def test_complete_arguments_are_handed_on_as_they_are(registry: MCPRegistry) -> None:
+    arguments = {"query": "x", "limit": 1}
+    assert registry.call("search", arguments) is arguments
+
+
+def test_every_fault_has_a_json_pointer_and_quotes_no_value(registry: MCPRegistry) -> None:
+    arguments = {"query": 7, "limit": CANARY, "options": {"exact": CANARY}, "sort": [{"by": "x"}, {"by": [CANARY]}]}
+    found = faults(registry, arguments)
+    assert sorted(fault["path"] for fault in found) == ["/limit", "/options/exact", "/query", "/sort/1/by"]
+    assert CANARY not in json.dumps(found)
+
+
+def test_what_is_missing_or_too_much_is_told(registry: MCPRegistry) -> None:
+    messages = " ".join(fault["message"] for fault in faults(registry, {"quary": "x"}))
+    assert "query" in messages
+    assert "quary" in messages
+
+
+@pytest.mark.parametrize("arguments", [None, [], "x", 7])
+def test_arguments_are_an_object(registry: MCPRegistry, arguments: Any) -> None:
+    assert faults(registry, arguments) == [{"path": "", "message": "not an object"}]
+
+
+def test_steps_of_a_pointer_are_escaped() -> None:
+    registry = MCPRegistry(validate=True)
+    registry.register(tool("search", {"properties": {"a/b~c": {"type": "integer"}}}))
+    assert [fault["path"] for fault in faults(registry, {"a/b~c": "x"})] == ["/a~1b~0c"]
+
+
+def test_a_default_that_does_not_fit_is_a_fault() -> None:
+    """Filled first, checked second."""
+    registry = MCPRegistry(validate=True)
+    registry.register(tool("search", {"properties": {"n": {"type": "integer", "default": "many"}}}))
+    assert [fault["path"] for fault in faults(registry, {})] == ["/n"]
+
+
+def test_a_tool_without_a_schema_takes_anything(registry: MCPRegistry) -> None:
+    registry.register(tool("any"))
+    assert registry.call("any", {"x": object}) == {"x": object}
+
+
+def test_an_unusable_schema_is_logged_and_stands_in_nobodys_way(caplog: pytest.LogCaptureFixture) -> None:
+    registry = MCPRegistry(validate=True)
+    with caplog.at_level(logging.WARNING, "a2c_smcp.registry"):
+        registry.register(tool("odd", {"type": "nothing"}))
+    assert "'odd'" in caplog.text
+    assert registry.call("odd", {"x": 1}) == {"x": 1}
+
+
+def test_no_other_document_is_ever_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "schema.json").write_text('{"required": ["a"]}')
+    registry = MCPRegistry(validate=True)
+    with caplog.at_level(logging.WARNING, "a2c_smcp.registry"):
+        registry.register(tool("far", {"$ref": (tmp_path / "schema.json").as_uri()}))
+    assert "are not followed" in caplog.text
+    assert registry.call("far", {}) == {}
+
+
+def test_functions_are_checked_like_any_tool() -> None:
+    registry = MCPRegistry(validate=True)
+
+    @registry.tool
+    def add(a: int, b: int = 2) -> int:
+        return a + b
+
+    assert registry.call("add", {"a": 1}) == 3
+    with pytest.raises(InvalidArguments):
+        registry.call("add", {"a": "1"})
+
+
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"below": value}
+    return value
+
+
+def test_a_schema_that_contains_itself_fills_all_the_way_down() -> None:
+    schema = {"properties": {"below": {"$ref": "#"}, "n": {"default": 1}}}
+    fill = compile_defaults(schema)
+    assert fill is not None
+    assert fill(nested(2)) == {"n": 1, "below": {"n": 1, "below": {"n": 1}}}
+
+
+def test_endless_nesting_is_refused() -> None:
+    registry = MCPRegistry(validate=True)
+    registry.register(tool("search", {"properties": {"below": {"$ref": "#"}, "n": {"default": 1}}}))
+    assert "deep" in faults(registry, nested(100_000))[0]["message"]
+    assert "deep" in faults(registry, nested(300))[0]["message"]
+
+
+def test_defaults_of_all_of_and_of_references_are_filled() -> None:
+    schema = {
+        "allOf": [{"properties": {"a": {"default": 1}}}, {"$ref": "#/$defs/more"}],
+        "$defs": {"more": {"properties": {"b": {"default": 2}}}},
+        "properties": {"a": {"default": 3}},
+    }
+    fill = compile_defaults(schema)
+    assert fill is not None
+    assert fill({}) == {"a": 3, "b": 2}
+
+
+def test_a_default_object_is_itself_filled() -> None:
+    fill = compile_defaults({"properties": {"o": {"default": {}, "properties": {"n": {"default": 1}}}}})
+    assert fill is not None
+    assert fill({}) == {"o": {"n": 1}}
+
+
+SCHEMAS = st.recursive(
+    st.fixed_dictionaries({}, optional={"default": st.integers() | st.lists(st.integers())}),
+    lambda inner: st.fixed_dictionaries(
+        {},
+        optional={
+            "properties": st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+            "items": inner,
+            "allOf": st.lists(inner, max_size=2),
+            "default": st.integers(),
+        },
+    ),
+    max_leaves=10,
+)
+VALUES = st.recursive(
+    st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcd"), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(SCHEMAS, VALUES)
+def test_filling_adds_and_never_changes_and_is_done_once(schema: dict[str, Any], value: Any) -> None:
+    fill = compile_defaults(schema)
+    if fill is None:
+        return
+    before = copy.deepcopy(value)
+    filled = fill(value)
+    assert value == before
+    assert fill(filled) is filled
+    assert contains(filled, value)
+
+
+def contains(filled: Any, value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(contains(filled[key], item) for key, item in value.items())
+    if isinstance(value, list):
+        return len(filled) == len(value) and all(map(contains, filled, value))
+    return bool(filled == value)
