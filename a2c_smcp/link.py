@@ -28,7 +28,7 @@ __all__ = ["PATIENCE", "Credentials", "Line", "LineLost", "OnEvent", "Reconnect"
 PATIENCE = 20.0
 """How long the Server itself may take to answer, in seconds."""
 
-_FAREWELL = 2.0
+_FAREWELL = 1.0
 _LARGEST = 16 * 1024 * 1024
 _LARGEST_SENT = 8 * 1024 * 1024 - 1024
 _SCHEMES = ("http", "https", "ws", "wss")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Iterable
+from functools import partial
 from typing import Any
 
 from a2c_smcp import smcp
@@ -33,17 +34,18 @@ class Flows:
     def __init__(
         self, name: str, route: Route, registry: MCPRegistry, listeners: Iterable[object], reconnect: Reconnect
     ) -> None:
+        self._listeners = Listeners(listeners)
         self.session = Session(
             name,
             route,
             reconnect=reconnect,
             on_notice=self._on_notice,
             on_seated=self._on_seated,
-            on_refused=self._on_refused,
+            on_seat_lost=self._on_seat_lost,
+            on_refused=partial(self._listeners.tell, "on_refused"),
         )
         self.ask = Requests(self.session)
         self.toolbox = Toolbox(registry, self._call)
-        self._listeners = Listeners(listeners)
         self._desktops = Desktops(self._on_desktop)
         self._presence = Refreshes(self._learn_presence, reconnect)
         self._tools = Refreshes(self._learn_tools, reconnect)
@@ -150,7 +152,7 @@ class Flows:
     def _on_seated(self, office: str) -> None:
         self._presence.want(office)
 
-    def _on_refused(self, office: str, error: SMCPError) -> None:
+    def _on_seat_lost(self, office: str, error: SMCPError) -> None:
         logger.warning("%s could not return to office %s: %s", self.session.name, office, error)
         for seat in self.toolbox.seats(office):
             self._on_leave(seat)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from a2c_smcp.errors import SMCPError
@@ -25,22 +26,27 @@ class Refreshes(Generic[Key]):
         self._pauses = pauses
         self._wanted: set[Key] = set()
         self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._tried: dict[Key, asyncio.Event] = {}
 
     def want(self, key: Key) -> None:
         self._wanted.add(key)
         if key not in self._tasks:
-            self._tasks[key] = asyncio.create_task(self._work(key))
+            self._tried[key] = asyncio.Event()
+            self._tasks[key] = asyncio.create_task(self._work(key, self._tried[key]))
 
     def drop(self, key: Key) -> None:
         """What is gone need not be fetched."""
         self._wanted.discard(key)
         if task := self._tasks.pop(key, None):
+            self._tried.pop(key).set()
             task.cancel()
 
     async def settle(self, keys: Iterable[Key], patience: float) -> None:
-        """Waits until these have been fetched, but not for long."""
-        if tasks := [self._tasks[key] for key in keys if key in self._tasks]:
-            await asyncio.wait(tasks, timeout=patience)
+        """Waits until each of these has been tried once, but not for long."""
+        tried = [self._tried[key].wait() for key in keys if key in self._tried]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await asyncio.gather(*tried)
 
     async def close(self) -> None:
         tasks = list(self._tasks.values())
@@ -48,7 +54,7 @@ class Refreshes(Generic[Key]):
             self.drop(key)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _work(self, key: Key) -> None:
+    async def _work(self, key: Key, tried: asyncio.Event) -> None:
         attempt = 0
         while key in self._wanted:
             self._wanted.discard(key)
@@ -58,7 +64,9 @@ class Refreshes(Generic[Key]):
             except SMCPError as error:
                 logger.warning("%s cannot be fetched: %s", key, error)
                 self._wanted.add(key)
+                tried.set()
                 await asyncio.sleep(self._pauses.delay(attempt))
                 attempt += 1
+        tried.set()
         if self._tasks.get(key) is asyncio.current_task():
-            del self._tasks[key]
+            del self._tasks[key], self._tried[key]

@@ -32,7 +32,7 @@ GRACE = 2.0
 
 _FINAL = (NotAuthenticated, BadRequest)
 _AWAY = (ComputerNotFound, ComputerLeft, Unavailable)
-_FAREWELL = 2.0
+_FAREWELL = 1.0
 _LOOK_AGAIN = 2.0
 
 
@@ -40,7 +40,7 @@ class Session:
     """Opened and closed once. Between the two it comes back by itself.
 
     `on_notice` is called for each `notify:*` in the order of their coming, `on_seated` whenever a seat has been taken,
-    `on_refused` when a seat could not be taken again.
+    `on_seat_lost` when one could not be taken again, `on_refused` when the Server refuses it for good.
     """
 
     def __init__(
@@ -51,13 +51,15 @@ class Session:
         reconnect: Reconnect,
         on_notice: Callable[[str, dict[str, Any]], None],
         on_seated: Callable[[str], None],
-        on_refused: Callable[[str, SMCPError], None],
+        on_seat_lost: Callable[[str, SMCPError], None],
+        on_refused: Callable[[SMCPError], None],
     ) -> None:
         self.name = name
         self.seats: dict[str, None] = {}
         self._route = route
         self._reconnect = reconnect
-        self._on_notice, self._on_seated, self._on_refused = on_notice, on_seated, on_refused
+        self._on_notice, self._on_seated = on_notice, on_seated
+        self._on_seat_lost, self._on_refused = on_seat_lost, on_refused
         self._instance = secrets.token_urlsafe(32)
         self._line: Line | None = None
         self._keeping: asyncio.Task[None] | None = None
@@ -193,6 +195,7 @@ class Session:
                 logger.warning("%s has no connection: %s", self.name, error)
                 if isinstance(error, _FINAL):
                     self._end(error)
+                    self._on_refused(error)
                     return
             finally:
                 self._line = None
@@ -222,7 +225,7 @@ class Session:
                 await join(line, "agent", self.name, office, self._instance)
             except Forbidden as error:
                 refused.append(office)
-                self._on_refused(office, error)
+                self._on_seat_lost(office, error)
         return refused
 
     async def _regain(self, line: Line, offices: list[str]) -> None:

@@ -48,5 +48,8 @@ class AgentEvents:
     def on_office_lost(self, office: str, error: Exception) -> Any:
         """After a lost connection the office would not have the agent back. It goes on trying."""
 
+    def on_refused(self, error: Exception) -> Any:
+        """After a lost connection the Server refuses the agent for good, such as a key that was revoked."""
+
     def on_notice(self, event: str, data: dict[str, Any]) -> Any:
         """Any `notify:*`, also of a kind newer than this client, as it came."""

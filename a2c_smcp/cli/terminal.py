@@ -111,6 +111,7 @@ class Terminal:
                 get_renderable=self._render,
                 console=self.console,
                 transient=True,
+                redirect_stdout=False,
                 refresh_per_second=_FRAMES_PER_SECOND,
             )
             self._live.start(refresh=True)

@@ -8,8 +8,7 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -112,7 +111,7 @@ def _agent(door: Door, work: Work) -> AsyncSMCPAgentClient:
 async def _stay(agent: AsyncSMCPAgentClient, door: Door, terminal: Terminal, work: Work) -> None:
     stay = Visit(agent, door.office, terminal)
     try:
-        with turning(terminal, f"connecting to {door.place}"), _without_warnings():
+        with turning(terminal, f"connecting to {door.place}"):
             await agent.connect()
         try:
             await _do(stay, work)
@@ -127,17 +126,6 @@ async def _do(stay: Visit, work: Work) -> None:
         await work(stay)
     except ComputerNotFound as error:
         raise Failed(error.message, who_is_there(stay.office, await stay.computers())) from None
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """What fails here ends the program with a better sentence."""
-    logger = logging.getLogger("a2c_smcp.agent")
-    logger.setLevel(logging.ERROR if logger.getEffectiveLevel() == logging.WARNING else logging.NOTSET)
-    try:
-        yield
-    finally:
-        logger.setLevel(logging.NOTSET)
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, None], terminal: Terminal) -> bool:

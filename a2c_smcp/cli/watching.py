@@ -12,15 +12,11 @@ from a2c_smcp import smcp
 from a2c_smcp.agent import AgentEvents
 from a2c_smcp.cli.answers import put_json, put_text
 from a2c_smcp.cli.visits import Visit
-from a2c_smcp.errors import BadRequest, NotAuthenticated, SMCPError
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.smcp import SMCPTool
 from a2c_smcp.types import Desktop
 
 __all__ = ["DesktopWatch", "Watch", "put_desktop"]
-
-_LOOK = 20.0
-"""How often a watch looks whether the Server still has it, in seconds."""
 
 _TOLD_OTHERWISE = {
     smcp.ENTER_OFFICE_NOTIFICATION,
@@ -31,16 +27,40 @@ _TOLD_OTHERWISE = {
 _SHOWN = 8
 
 
-class Watch(AgentEvents):
+class _Endless(AgentEvents):
+    """Shows until Ctrl-C, which is how a watch is meant to end, or until the Server refuses it for good."""
+
+    def __init__(self) -> None:
+        self._refusal: asyncio.Queue[Exception] = asyncio.Queue()
+
+    def on_refused(self, error: Exception) -> None:
+        self._refusal.put_nowait(error)
+
+    async def go_on(self, showing: Coroutine[Any, Any, None]) -> None:
+        tasks = [asyncio.create_task(showing), asyncio.create_task(self._stay())]
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    async def _stay(self) -> None:
+        raise await self._refusal.get()
+
+
+class Watch(_Endless):
     """The work of `a2c-smcp agent watch`: one line for each event."""
 
     def __init__(self, *, as_json: bool) -> None:
+        super().__init__()
         self._as_json = as_json
         self._lines: asyncio.Queue[str] = asyncio.Queue()
 
     async def __call__(self, visit: Visit) -> None:
         visit.terminal.show(f"watching office {visit.office} (Ctrl-C ends it)")
-        await _go_on(visit, self._show())
+        await self.go_on(self._show())
 
     async def _show(self) -> None:
         while True:
@@ -82,10 +102,11 @@ class Watch(AgentEvents):
         self._lines.put_nowait(line)
 
 
-class DesktopWatch(AgentEvents):
+class DesktopWatch(_Endless):
     """The work of `a2c-smcp agent desktop --watch`: the desktop now, and again whenever it has changed."""
 
     def __init__(self, computer: str, size: int | None, window: str | None, *, as_json: bool) -> None:
+        super().__init__()
         self._wanted = (computer, size, window)
         self._as_json = as_json
         self._visit: Visit | None = None
@@ -93,7 +114,7 @@ class DesktopWatch(AgentEvents):
     async def __call__(self, visit: Visit) -> None:
         await visit.agent.get_desktop(*self._wanted)
         self._visit = visit
-        await _go_on(visit, self._show(visit))
+        await self.go_on(self._show(visit))
 
     async def _show(self, visit: Visit) -> None:
         async with aclosing(visit.agent.watch_desktop(*self._wanted)) as desktops:
@@ -113,27 +134,3 @@ def put_desktop(desktop: list[Desktop], *, as_json: bool, in_one_line: bool = Fa
         put_json(desktop, in_one_line=in_one_line)
     elif desktop:
         put_text("\n\n".join(window.rstrip("\n") for window in desktop))
-
-
-async def _go_on(visit: Visit, showing: Coroutine[Any, Any, None]) -> None:
-    """Shows until Ctrl-C, which is how a watch is meant to end. Raises what makes it pointless to go on."""
-    tasks = [asyncio.create_task(showing), asyncio.create_task(_stay(visit))]
-    with suppress(asyncio.CancelledError):
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
-    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(outcome, Exception):
-            raise outcome
-
-
-async def _stay(visit: Visit) -> None:
-    """Returns never. Raises what the Server will not have this agent back with, ever."""
-    while True:
-        await asyncio.sleep(_LOOK)
-        try:
-            await visit.agent.list_room(visit.office)
-        except (NotAuthenticated, BadRequest):
-            raise
-        except SMCPError:  # it is offline or outside, and goes on trying
-            continue
