@@ -193,6 +193,9 @@ _TABLE: dict[str, dict[str, str]] = {
         "agent-interop": "Both work with published computers through our Server, and with the published Server.",
         "agent-program": "a2c-smcp agent lists, calls, cancels, looks and watches, for people and for programs.",
     },
+    "The command line": {
+        "demo": "a2c-smcp demo shows all of it on one machine, and fails unless it happened.",
+    },
     "The program": {
         "program": "a2c-smcp server says where it listens, and is configured by options and environment.",
         "program-shutdown": "SIGTERM lets calls finish, tells the rest, and exits 0.",

@@ -48,7 +48,7 @@ def options(
     """Use the computers of an office: see their tools, call them, look at desktops, watch who comes and goes.
 
     An office holds one agent at a time, so each command enters, does its work and leaves. The options below may stand
-    before or after the command. Exit codes: 0 done, 1 failed, 2 wrong use, 130 stopped by Ctrl-C.
+    before or after the command. Exit codes: 0 done, 1 failed or stopped, 2 wrong use.
 
     Examples, with a2c-smcp server and a2c-smcp computer --name laptop running:
 
@@ -135,7 +135,7 @@ def call(
 ) -> Work:
     """Call a tool. Its text goes to stdout, or to stderr if it fails (exit code 1).
 
-    Ctrl-C cancels the call on the computer (exit code 130); a second one quits at once.
+    Ctrl-C cancels the call on the computer (exit code 1); a second one quits at once.
 
     Examples:
 

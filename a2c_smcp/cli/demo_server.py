@@ -1,8 +1,8 @@
-"""The MCP server of the demo, run as a process of its own: notes on a board that is a window."""
+"""The MCP servers of the demo, each run as a process of its own: `notes`, a board that is a window, and `abacus`."""
 
 from __future__ import annotations
 
-import os
+import sys
 import time
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -11,17 +11,17 @@ __all__ = ["BOARD"]
 
 BOARD = "window://demo.notes/board?priority=50"
 
-server = MCPServer("notes")
+notes_server, abacus_server = MCPServer("notes"), MCPServer("abacus")
 notes = ["buy milk"]
 
 
-@server.resource(BOARD, name="board", mime_type="text/plain")
+@notes_server.resource(BOARD, name="board", mime_type="text/plain")
 def board() -> str:
     """What is on the board."""
     return "\n".join(f"- {note}" for note in notes)
 
 
-@server.tool()
+@notes_server.tool()
 async def note(text: str, ctx: Context) -> str:
     """Put a note on the board."""
     notes.append(text)
@@ -29,18 +29,27 @@ async def note(text: str, ctx: Context) -> str:
     return f"{len(notes)} notes"
 
 
-@server.tool()
-def sleep(seconds: float) -> str:
-    """Take a long time."""
-    time.sleep(seconds)
-    return "slept"
+@notes_server.tool()
+async def wipe(ctx: Context) -> str:
+    """Take all notes off the board."""
+    notes.clear()
+    await ctx.notify_resource_updated(BOARD)
+    return "0 notes"
 
 
-@server.tool()
-def crash() -> str:
-    """End this server in the middle of a call."""
-    os._exit(1)
+@abacus_server.tool()
+def multiply(a: int, b: int) -> int:
+    """Multiply two numbers."""
+    return a * b
+
+
+@abacus_server.tool()
+def count_to(number: int) -> str:
+    """Count, one number a second."""
+    for _ in range(number):
+        time.sleep(1)
+    return f"{number}!"
 
 
 if __name__ == "__main__":
-    server.run("stdio")
+    {"notes": notes_server, "abacus": abacus_server}[sys.argv[1]].run("stdio")

@@ -25,10 +25,7 @@ from a2c_smcp.errors import ComputerNotFound, ConfigError, SMCPError
 from a2c_smcp.link import Route
 from a2c_smcp.protocol.names import MAX_NAME, fault_in
 
-__all__ = ["INTERRUPTED", "Door", "Visit", "Work", "default_name", "visit"]
-
-INTERRUPTED = 130
-"""The exit code of what was stopped by Ctrl-C, as shells have it."""
+__all__ = ["Door", "Visit", "Work", "default_name", "visit"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +80,7 @@ def visit(door: Door, work: Work) -> None:
         terminal.show(str(failure), "red")
         raise typer.Exit(1) from None
     if was_stopped:
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(1)
 
 
 def default_name() -> str:
@@ -148,4 +145,4 @@ def _quit(terminal: Terminal) -> NoReturn:
     """At once, whoever may still be waiting for a Server that does not answer."""
     terminal.take_away()
     sys.stdout.flush()
-    os._exit(INTERRUPTED)
+    os._exit(1)

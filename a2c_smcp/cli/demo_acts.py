@@ -1,0 +1,181 @@
+"""What happens in the demo, act by act. An act ends well only if what it tells has happened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from a2c_smcp.agent import AsyncSMCPAgentClient
+from a2c_smcp.cli.demo_story import DemoFailed, Story, expect
+from a2c_smcp.computer.computer import Computer
+from a2c_smcp.errors import CallCancelled, ComputerNotFound, NotAuthenticated
+from a2c_smcp.registry import StepOutcome, run_plan_async
+from a2c_smcp.registry.steps import ReplyStep, Step, ToolStep
+
+__all__ = ["ACTS", "AGENT", "COMPUTER", "OFFICE", "Stage", "is_alive", "pids", "refuse_stranger", "until"]
+
+OFFICE, AGENT, COMPUTER = "desk", "planner", "laptop"
+PATIENCE = 15.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Everybody who takes part. `desktops` are those of which the agent was told, `asked` what the owner was asked."""
+
+    story: Story
+    computer: Computer
+    agent: AsyncSMCPAgentClient
+    desktops: asyncio.Queue[list[str]]
+    asked: asyncio.Queue[str]
+
+    async def text(self, tool: str, **arguments: object) -> str:
+        return (await self.agent.emit_tool_call(COMPUTER, tool, arguments, timeout=60)).text
+
+
+async def refuse_stranger(story: Story, url: str) -> None:
+    try:
+        async with AsyncSMCPAgentClient("stranger", url=url, office=OFFICE, api_key="a wrong key"):
+            raise DemoFailed("a stranger came in with a wrong key")
+    except NotAuthenticated as error:
+        await story.tell("stranger", f"knocks with a wrong key: {error}", proves="a stranger is turned away")
+
+
+async def use_tools(stage: Stage) -> None:
+    story, agent = stage.story, stage.agent
+    story.chapter("Tools")
+    names = set(agent.registry)
+    expect({"add", "note", "multiply"} <= names, True)
+    await story.tell(
+        "agent",
+        f"{AGENT!r} joins, and has in its registry what the computer offers: {', '.join(sorted(names))}",
+        proves="tools of two MCP servers and a Python function in one list",
+    )
+    expect(await stage.text("multiply", a=6, b=7), "42")
+    await story.tell("agent", "calls multiply(6, 7) on the MCP server 'abacus': 42", proves="a tool called")
+    expect(await stage.text("add", a=2, b=3), "5")
+    await story.tell("agent", "calls add(2, 3), a Python function of the computer: 5", proves="a function called")
+    try:
+        await agent.get_tools("basement")
+    except ComputerNotFound as error:
+        await story.tell("agent", f"asks for a computer that is not in its office: {error}")
+    else:
+        raise DemoFailed("a computer that is not in the office answered")
+
+
+async def watch_desktop(stage: Stage) -> None:
+    story, agent = stage.story, stage.agent
+    story.chapter("Desktop")
+    (before,) = await agent.get_desktop(COMPUTER)
+    await story.tell("agent", f"looks at the desktop: {_shown(before)}")
+    expect(await stage.text("note", text="call home"), "2 notes")
+    async with asyncio.timeout(PATIENCE):
+        (after,) = await stage.desktops.get()
+    expect("- call home" in after, True)
+    await story.tell(
+        "agent", f"puts a note there, and is told what changed: {_shown(after)}", proves="a desktop that changes"
+    )
+
+
+async def ask_the_owner(stage: Stage) -> None:
+    """The computer's owner is asked by the computer; in the demo it is the demo that says yes."""
+    story = stage.story
+    story.chapter("Approval")
+    wiping = asyncio.create_task(stage.text("wipe"))
+    async with asyncio.timeout(PATIENCE):
+        question = await stage.asked.get()
+    await story.tell("owner", f"is asked: {question} [y/n]  y   (the demo answers by itself)")
+    expect(await wiping, "0 notes")
+    await story.tell("agent", "gets its answer: 0 notes", proves="a tool that asks its owner first")
+
+
+async def survive_a_kill(stage: Stage) -> None:
+    story, computer = stage.story, stage.computer
+    story.chapter("Failure")
+    _, pid = pids(computer)
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: computer.status()["notes"].state != "ready")
+    await story.tell("computer", f"server 'notes' is killed (kill -9 {pid}); {computer.status()['notes'].reason}")
+    expect(await stage.text("multiply", a=2, b=2), "4")
+    await story.tell("agent", "calls multiply(2, 2) on the other server: 4", proves="one dead server hurts no other")
+    await until(lambda: computer.status()["notes"].state == "ready")
+    await until(lambda: "note" in stage.agent.registry)
+    expect(await stage.text("note", text="back again"), "2 notes")
+    await story.tell(
+        "computer", "has started it again, and the agent has its tools back", proves="a dead server comes back"
+    )
+
+
+async def cancel_one(stage: Stage) -> None:
+    story, agent = stage.story, stage.agent
+    story.chapter("Second thoughts")
+    before = len(stage.computer.history)
+    counting = asyncio.create_task(agent.emit_tool_call(COMPUTER, "count_to", {"number": 60}, req_id="the slow one"))
+    await until(lambda: len(stage.computer.history) > before)
+    await story.tell("agent", "calls count_to(60), which takes a minute, and thinks better of it")
+    await agent.cancel("the slow one")
+    try:
+        await counting
+    except CallCancelled as error:
+        await story.tell("agent", f"cancels it: {error}", proves="a slow call cancelled")
+    else:
+        raise DemoFailed("a cancelled call came back as if nothing had happened")
+
+
+async def carry_out_plan(stage: Stage) -> None:
+    """One tool of the agent's own, two of the computer, through one registry (001 §6)."""
+    story, agent = stage.story, stage.agent
+    story.chapter("A plan")
+
+    @agent.registry.tool
+    def shout(text: str) -> str:
+        """Say it louder."""
+        return text.upper()
+
+    plan: list[Step] = [
+        ToolStep("shout", {"text": "done"}),
+        ToolStep("add", {"a": 20, "b": 22}),
+        ReplyStep("The answer is 42."),
+    ]
+    await story.tell("agent", "has a tool of its own, shout, beside those of the computer, and a plan for both:")
+    done = await run_plan_async(plan, agent.registry)
+    expect([outcome.result for outcome in done.outcomes[:2]], ["DONE", {"result": 42}])
+    for outcome in done.outcomes[:-1]:
+        await story.tell("agent", _told(outcome, agent))
+    await story.tell("agent", f"replies: {done.replies[0]}", proves="a plan over local and remote tools")
+
+
+ACTS = (use_tools, watch_desktop, ask_the_owner, survive_a_kill, cancel_one, carry_out_plan)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110, for a person it is soon enough
+            await asyncio.sleep(0.02)
+
+
+def pids(computer: Computer) -> list[int]:
+    """The processes of the servers, by the servers' names."""
+    known = [status.diagnostics.get("pid") for _, status in sorted(computer.status().items())]
+    return [pid for pid in known if isinstance(pid, int)]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _shown(desktop: str) -> str:
+    uri, _, text = desktop.partition("\n\n")
+    return f"{uri} with {text!r}"
+
+
+def _told(outcome: StepOutcome, agent: AsyncSMCPAgentClient) -> str:
+    assert isinstance(outcome.step, ToolStep)
+    origin = getattr(agent.registry[outcome.step.name], "origin", "here")
+    return f"  {outcome.step.name} ({origin}) → {outcome.result!r} in {outcome.duration * 1000:.1f} ms"
