@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import aiohttp
 import socketio
 from socketio import packet
 
-from a2c_smcp.errors import CallTimeout, ConfigError, SMCPError, TooLarge, Unavailable
+from a2c_smcp.errors import BadRequest, CallTimeout, ConfigError, SMCPError, TooLarge, Unavailable
 from a2c_smcp.protocol import PROTOCOL_VERSION, codec
 from a2c_smcp.smcp import JOIN_OFFICE_EVENT, LEAVE_OFFICE_EVENT, SMCP_NAMESPACE
 from a2c_smcp.types import Role
@@ -31,6 +32,7 @@ PATIENCE = 20.0
 _FAREWELL = 1.0
 _LARGEST = 16 * 1024 * 1024
 _LARGEST_SENT = 8 * 1024 * 1024 - 1024
+_SECRET_PARTS = re.compile(r"(?<=//)[^\s/]*@|\?[^\s'\"]*")
 _SCHEMES = ("http", "https", "ws", "wss")
 
 OnEvent: TypeAlias = Callable[[str, Any], Awaitable[Any] | Any]
@@ -90,6 +92,11 @@ class Route:
         """The URL with the version of the protocol that is spoken here."""
         return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode({'a2c_version': PROTOCOL_VERSION})}"
 
+    @property
+    def socket_path(self) -> str:
+        """Where Socket.IO is: below the path of the URL, for a Server that is mounted in another application."""
+        return f"{urlsplit(self.url).path.rstrip('/').removesuffix('/socket.io')}/socket.io"
+
 
 class Line:
     """One connection, from dialling to its end: `async with Line(route, on_event) as line`.
@@ -136,9 +143,12 @@ class Line:
             if answered.done():
                 return
             answer = arguments[0] if len(arguments) == 1 else arguments or None
+            if isinstance(answer, BadRequest):
+                answered.set_exception(SMCPError(f"the answer to {event} cannot be read, {answer.message}"))
+                return
             try:
                 answered.set_result(then(answer) if then else answer)
-            except SMCPError as error:
+            except Exception as error:  # of whoever asks, who is told
                 answered.set_exception(error)
 
         self._waiting.add(answered)
@@ -149,6 +159,7 @@ class Line:
         except TimeoutError:
             raise CallTimeout(f"{event} was not answered within {timeout:g} s") from None
         finally:
+            answered.cancel()
             self._waiting.discard(answered)
 
     async def _emit(self, event: str, data: Mapping[str, Any], on_ack: Callable[..., None]) -> None:
@@ -169,6 +180,7 @@ class Line:
                 auth=dict(shown.auth) if shown.auth is not None else None,
                 headers=dict(shown.headers),
                 namespaces=[SMCP_NAMESPACE],
+                socketio_path=self._route.socket_path,
                 wait_timeout=PATIENCE,
             )
         except (socketio.exceptions.SocketIOError, aiohttp.ClientError, OSError) as error:
@@ -186,7 +198,9 @@ class Line:
             if not answered.done():
                 answered.set_exception(LineLost())
 
-    async def _handle(self, event: str, *arguments: Any) -> Any:
+    async def _handle(self, event: str | BadRequest, *arguments: Any) -> Any:
+        if isinstance(event, BadRequest):
+            return event.to_wire()
         answer = self._on_event(event, arguments[0] if arguments else None)
         if not inspect.isawaitable(answer):
             return answer
@@ -227,19 +241,33 @@ def _require_yes(answer: Any) -> None:
 
 
 def _cause_of(error: BaseException) -> str:
-    """In the words of the system where it has some, which are shorter than those of the libraries above it."""
+    """In the words of the system where it has some, which are shorter than those of the libraries above it.
+
+    Those may hold a URL, and with it the password of a proxy.
+    """
     cause: BaseException | None = error
     while cause:
         if isinstance(cause, OSError) and cause.errno:
             return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
         cause = getattr(cause, "os_error", None) or cause.__cause__ or cause.__context__
-    return str(error)
+    return _reason_in(_SECRET_PARTS.sub("", str(error)))
+
+
+def _reason_in(text: str) -> str:
+    """python-engineio keeps of an error only its text, which names the host again: "Cannot connect to … [reason]"."""
+    found = re.search(r" \[(.+)\]$", text, re.DOTALL)
+    reason = found[1] if found else text
+    return "nobody answers there" if reason.startswith("Connect call failed") else reason
 
 
 class _StrictJSON:
     @staticmethod
     def loads(text: str) -> Any:
-        return codec.loads_exactly(text)
+        """What cannot be read is the error itself: of a packet's parts it is the last, so its addressee is known."""
+        try:
+            return codec.loads_exactly(text)
+        except BadRequest as error:
+            return [error]
 
     @staticmethod
     def dumps(value: Any, separators: object = None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from ssl import SSLContext
 from types import TracebackType
@@ -13,6 +14,7 @@ from a2c_smcp.agent.flows import Flows
 from a2c_smcp.agent.requests import DEFAULT_TIMEOUT
 from a2c_smcp.agent.session import not_connected
 from a2c_smcp.agent.types import AgentEvents
+from a2c_smcp.errors import Unavailable
 from a2c_smcp.link import Reconnect, Route
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
@@ -122,7 +124,7 @@ class AsyncSMCPAgentClient(_Agent):
 
         The `timeout` is in seconds; `expires` is its older name (003). Who stops waiting cancels the call there.
         """
-        limit = timeout or expires or DEFAULT_TIMEOUT
+        limit = _limit(timeout, expires)
         return await self._flows.ask.call_tool(computer, tool_name, params or {}, limit, office, req_id)
 
     async def cancel(self, req_id: str) -> None:
@@ -173,6 +175,7 @@ class SMCPAgentClient(_Agent):
     """
 
     _background: Background | None = None
+    _process = 0
 
     def __enter__(self) -> Self:
         self.connect()
@@ -184,9 +187,8 @@ class SMCPAgentClient(_Agent):
         self.disconnect()
 
     def connect(self) -> None:
-        if self._background:
-            return
-        self._background = Background(f"agent-{self.name}")
+        if self._background is None:
+            self._background, self._process = Background(f"agent-{self.name}"), os.getpid()
         try:
             self._wait(self._flows.connect(_invoke_in_thread, self._offices))
         except BaseException:
@@ -195,7 +197,7 @@ class SMCPAgentClient(_Agent):
 
     def disconnect(self) -> None:
         background, self._background = self._background, None
-        if background:
+        if background and self._process == os.getpid():
             background.close(self._flows.disconnect(), _FAREWELL)
 
     def join_office(self, office: str) -> None:
@@ -215,7 +217,7 @@ class SMCPAgentClient(_Agent):
         office: str | None = None,
         req_id: str | None = None,
     ) -> CallToolResult:
-        limit = timeout or expires or DEFAULT_TIMEOUT
+        limit = _limit(timeout, expires)
         return self._wait(self._flows.ask.call_tool(computer, tool_name, params or {}, limit, office, req_id))
 
     def cancel(self, req_id: str) -> None:
@@ -261,7 +263,21 @@ class SMCPAgentClient(_Agent):
         if self._background is None:
             work.close()
             raise not_connected()
+        try:
+            self._require_own_process()
+        except Unavailable:
+            work.close()
+            raise
         return self._background.wait(work, "use AsyncSMCPAgentClient here")
+
+    def _require_own_process(self) -> None:
+        if self._process != os.getpid():
+            raise Unavailable("a fork takes no connection along: make another client here, and connect() it")
+
+
+def _limit(timeout: float | None, expires: float | None) -> float:
+    given = expires if timeout is None else timeout
+    return DEFAULT_TIMEOUT if given is None else given
 
 
 async def _next(frames: AsyncIterator[list[Desktop]]) -> list[Desktop] | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from a2c_smcp.agent.types import Seat
+from a2c_smcp.errors import SMCPError
 from a2c_smcp.types import Desktop
 
 __all__ = ["Desktops", "Screen"]
@@ -24,7 +25,7 @@ class Screen(NamedTuple):
 @dataclass(slots=True)
 class _View:
     latest: list[Desktop] | None = None
-    watchers: set[asyncio.Queue[list[Desktop] | None]] = field(default_factory=set)
+    watchers: set[asyncio.Queue[list[Desktop] | SMCPError | None]] = field(default_factory=set)
 
 
 class Desktops:
@@ -64,8 +65,11 @@ class Desktops:
             self._on_updated(screen, desktops)
 
     async def watch(self, screen: Screen, refresh: Callable[[Screen], None]) -> AsyncGenerator[list[Desktop], None]:
-        """The desktop now, and again whenever it has changed. Who is slow gets the latest, not all."""
-        news: asyncio.Queue[list[Desktop] | None] = asyncio.Queue()
+        """The desktop now, and again whenever it has changed. Who is slow gets the latest, not all.
+
+        It goes on while the computer is away, and ends when its office is left.
+        """
+        news: asyncio.Queue[list[Desktop] | SMCPError | None] = asyncio.Queue()
         view = self._views.setdefault(screen, _View())
         view.watchers.add(news)
         if view.latest is not None:
@@ -73,18 +77,24 @@ class Desktops:
         refresh(screen)
         try:
             while (desktops := await news.get()) is not None:
+                if isinstance(desktops, SMCPError):
+                    raise desktops
                 yield desktops
         finally:
             view.watchers.discard(news)
             self._forget_unseen(screen)
 
-    def close(self) -> None:
-        """Whoever watches is told that there will be no more."""
-        for view in self._views.values():
-            for watcher in view.watchers:
+    def fail(self, screen: Screen, error: SMCPError) -> None:
+        """Whoever watches is told that there is nothing to be seen."""
+        for watcher in self._views[screen].watchers if screen in self._views else ():
+            watcher.put_nowait(error)
+
+    def close(self, office: str | None = None) -> None:
+        """Whoever watches, in one office or in any, is told that there will be no more."""
+        for screen in [screen for screen in self._views if office in (None, screen.seat.office)]:
+            for watcher in self._views.pop(screen).watchers:
                 watcher.put_nowait(None)
-        self._views.clear()
-        self._asked.clear()
+            self._asked.pop(screen.seat, None)
 
     def _forget_unseen(self, screen: Screen) -> None:
         view = self._views.get(screen)

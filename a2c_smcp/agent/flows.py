@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Iterable
-from functools import partial
 from typing import Any
 
 from a2c_smcp import smcp
@@ -15,7 +14,7 @@ from a2c_smcp.agent.requests import DEFAULT_TIMEOUT, Requests
 from a2c_smcp.agent.session import Session
 from a2c_smcp.agent.toolbox import Toolbox
 from a2c_smcp.agent.types import Seat
-from a2c_smcp.errors import AmbiguousComputer, ComputerNotFound, SMCPError
+from a2c_smcp.errors import AmbiguousComputer, BadRequest, ComputerNotFound, SMCPError
 from a2c_smcp.link import Reconnect, Route
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
@@ -42,7 +41,7 @@ class Flows:
             on_notice=self._on_notice,
             on_seated=self._on_seated,
             on_seat_lost=self._on_seat_lost,
-            on_refused=partial(self._listeners.tell, "on_refused"),
+            on_refused=self._on_refused,
         )
         self.ask = Requests(self.session)
         self.toolbox = Toolbox(registry, self._call)
@@ -61,8 +60,12 @@ class Flows:
     async def connect(self, invoke: Invoke, offices: Iterable[str]) -> None:
         if self.session.is_open:
             return
+        await self.disconnect()
         self.toolbox.open()
+        self.ask.open()
         self._listeners.open(invoke)
+        for refreshes in (self._presence, self._tools, self._screens):
+            refreshes.open()
         try:
             await self.session.open()
             for office in offices:
@@ -72,12 +75,16 @@ class Flows:
             raise
 
     async def disconnect(self) -> None:
-        for refreshes in (self._presence, self._tools, self._screens):
-            await refreshes.close()
-        await self.session.close()
-        self.toolbox.close()
-        self._desktops.close()
-        await self._listeners.close()
+        try:
+            for refreshes in (self._presence, self._tools, self._screens):
+                await refreshes.close()
+        finally:
+            try:
+                await self.session.close()
+            finally:
+                self.toolbox.close()
+                self._desktops.close()
+                await self._listeners.close()
 
     async def join_office(self, office: str) -> None:
         """Those who are there are given some time to say what they have."""
@@ -90,6 +97,7 @@ class Flows:
         self._presence.drop(office)
         for seat in self.toolbox.seats(office):
             self._forget(seat)
+        self._desktops.close(office)
         await self.session.give_up_seat(office)
 
     async def get_desktop(
@@ -124,7 +132,7 @@ class Flows:
         if not isinstance(computer, str):
             return []
         if event == smcp.ENTER_OFFICE_NOTIFICATION:
-            return [Seat(office, computer)] if isinstance(office, str) else []
+            return [Seat(office, computer)] if isinstance(office, str) and office in self.session.seats else []
         return self.toolbox.seats_of(computer, office if isinstance(office, str) else None)
 
     def _on_enter(self, seat: Seat) -> None:
@@ -158,6 +166,14 @@ class Flows:
             self._on_leave(seat)
         self._listeners.tell("on_office_lost", office, error)
 
+    def _on_refused(self, error: SMCPError) -> None:
+        for office in self.session.seats:
+            self._presence.drop(office)
+        for seat in self.toolbox.seats():
+            self._on_leave(seat)
+        self._desktops.close()
+        self._listeners.tell("on_refused", error)
+
     def _on_desktop(self, screen: Screen, desktops: list[Desktop]) -> None:
         self._listeners.tell("on_desktop_updated", screen.seat.computer, desktops, screen.seat.office)
 
@@ -165,7 +181,7 @@ class Flows:
 
     async def _learn_presence(self, office: str) -> None:
         def meet(members: list[smcp.SessionInfo]) -> None:
-            self._meet(office, {each["name"] for each in members if each["role"] == "computer"})
+            self._meet(office, {each["name"] for each in members if _is_computer(each)})
 
         await self.ask.members(office, then=meet)
 
@@ -183,7 +199,12 @@ class Flows:
 
     async def _learn_screen(self, screen: Screen) -> None:
         seat = screen.seat
-        self._desktops.receive(screen, await self.ask.desktop(seat.computer, screen.size, screen.window, seat.office))
+        try:
+            desktops = await self.ask.desktop(seat.computer, screen.size, screen.window, seat.office)
+        except BadRequest as error:  # it will not have one later
+            self._desktops.fail(screen, error)
+        else:
+            self._desktops.receive(screen, desktops)
 
     def _forget(self, seat: Seat) -> None:
         self.toolbox.leave(seat)
@@ -201,6 +222,11 @@ class Flows:
         if not seats:
             raise ComputerNotFound(repr(computer), computer=computer)
         return seats[0]
+
+
+def _is_computer(member: Any) -> bool:
+    """Servers of other makes may say anything."""
+    return isinstance(member, dict) and member.get("role") == "computer" and isinstance(member.get("name"), str)
 
 
 def _data_of(seat: Seat) -> dict[str, Any]:

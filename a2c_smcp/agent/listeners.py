@@ -24,22 +24,24 @@ class Listeners:
         self._telling: asyncio.Task[None] | None = None
 
     def open(self, invoke: Invoke) -> None:
+        self._waiting = asyncio.Queue()
         self._telling = asyncio.create_task(self._tell_all(invoke))
 
     async def close(self) -> None:
         """What has not been told yet is not told any more."""
-        if self._telling:
-            self._telling.cancel()
-            await asyncio.gather(self._telling, return_exceptions=True)
-        self._telling = None
+        telling, self._telling = self._telling, None
+        if telling and telling is not asyncio.current_task():
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
 
     def tell(self, method: str, *arguments: Any) -> None:
         """Calls this method of those who have it, later."""
         self._waiting.put_nowait((method, arguments))
 
     async def _tell_all(self, invoke: Invoke) -> None:
-        while True:
-            method, arguments = await self._waiting.get()
+        waiting = self._waiting
+        while self._telling is asyncio.current_task():  # a handler may close, or open again
+            method, arguments = await waiting.get()
             for listener in self._listeners:
                 if handler := getattr(listener, method, None):
                     try:

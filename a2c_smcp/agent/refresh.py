@@ -27,10 +27,15 @@ class Refreshes(Generic[Key]):
         self._wanted: set[Key] = set()
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._tried: dict[Key, asyncio.Event] = {}
+        self._is_open = False
+
+    def open(self) -> None:
+        self._is_open = True
 
     def want(self, key: Key) -> None:
+        """Nothing is wanted any more once it is closed."""
         self._wanted.add(key)
-        if key not in self._tasks:
+        if key not in self._tasks and self._is_open:
             self._tried[key] = asyncio.Event()
             self._tasks[key] = asyncio.create_task(self._work(key, self._tried[key]))
 
@@ -49,6 +54,8 @@ class Refreshes(Generic[Key]):
                 await asyncio.gather(*tried)
 
     async def close(self) -> None:
+        self._is_open = False
+        self._wanted.clear()
         tasks = list(self._tasks.values())
         for key in list(self._tasks):
             self.drop(key)
@@ -61,8 +68,9 @@ class Refreshes(Generic[Key]):
             try:
                 await self._fetch(key)
                 attempt = 0
-            except SMCPError as error:
-                logger.warning("%s cannot be fetched: %s", key, error)
+            except Exception as error:  # whatever others make of what was fetched
+                is_ours = isinstance(error, SMCPError)
+                logger.warning("%s cannot be fetched: %s", key, error, exc_info=not is_ours)
                 self._wanted.add(key)
                 tried.set()
                 await asyncio.sleep(self._pauses.delay(attempt))

@@ -22,6 +22,7 @@ DEFAULT_TIMEOUT = 60
 
 _LIMIT = 30.0
 _IN_FLIGHT = 256
+_ANSWERED_FOR = 2.0  # a Server that knows a cancelled call answers it within 1 s (WIRE §5)
 
 
 class Requests:
@@ -29,6 +30,11 @@ class Requests:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._calls: dict[str, asyncio.Timeout] = {}
+        self.open()
+
+    def open(self) -> None:
+        """In the event loop from which it will be used."""
         self._in_flight = asyncio.Semaphore(_IN_FLIGHT)
 
     async def call_tool(
@@ -38,18 +44,46 @@ class Requests:
         seconds = _whole_seconds(timeout)
         call = self._addressed(computer, office, req_id) | {"tool_name": tool, "params": params, "timeout": seconds}
         try:
-            async with self._in_flight:
-                answer = await self._session.ask(smcp.TOOL_CALL_EVENT, call, seconds + GRACE)
-        except (CallTimeout, asyncio.CancelledError):
-            self._session.tell(smcp.CANCEL_TOOL_CALL_EVENT, self._about(call["req_id"]))
-            raise
-        result = CallToolResult.from_wire(answer)
+            async with asyncio.timeout(None) as unless_cancelled:
+                self._calls[call["req_id"]] = unless_cancelled
+                result = CallToolResult.from_wire(await self._ask_in_turn(call, seconds))
+        except TimeoutError:
+            raise CallCancelled from None
+        finally:
+            self._calls.pop(call["req_id"], None)
         if result.is_error and result.meta.get("a2c_cancelled"):  # computers of other makes give no code with it
             raise CallCancelled
         return result
 
+    async def _ask_in_turn(self, call: dict[str, Any], seconds: int) -> Any:
+        """No more at once than a Server takes. Waiting for others takes no longer than the call itself may."""
+        await self._turn(seconds + GRACE)
+        try:
+            return await self._session.ask(smcp.TOOL_CALL_EVENT, call, seconds + GRACE)
+        except (CallTimeout, asyncio.CancelledError):
+            about = self._about(call["req_id"])
+            self._session.tell(smcp.CANCEL_TOOL_CALL_EVENT, about, patience=max(_LIMIT, seconds))
+            raise
+        finally:
+            self._in_flight.release()
+
+    async def _turn(self, patience: float) -> None:
+        if not self._in_flight.locked():
+            await self._in_flight.acquire()
+            return
+        try:
+            async with asyncio.timeout(patience):
+                await self._in_flight.acquire()
+        except TimeoutError:
+            raise CallTimeout(f"{_IN_FLIGHT} other calls did not end within {patience:g} s") from None
+
     async def cancel(self, req_id: str) -> None:
-        await self._session.ask(smcp.CANCEL_TOOL_CALL_EVENT, self._about(req_id), _LIMIT)
+        """A call of which the Server does not know, because it waits for a line or for its turn, ends all the same."""
+        call, is_online = self._calls.get(req_id), self._session.line is not None
+        if call and not call.expired():
+            call.reschedule(asyncio.get_running_loop().time() + (_ANSWERED_FOR if is_online else 0))
+        if is_online or not call:
+            await self._session.ask(smcp.CANCEL_TOOL_CALL_EVENT, self._about(req_id), _LIMIT)
 
     async def tools(self, computer: str, office: str | None) -> list[smcp.SMCPTool]:
         answer = await self._session.ask(smcp.GET_TOOLS_EVENT, self._addressed(computer, office), _LIMIT)

@@ -34,6 +34,7 @@ _FINAL = (NotAuthenticated, BadRequest)
 _AWAY = (ComputerNotFound, ComputerLeft, Unavailable)
 _FAREWELL = 1.0
 _LOOK_AGAIN = 2.0
+_GOING_DOWN = 15.0  # a Server that stops lets running calls end first, which takes 10 s at most
 
 
 class Session:
@@ -69,13 +70,15 @@ class Session:
 
     async def open(self) -> None:
         """Dials. Raises what the Server refuses it with, or `Unavailable`; after that it keeps coming back."""
-        if self._keeping:
+        if self.is_open:
             return
         self._ended = None
         is_open: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._keeping = asyncio.create_task(self._keep(is_open))
+        keeping = self._keeping = asyncio.create_task(self._keep(is_open))
         try:
-            await is_open
+            await asyncio.wait({is_open, keeping}, return_when=asyncio.FIRST_COMPLETED)
+            if not is_open.done():
+                raise (None if keeping.cancelled() else keeping.exception()) or not_connected()
         except BaseException:
             await self.close()
             raise
@@ -85,21 +88,25 @@ class Session:
         keeping, self._keeping = self._keeping, None
         if keeping is None:
             return
+        try:
+            await self._say_goodbye()
+        finally:
+            self._end(not_connected())
+            self.seats.clear()
+            for task in (keeping, *self._errands):
+                task.cancel()
+            await asyncio.gather(keeping, *self._errands, return_exceptions=True)
+
+    async def _say_goodbye(self) -> None:
         if self._errands:
             await asyncio.wait(self._errands, timeout=_FAREWELL)
         if line := self.line:
             leaving = (leave(line, office, _FAREWELL) for office in self.seats)
             await asyncio.gather(*leaving, return_exceptions=True)
-        self._end(not_connected())
-        keeping.cancel()
-        for errand in self._errands:
-            errand.cancel()
-        await asyncio.gather(keeping, *self._errands, return_exceptions=True)
-        self.seats.clear()
 
     @property
     def is_open(self) -> bool:
-        return self._keeping is not None
+        return self._keeping is not None and not self._keeping.done()
 
     @property
     def line(self) -> Line | None:
@@ -107,18 +114,29 @@ class Session:
         return None if self._line is None or self._line.lost.is_set() else self._line
 
     async def take_seat(self, office: str) -> None:
-        """Raises what the office refuses it with."""
-        while True:
-            with suppress(LineLost):
-                await join(await self._online(), "agent", self.name, office, self._instance)
-                break
+        """Raises what the office refuses it with. Who stops waiting does not sit there."""
+        try:
+            while True:
+                with suppress(LineLost):
+                    await join(await self._online(), "agent", self.name, office, self._instance)
+                    break
+        except (CallTimeout, asyncio.CancelledError):
+            if office not in self.seats:
+                self._tell_leave(office)
+            raise
         self.seats[office] = None
 
     async def give_up_seat(self, office: str) -> None:
+        """Without a line it is said on the next one: there a Server gives back all seats at once (WIRE §4)."""
         self.seats.pop(office, None)
         if line := self.line:
-            with suppress(LineLost):  # it will not be taken again
+            with suppress(LineLost):
                 await leave(line, office)
+                return
+        self._tell_leave(office)
+
+    def _tell_leave(self, office: str) -> None:
+        self.tell(smcp.LEAVE_OFFICE_EVENT, {"office_id": office})
 
     async def ask(
         self,
@@ -143,6 +161,8 @@ class Session:
                     except Unavailable as error:
                         if not again or not await _goes_down(line, error):
                             raise
+                elif not again:
+                    return await _ask_once(await self._online(), event, data, then)
                 return await self._insist(event, data, deadline, then)
         except TimeoutError:
             raise CallTimeout(f"{event} was not answered within {seconds:g} s") from None
@@ -162,12 +182,12 @@ class Session:
                 logger.info("%s waits: %s", event, error)
                 await self._news.after(seen, _LOOK_AGAIN)
 
-    def tell(self, event: str, data: Mapping[str, Any]) -> None:
+    def tell(self, event: str, data: Mapping[str, Any], patience: float = PATIENCE) -> None:
         """Says something that has to be said, as soon as there is a line, while the caller goes on."""
 
         async def errand() -> None:
             with suppress(SMCPError):
-                await self.ask(event, data, PATIENCE)
+                await self.ask(event, data, patience)
 
         task = asyncio.create_task(errand())
         self._errands.add(task)
@@ -188,11 +208,11 @@ class Session:
                     refused = await self._take_seats(line, self.seats)
                     attempt = 0
                     await self._stay(line, refused, is_open)
-            except SMCPError as error:
+            except Exception as error:  # whatever it is that a provider of credentials raises
                 if not is_open.done():
-                    is_open.set_exception(error)
-                    return
-                logger.warning("%s has no connection: %s", self.name, error)
+                    raise
+                is_ours = isinstance(error, SMCPError)
+                logger.warning("%s has no connection: %s", self.name, error, exc_info=not is_ours)
                 if isinstance(error, _FINAL):
                     self._end(error)
                     self._on_refused(error)
@@ -202,7 +222,7 @@ class Session:
             await asyncio.sleep(self._reconnect.delay(attempt))
             attempt += 1
 
-    async def _stay(self, line: Line, refused: list[str], is_open: asyncio.Future[None]) -> None:
+    async def _stay(self, line: Line, refused: Mapping[str, SMCPError], is_open: asyncio.Future[None]) -> None:
         self._line = line
         self._news.beat()
         if not is_open.done():
@@ -210,6 +230,8 @@ class Session:
         for office in self.seats:
             if office not in refused:
                 self._on_seated(office)
+        for office, error in refused.items():
+            self._on_seat_lost(office, error)
         regaining = asyncio.create_task(self._regain(line, refused))
         try:
             await line.lost.wait()
@@ -217,18 +239,17 @@ class Session:
             regaining.cancel()
             await asyncio.gather(regaining, return_exceptions=True)
 
-    async def _take_seats(self, line: Line, offices: Iterable[str]) -> list[str]:
-        """Those that would not have it back."""
-        refused = []
+    async def _take_seats(self, line: Line, offices: Iterable[str]) -> dict[str, SMCPError]:
+        """Those that would not have it back, and why."""
+        refused: dict[str, SMCPError] = {}
         for office in list(offices):
             try:
                 await join(line, "agent", self.name, office, self._instance)
             except Forbidden as error:
-                refused.append(office)
-                self._on_seat_lost(office, error)
+                refused[office] = error
         return refused
 
-    async def _regain(self, line: Line, offices: list[str]) -> None:
+    async def _regain(self, line: Line, offices: Iterable[str]) -> None:
         attempt = 0
         while offices := [office for office in offices if office in self.seats]:
             await asyncio.sleep(self._reconnect.delay(attempt))
@@ -237,7 +258,7 @@ class Session:
                 still = await self._take_seats(line, offices)
                 for office in set(offices) - set(still):
                     self._on_seated(office)
-                offices = still
+                offices = list(still)
 
     def _on_event(self, event: str, data: Any) -> None:
         if isinstance(data, dict) and event.startswith("notify:"):
@@ -284,7 +305,7 @@ async def _goes_down(line: Line, error: Unavailable) -> bool:
     """Whether the line is lost, or about to be: a Server that stops says 503 first."""
     if not isinstance(error, LineLost):
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_AGAIN):
+            async with asyncio.timeout(_GOING_DOWN):
                 await line.lost.wait()
     return line.lost.is_set()
 

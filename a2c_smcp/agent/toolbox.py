@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import get_ident
 from typing import Any, TypeAlias
 
-from a2c_smcp.agent.naming import names_of
+from a2c_smcp.agent.naming import Names, Offer, Renaming
 from a2c_smcp.agent.types import Seat
+from a2c_smcp.errors import Unavailable
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.background import is_in_loop
@@ -29,15 +33,15 @@ class RemoteTool:
     """A tool of a computer, as a registry knows it. Its result is a Python value, or `ToolFailed`."""
 
     def __init__(self, name: str, seat: Seat, tool: SMCPTool, call: CallSeat, loop: asyncio.AbstractEventLoop) -> None:
-        meta = tool.get("meta") or {}
+        meta = _object_in(tool.get("meta"))
         ours = _object_in(meta.get("a2c_tool_meta"))
         self.name = name
         self.seat = seat
         self.tool = tool
-        self.description = tool.get("description") or ""
+        self.description = str(tool.get("description") or "")
         self.input_schema = tool.get("params_schema") or {}
         self.output_schema = tool.get("return_schema")
-        self.tags = [str(tag) for tag in ours.get("tags") or ()]
+        self.tags = [str(tag) for tag in tags] if isinstance(tags := ours.get("tags"), list) else []
         self.meta = {"annotations": _object_in(meta.get("MCP_TOOL_ANNOTATION"))}
         self.origin = str(seat)
         self._call = call
@@ -50,7 +54,7 @@ class RemoteTool:
         """For those who can block: raises `LoopIsRunning` where an event loop would be stopped by that."""
         if is_in_loop():
             raise LoopIsRunning(f"tool {self.name!r} runs elsewhere, and an event loop here: await acall instead")
-        future = asyncio.run_coroutine_threadsafe(self._value(arguments), self._loop)
+        future = self._begin(arguments)
         try:
             return future.result()
         except BaseException:
@@ -59,10 +63,17 @@ class RemoteTool:
 
     async def acall(self, arguments: dict[str, Any]) -> Any:
         """From any event loop."""
-        work = self._value(arguments)
         if asyncio.get_running_loop() is self._loop:
-            return await work
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+            return await self._value(arguments)
+        return await asyncio.wrap_future(self._begin(arguments))
+
+    def _begin(self, arguments: dict[str, Any]) -> Future[Any]:
+        work = self._value(arguments)
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:  # the loop is closed
+            work.close()
+            raise Unavailable(f"the agent that knew {self.name!r} is gone") from None
 
     async def _value(self, arguments: dict[str, Any]) -> Any:
         return value_of((await self._call(self.seat, self.tool["name"], arguments)).to_wire())
@@ -74,18 +85,24 @@ class Toolbox:
     def __init__(self, registry: MCPRegistry, call: CallSeat) -> None:
         self.registry = registry
         self._call = call
-        self._tools: dict[Seat, list[SMCPTool] | None] = {}
+        self._tools: dict[Seat, dict[str, SMCPTool] | None] = {}
+        self._names = Names()
         self._shown: dict[str, RemoteTool] = {}
+        self._local_names: set[str] = set()
+        self._is_stale = True
+        self._updates_in: int | None = None
+        self._updates_heard = 0
         self._stop_listening: Callable[[], None] = lambda: None
 
     def open(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._is_stale = True
         self._stop_listening = self.registry.on_change(self._on_change)
 
     def close(self) -> None:
         self._stop_listening()
-        self._tools.clear()
-        self._show()
+        for seat in self.seats():
+            self.leave(seat)
 
     def seats(self, office: str | None = None) -> list[Seat]:
         """The computers that are there."""
@@ -104,53 +121,84 @@ class Toolbox:
     def leave(self, seat: Seat) -> bool:
         """Whether it was here. Its tools go with it."""
         was_here = seat in self._tools
-        if self._tools.pop(seat, None):
-            self._show()
+        self.receive(seat, [])
+        self._tools.pop(seat, None)
         return was_here
 
     def receive(self, seat: Seat, tools: list[SMCPTool]) -> None:
         """What a computer offers now, if it is still here."""
-        sound = [tool for tool in tools if _is_sound(tool)]
+        sound = {tool["name"]: tool for tool in tools if _is_sound(tool)}
         if len(sound) < len(tools):
             logger.warning("%s: %d of its tools are malformed and left out", seat, len(tools) - len(sound))
-        if seat in self._tools and self._tools[seat] != sound:
-            self._tools[seat] = sound
-            self._show()
+        if seat in self._tools:
+            before, self._tools[seat] = self._tools[seat] or {}, sound
+            self._offer(seat, before, sound)
+
+    def _offer(self, seat: Seat, before: dict[str, SMCPTool], now: dict[str, SMCPTool]) -> None:
+        come = [Offer(seat, tool) for tool in now if tool not in before]
+        gone = [Offer(seat, tool) for tool in before if tool not in now]
+        renewed = [Offer(seat, tool) for tool in now if tool in before and now[tool] != before[tool]]
+        if come or gone or renewed:
+            renaming = self._names.change(come=come, gone=gone, local=self._local())
+            renaming.won.update({name: offer for offer in renewed if (name := self._names.of(offer))})
+            self._show(renaming)
 
     def _on_change(self) -> None:
         """Somebody changed the registry, perhaps in another thread: a local tool may need a name of ours."""
-        self._loop.call_soon_threadsafe(self._show)
+        if self._updates_in == get_ident():
+            self._updates_heard += 1
+        elif not self._is_stale:
+            self._look_later()
 
-    def _show(self) -> None:
-        local = {name for name, tool in self.registry.items() if self._shown.get(name) is not tool}
-        wanted = self._named(local)
-        gone = [name for name in self._shown if name not in wanted and name not in local]
-        new = {name: tool for name, tool in wanted.items() if self._shown.get(name) is not tool}
-        self._shown = wanted
+    def _look_later(self) -> None:
+        self._is_stale = True
+        with suppress(RuntimeError):  # the loop ended without a word
+            self._loop.call_soon_threadsafe(self._give_way)
+
+    def _give_way(self) -> None:
+        self._show(self._names.change(local=self._local()))
+
+    def _local(self) -> set[str]:
+        """The names of tools that are not of our making."""
+        if self._is_stale:
+            self._is_stale = False
+            self._local_names = {name for name, tool in self.registry.items() if self._shown.get(name) is not tool}
+        return self._local_names
+
+    def _show(self, renaming: Renaming) -> None:
+        for name in renaming.lost:
+            self._shown.pop(name, None)
+        new = {name: self._remote(name, offer) for name, offer in renaming.won.items()}
+        self._shown |= new
+        gone = renaming.lost - self._local_names
         if not (gone or new):
             return
         try:
-            self.registry.update(add=new.values(), remove=gone)
+            self._update(new.values(), gone)
         except TypeError:  # one of them is not fit to be a tool, and nothing is changed
-            self.registry.update(remove=gone)
+            self._update((), gone)
             for tool in new.values():
                 self._add(tool)
 
     def _add(self, tool: RemoteTool) -> None:
         try:
-            self.registry.update(add=[tool])
+            self._update([tool])
         except TypeError as error:
             logger.warning("%s of %s is left out: %s", tool.name, tool.origin, error)
 
-    def _named(self, local: set[str]) -> dict[str, RemoteTool]:
-        """A tool that is shown already under its name is kept as it is."""
-        offered = {seat: {tool["name"]: tool for tool in tools} for seat, tools in self._tools.items() if tools}
-        named = {}
-        for (seat, tool_name), name in names_of(offered, local).items():
-            tool, shown = offered[seat][tool_name], self._shown.get(name)
-            is_same = shown is not None and shown.seat == seat and shown.tool == tool
-            named[name] = shown if is_same and shown else RemoteTool(name, seat, tool, self._call, self._loop)
-        return named
+    def _update(self, add: Iterable[RemoteTool], remove: Iterable[str] = ()) -> None:
+        """Hearing of it once is our own change. Who hears of that, too, may have answered with another."""
+        self._updates_in, self._updates_heard = get_ident(), 0
+        try:
+            self.registry.update(add=add, remove=remove)
+        finally:
+            self._updates_in = None
+        if self._updates_heard > 1:
+            self._look_later()
+
+    def _remote(self, name: str, offer: Offer) -> RemoteTool:
+        tool = (self._tools[offer.seat] or {})[offer.tool]
+        return RemoteTool(name, offer.seat, tool, self._call, self._loop)
 
 
 def _is_sound(tool: Any) -> bool:

@@ -40,7 +40,7 @@ class CallToolResult:
             content=content if isinstance(content, list) else [],
             is_error=bool(rest.pop("isError", False)),
             structured_content=structured,
-            meta=meta or older_meta or {},
+            meta=next((each for each in (meta, older_meta) if each and isinstance(each, dict)), {}),
             extra=rest,
         )
 

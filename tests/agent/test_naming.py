@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from a2c_smcp.agent.naming import names_of
+from a2c_smcp.agent.naming import Names, Offer, names_of
 from a2c_smcp.agent.types import Seat
 
 LAPTOP, TOWER = Seat("desk", "laptop"), Seat("desk", "tower")
@@ -60,3 +61,39 @@ def test_names_are_unique_never_local_and_the_same_in_any_order(
     seats = list(offered)
     chance.shuffle(seats)
     assert names_of({seat: offered[seat] for seat in seats}, local) == names
+
+
+@pytest.mark.covers("agent-registry")
+@given(st.lists(st.tuples(offers, st.sets(words)), min_size=1, max_size=5))
+def test_names_after_any_changes_are_those_of_a_fresh_start(
+    history: list[tuple[dict[Seat, list[str]], set[str]]],
+) -> None:
+    names, here, held = Names(), set(), {}
+    for offered, local in history:
+        now = {Offer(seat, tool) for seat, tools in offered.items() for tool in tools}
+        renaming = names.change(come=now - here, gone=here - now, local=local)
+        here, held = now, {name: offer for name, offer in held.items() if name not in renaming.lost} | renaming.won
+        assert {offer: name for name, offer in held.items()} == names_of(offered, local) == plainly(now, local)
+        assert all(names.of(offer) == name for name, offer in held.items())
+
+
+def plainly(offers: set[Offer], local: set[str]) -> dict[Offer, str]:
+    """The rule, word for word: at each length those who are alone with a name that is free get it."""
+    named: dict[Offer, str] = {}
+    for length in (1, 2, 3):
+        full = {offer: (*offer.seat, offer.tool) for offer in offers - named.keys()}
+        claims = {offer: "__".join(parts[-length:]) for offer, parts in full.items()}
+        taken, counts = local | {*named.values()}, Counter(claims.values())
+        named |= {offer: name for offer, name in claims.items() if counts[name] == 1 and name not in taken}
+    return named
+
+
+@pytest.mark.covers("agent-registry")
+def test_a_change_among_many_computers_renames_only_what_it_concerns() -> None:
+    names = Names()
+    for number in range(200):
+        names.change(come=[Offer(Seat("desk", f"computer-{number}"), f"tool-{tool}") for tool in range(50)])
+    mine = [Offer(Seat("desk", "computer-7"), f"tool-{tool}") for tool in range(50)]
+    assert names.change(gone=mine).lost == {f"computer-7__tool-{tool}" for tool in range(50)}
+    assert names.change(come=mine).won == {f"computer-7__{offer.tool}": offer for offer in mine}
+    assert names.change(local=["tool-0"]) == (set(), {})

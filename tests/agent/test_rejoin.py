@@ -17,7 +17,8 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import CallTimeout, SMCPError, Unavailable
 from a2c_smcp.link import LineLost
-from a2c_smcp.server.run import address_of, listen
+from a2c_smcp.server import Limits, Settings, create_app
+from a2c_smcp.server.run import address_of, listen, serving
 from tests.agent.twins import KINDS, SOON, at_work
 from tests.computer.hosted import Relay, hosted, until
 from tests.peer import Peer
@@ -84,6 +85,41 @@ async def test_a_killed_server_loses_no_call_and_no_tool_runs_twice(kind: Any, o
         results = await asyncio.gather(*calls)
         assert [result.text for result in results] == [str(number) for number in range(total)]
         assert worker.runs == Counter(range(total))
+
+
+@both
+@pytest.mark.covers("agent-rejoins")
+async def test_a_server_that_is_stopped_and_started_again_loses_no_call(kind: Any, office: str, tmp_path: Path) -> None:
+    """It lets calls end for a while, refuses new ones meanwhile, and then goes."""
+    port, worker, total = free_port(), Worker(), 20
+    url = f"http://127.0.0.1:{port}"
+
+    def a_server(drain_timeout: float) -> Any:
+        settings = Settings(limits=Limits(drain_timeout=drain_timeout))
+        return serving(create_app(settings), listen("127.0.0.1", port))
+
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(AsyncExitStack())
+        await first.enter_async_context(a_server(3))
+        await stack.enter_async_context(hosted(worker.computer, url, office, tmp_path, reconnect=SOON))
+        agent = await stack.enter_async_context(at_work(kind, url=url, office=office))
+
+        def call(number: int) -> asyncio.Future[Any]:
+            return asyncio.ensure_future(agent.emit_tool_call("laptop", "work", {"number": number}))
+
+        running = [call(number) for number in range(total)]
+        await until(lambda: len(worker.runs) == total)
+        stopping = asyncio.create_task(first.aclose())
+        await asyncio.sleep(0.1)  # it has begun to refuse
+        refused = [call(number) for number in range(total, 2 * total)]
+        await stopping
+        assert not any(each.done() for each in (*running, *refused))
+        await stack.enter_async_context(a_server(0))
+        await until(lambda: len(worker.runs) == 2 * total)
+        worker.go.set()
+        results = await asyncio.gather(*running, *refused)
+        assert [result.text for result in results] == [str(number) for number in range(2 * total)]
+        assert worker.runs == Counter(range(2 * total))
 
 
 @both
@@ -185,9 +221,10 @@ async def test_an_office_that_was_taken_meanwhile_is_taken_again_when_it_is_free
             usurper = await connect(hub)
             await until_joined(usurper, office)
             relay.reopen()
-            await until(lambda: lost == [(office, 403)])
+            await until(lambda: lost)
             await usurper.close()
             await until_seated(agent)
+            assert lost == [(office, 403)]
 
 
 async def until_joined(peer: Peer, office: str) -> None:

@@ -1,0 +1,336 @@
+"""Comings and goings that do not go to plan: stopped half way, said twice, said without a line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from a2c_smcp.agent import AsyncSMCPAgentClient, Credentials, SMCPAgentClient
+from a2c_smcp.computer.computer import Computer
+from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, NotAuthenticated, Unavailable
+from a2c_smcp.server import DefaultAuthenticationProvider
+from tests.agent.twins import KINDS, SOON, Twin, at_work
+from tests.computer.hosted import Relay, hosted, until
+from tests.peer import Peer
+
+both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
+PATIENCE = 20
+
+
+class Provider:
+    """Shows a key, or fails as it is told to."""
+
+    def __init__(self, key: str = "") -> None:
+        self.key, self.failure = key, None
+        self.asked = 0
+
+    def credentials(self) -> Credentials:
+        self.asked += 1
+        if self.failure:
+            raise self.failure
+        return Credentials.of_key(self.key)
+
+
+@both
+@pytest.mark.covers("agent-asks")
+async def test_a_provider_that_raises_is_heard_of(kind: Any, shared_hub: Any, office: str) -> None:
+    provider = Provider()
+    provider.failure = LookupError("the vault is closed")
+    agent = Twin(kind("planner", url=shared_hub.url, office=office, auth=provider))
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(LookupError, match="vault"):
+            await agent.connect()
+
+
+@pytest.mark.covers("agent-rejoins")
+async def test_a_provider_that_raises_later_is_asked_again(shared_hub: Any, office: str) -> None:
+    provider, relay = Provider(), Relay(shared_hub.url)
+    async with relay.open() as url, at_work(AsyncSMCPAgentClient, url=url, office=office, auth=provider) as agent:
+        provider.failure = LookupError("the vault is closed")
+        relay.cut()
+        await until(lambda: provider.asked > 2)
+        provider.failure = None
+        await until(lambda: agent.is_connected)
+
+
+@pytest.mark.covers("agent-offices")
+async def test_who_disconnects_while_it_connects_ends_that(office: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        dialled = asyncio.Event()
+
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            dialled.set()
+            await reader.read()
+            writer.close()
+
+        async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+            address = server.sockets[0].getsockname()
+            agent = AsyncSMCPAgentClient("planner", url=f"http://127.0.0.1:{address[1]}", office=office)
+            connecting = asyncio.create_task(agent.connect())
+            await dialled.wait()
+            await agent.disconnect()
+            with pytest.raises(Unavailable):
+                await connecting
+
+
+@both
+@pytest.mark.covers("agent-rejoins", "agent-handlers", "agent-desktop")
+async def test_who_is_refused_for_good_knows_nobody_any_more_and_may_come_again(
+    kind: Any, serve: Any, connect: Any, office: str
+) -> None:
+    hub = await serve(auth=DefaultAuthenticationProvider("the right key"))
+    provider, relay, refused = Provider("the right key"), Relay(hub.url), []
+    computer: Peer = await connect(hub, auth={"token": "the right key"})
+    answer_like_a_computer(computer)
+    await computer.join("computer", "laptop", office)
+
+    class Handler:
+        def on_refused(self, error: Exception) -> None:
+            refused.append(error)
+
+    async with (
+        relay.open() as url,
+        at_work(kind, url=url, office=office, auth=provider, event_handler=Handler()) as agent,
+    ):
+        frames = agent.client.watch_desktop("laptop")
+        if kind is AsyncSMCPAgentClient:
+            assert await anext(frames) == ["window://a.b/c"]
+        assert set(agent.registry) == {"add"}
+        provider.key = "a revoked key"
+        relay.cut()
+        await until(lambda: refused)
+        assert (len(agent.registry), agent.computers) == (0, [])
+        if kind is AsyncSMCPAgentClient:
+            assert await anext(frames, "the end") == "the end"
+        with pytest.raises(NotAuthenticated):
+            await agent.get_tools("laptop")
+        provider.key = "the right key"
+        await agent.connect()
+        assert set(agent.registry) == {"add"}
+
+
+def answer_like_a_computer(computer: Peer) -> None:
+    tool = {"name": "add", "description": "", "params_schema": {}, "return_schema": None}
+    computer.answers("client:get_tools", {"tools": [tool], "req_id": "x"})
+    computer.answers("client:get_desktop", {"desktops": ["window://a.b/c"], "req_id": "x"})
+    computer.answers("client:tool_call", {"content": [{"type": "text", "text": "done"}]})
+
+
+@both
+@pytest.mark.covers("agent-handlers", "agent-asks")
+async def test_who_comes_again_hears_and_calls_as_before(
+    kind: Any, shared_hub: Any, office: str, computer: Peer
+) -> None:
+    """Event loops differ from one connection to the next."""
+    heard: list[str] = []
+    answer_like_a_computer(computer)
+
+    class Handler:
+        def on_tools_received(self, computer: str, tools: list[Any], office: str) -> None:
+            heard.append(computer)
+
+    async with at_work(kind, url=shared_hub.url, office=office, event_handler=Handler()) as agent:
+        for _ in range(2):
+            await agent.connect()
+            await until(lambda: heard)
+            await asyncio.gather(*(agent.emit_tool_call("laptop", "add") for _ in range(300)))
+            await agent.disconnect()
+            heard.clear()
+
+
+@both
+@pytest.mark.covers("agent-handlers", "agent-offices")
+async def test_a_handler_may_disconnect(kind: Any, shared_hub: Any, office: str, computer: Peer) -> None:
+    answer_like_a_computer(computer)
+    done: list[str] = []
+
+    class Async:
+        agent: Any
+
+        async def on_computer_enter_office(self, data: Any) -> None:
+            await self.agent.disconnect()
+            done.append("disconnected")
+
+    class Blocking:
+        agent: Any
+
+        def on_computer_enter_office(self, data: Any) -> None:
+            self.agent.disconnect()
+            done.append("disconnected")
+
+    handler = (Async if kind is AsyncSMCPAgentClient else Blocking)()
+    handler.agent = kind("planner", url=shared_hub.url, office=[], event_handler=handler)
+    agent = Twin(handler.agent)
+    await agent.connect()
+    joining = asyncio.ensure_future(agent.join_office(office))
+    await until(lambda: done)
+    await asyncio.wait([joining], timeout=PATIENCE)
+    assert not agent.is_connected
+
+
+@pytest.mark.covers("agent-offices", "agent-rejoins")
+async def test_an_office_left_without_a_line_is_free_when_there_is_one(
+    shared_hub: Any, office: str, connect: Any
+) -> None:
+    offices, relay = [office, f"{office}-2"], Relay(shared_hub.url)
+    async with relay.open() as url, at_work(AsyncSMCPAgentClient, url=url, office=offices) as agent:
+        relay.close()
+        await until(lambda: not agent.is_connected)
+        await agent.leave_office(office)
+        relay.reopen()
+        await until(lambda: agent.is_connected)
+        assert agent.offices == offices[1:]
+        await until_joins(await connect(), office)
+
+
+@pytest.mark.covers("agent-offices")
+async def test_a_seat_that_nobody_waits_for_any_more_is_given_back(shared_hub: Any, office: str, connect: Any) -> None:
+    async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=f"{office}-2") as agent:
+        joining = asyncio.create_task(agent.join_office(office))
+        await asyncio.sleep(0)
+        joining.cancel()
+        await asyncio.wait([joining])
+        assert agent.offices == [f"{office}-2"]
+        await until_joins(await connect(), office)
+
+
+async def until_joins(peer: Peer, office: str) -> None:
+    """Waits until the office has no agent."""
+    request = {"role": "agent", "name": "another", "office_id": office}
+    async with asyncio.timeout(4):  # less than the time for which a lost connection's seats are kept
+        while await peer.ask("server:join_office", request) != (True, None):  # noqa: ASYNC110, nothing tells
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.covers("agent-reacts", "agent-offices")
+async def test_who_enters_an_office_that_is_being_left_is_not_met(shared_hub: Any, office: str, connect: Any) -> None:
+    peers = [await connect() for _ in range(10)]
+    for peer in peers:
+        answer_like_a_computer(peer)
+    async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=[office, f"{office}-2"]) as agent:
+        entering = [asyncio.create_task(peer.join("computer", f"c{n}", office)) for n, peer in enumerate(peers)]
+        await agent.leave_office(office)
+        await asyncio.gather(*entering)
+        await agent.list_room()
+        assert agent.computers == []
+
+
+@both
+@pytest.mark.covers("agent-cancels", "agent-rejoins")
+async def test_without_a_line_a_call_is_cancelled_at_once(
+    kind: Any, shared_hub: Any, office: str, tmp_path: Path
+) -> None:
+    computer, relay = Computer("laptop"), Relay(shared_hub.url)
+    seen: list[str] = []
+
+    @computer.tool(auto_apply=True)
+    async def wait() -> None:
+        seen.append("started")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("stopped")
+
+    async with (
+        relay.open() as url,
+        hosted(computer, shared_hub.url, office, tmp_path),
+        at_work(kind, url=url, office=office) as agent,
+    ):
+        calling = asyncio.ensure_future(agent.emit_tool_call("laptop", "wait", req_id="slow"))
+        await until(lambda: seen)
+        relay.close()
+        await until(lambda: not agent.is_connected)
+        await agent.cancel("slow")
+        with pytest.raises(CallCancelled):
+            await calling
+        relay.reopen()
+        await until(lambda: seen == ["started", "stopped"])
+
+
+@both
+@pytest.mark.covers("agent-cancels")
+async def test_a_call_that_waits_for_its_turn_can_be_cancelled_and_gives_up_in_time(
+    kind: Any, shared_hub: Any, office: str, computer: Peer
+) -> None:
+    answer_like_a_computer(computer)
+    computer.answers("client:tool_call", lambda _: asyncio.Event().wait())
+    async with at_work(kind, url=shared_hub.url, office=office) as agent:
+        others = [asyncio.ensure_future(agent.emit_tool_call("laptop", "add")) for _ in range(256)]
+        await computer.was_asked("client:tool_call", 256)
+        in_line = asyncio.ensure_future(agent.emit_tool_call("laptop", "add", req_id="in-line"))
+        with pytest.raises(CallTimeout, match="256 other calls"):
+            await agent.emit_tool_call("laptop", "add", timeout=1)
+        await agent.cancel("in-line")
+        with pytest.raises(CallCancelled):
+            await in_line
+        assert len(await computer.was_asked("client:tool_call")) == 256
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+@pytest.mark.covers("agent-rejoins")
+async def test_a_request_of_an_unknown_kind_that_waited_for_a_line_is_not_sent_twice(
+    shared_hub: Any, office: str, computer: Peer
+) -> None:
+    relay = Relay(shared_hub.url)
+    computer.answers("client:count", lambda _: asyncio.Event().wait())
+    async with relay.open() as url, at_work(AsyncSMCPAgentClient, url=url, office=office) as agent:
+        relay.close()
+        await until(lambda: not agent.is_connected)
+        asking = asyncio.create_task(agent.request("client:count", "laptop"))
+        relay.reopen()
+        await computer.was_asked("client:count")
+        relay.cut()
+        with pytest.raises(Unavailable):
+            await asking
+        await until(lambda: agent.is_connected)
+        assert len(await computer.was_asked("client:count")) == 1
+
+
+@pytest.mark.covers("agent-asks")
+@pytest.mark.parametrize("option", ["timeout", "expires"])
+async def test_no_time_at_all_is_a_mistake(option: str, shared_hub: Any, office: str) -> None:
+    async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office) as agent:
+        with pytest.raises(BadRequest, match="timeout"):
+            await agent.emit_tool_call("laptop", "add", **{option: 0})
+
+
+@pytest.mark.covers("agent-offices")
+async def test_a_disconnect_that_is_stopped_leaves_nothing_behind(shared_hub: Any, office: str, computer: Peer) -> None:
+    answer_like_a_computer(computer)
+    before = asyncio.all_tasks()
+    agent = AsyncSMCPAgentClient("planner", url=shared_hub.url, office=office, reconnect=SOON)
+    await agent.connect()
+    leaving = asyncio.create_task(agent.disconnect())
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    assert not agent.is_connected
+    await until(lambda: not {task for task in asyncio.all_tasks() - before if "a2c_smcp" in str(task.get_coro())})
+
+
+def call_in_a_child(agent: SMCPAgentClient) -> str:
+    """What a forked process is told, by way of a pipe."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        try:
+            agent.emit_tool_call("laptop", "add")
+        except Unavailable as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        return told.read()
+
+
+@pytest.mark.covers("agent-twins")
+async def test_a_forked_process_is_told_to_connect_for_itself(shared_hub: Any, office: str, computer: Peer) -> None:
+    answer_like_a_computer(computer)
+    async with at_work(SMCPAgentClient, url=shared_hub.url, office=office) as agent:
+        async with asyncio.timeout(PATIENCE):
+            assert "connect()" in await asyncio.to_thread(call_in_a_child, agent.client)
+        assert (await agent.emit_tool_call("laptop", "add")).text == "done"

@@ -1,0 +1,161 @@
+"""Computers of other makes, which may say anything: what is wrong with one is that one's matter."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from a2c_smcp.agent import AsyncSMCPAgentClient
+from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError
+from tests.agent.twins import KINDS, at_work
+from tests.computer.hosted import until
+from tests.peer import Peer, Wire
+
+both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
+
+GOOD = {"name": "good", "description": "", "params_schema": {}, "return_schema": None}
+ODD = [
+    None,
+    7,
+    {},
+    {"name": ""},
+    {"name": ["good"]},
+    {"name": "odd-1", "params_schema": "nonsense"},
+    {"name": "odd-2", "description": ["a", "list"], "meta": "nonsense"},
+    {"name": "odd-3", "meta": ["nonsense"]},
+    {"name": "odd-4", "meta": {"a2c_tool_meta": '{"tags": 7}', "MCP_TOOL_ANNOTATION": "[1"}},
+    {"name": "odd-5", "meta": {"a2c_tool_meta": 7, "MCP_TOOL_ANNOTATION": {"readOnlyHint": "perhaps"}}},
+    {"name": "odd-6", "params_schema": {"type": "nonsense", "properties": 7}},
+]
+
+
+@pytest.mark.covers("agent-registry", "agent-reacts")
+@pytest.mark.parametrize("odd", ODD, ids=str)
+async def test_an_odd_tool_keeps_no_other_from_being_shown(
+    odd: Any, shared_hub: Any, office: str, computer: Peer, connect: Any
+) -> None:
+    computer.answers("client:get_tools", {"tools": [odd, GOOD], "req_id": "x"})
+    async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office) as agent:
+        assert "good" in agent.registry
+        json.dumps(agent.registry.describe())
+        another: Peer = await connect()
+        another.answers("client:get_tools", {"tools": [{**GOOD, "name": "later"}], "req_id": "x"})
+        await another.join("computer", "tower", office)
+        await until(lambda: "later" in agent.registry)
+
+
+@pytest.mark.covers("agent-reacts")
+@pytest.mark.parametrize("answer", [None, 7, "text", [], {}, {"tools": None}, {"tools": {"a": 1}}], ids=str)
+async def test_an_odd_list_of_tools_is_asked_for_again(
+    answer: Any, shared_hub: Any, office: str, computer: Peer
+) -> None:
+    computer.answers("client:get_tools", answer)
+    async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office) as agent:
+        computer.answers("client:get_tools", {"tools": [GOOD], "req_id": "x"})
+        await until(lambda: "good" in agent.registry)
+
+
+@both
+@pytest.mark.covers("agent-asks")
+@pytest.mark.parametrize("answer", [None, 7, "text", [], ["a", "b"]], ids=str)
+async def test_an_odd_result_is_an_error(kind: Any, answer: Any, shared_hub: Any, office: str, computer: Peer) -> None:
+    computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
+    computer.answers("client:tool_call", answer)
+    async with at_work(kind, url=shared_hub.url, office=office) as agent:
+        with pytest.raises(SMCPError):
+            await agent.emit_tool_call("laptop", "add")
+
+
+@pytest.mark.covers("agent-asks")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '[{"content":[],"x":NaN}]',
+        '[{"content":[],"x":1e999}]',
+        '[{"content":[],"x":' + "9" * 5000 + "}]",
+        '[{"content":[],"x":' + "[" * 5000 + "]" * 5000 + "}]",
+        '[{"content":[],"x":' + "[" * 500_000 + "]" * 500_000 + "}]",
+        '[{"content":[{"type":"text","text":"\\ud800"}]}]',
+        '[{"content":[],"_meta":"nonsense","isError":true}]',
+        '[{"content":"nonsense","structuredContent":7,"isError":"perhaps"}]',
+        '[{"content":[],"error":{"code":"x"},"code":[],"message":7}]',
+        "[]",
+        '["one","two"]',
+    ],
+    ids=lambda answer: answer[:40],
+)
+async def test_an_answer_that_can_hardly_be_read_costs_its_own_call_only(
+    answer: str, shared_hub: Any, office: str, connect_wire: Any
+) -> None:
+    wire: Wire = await connect_wire()
+    await wire.join("computer", "laptop", office)
+    calls = 0
+
+    async def serve() -> None:
+        nonlocal calls
+        while frame := await wire.receive():
+            if frame.startswith("42/smcp,"):
+                number, _, body = frame.removeprefix("42/smcp,").partition("[")
+                event = json.loads(f"[{body}")[0]
+                calls += event == "client:tool_call"
+                sound = '[{"content":[{"type":"text","text":"sound"}]}]' if calls > 1 else answer
+                said = '[{"tools":[],"req_id":"x"}]' if event == "client:get_tools" else sound
+                await wire.send(f"43/smcp,{number}{said}")
+
+    serving = asyncio.create_task(serve())
+    async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office) as agent:
+        calling = asyncio.create_task(agent.emit_tool_call("laptop", "odd", timeout=5))
+        await asyncio.wait([calling])
+        error = calling.exception()
+        assert error is None or isinstance(error, SMCPError)
+        assert not isinstance(error, CallTimeout)  # it is said, not waited for
+        assert agent.is_connected
+        assert (await agent.emit_tool_call("laptop", "add")).text == "sound"
+    serving.cancel()
+
+
+@pytest.mark.covers("agent-desktop")
+async def test_who_watches_a_computer_without_a_desktop_is_told(shared_hub: Any, office: str, computer: Peer) -> None:
+    computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
+    computer.answers("client:get_desktop", BadRequest("this computer does not know 'client:get_desktop'").to_wire())
+    async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office) as agent:
+        async with asyncio.timeout(10):
+            with pytest.raises(BadRequest, match="does not know"):
+                await anext(agent.client.watch_desktop("laptop"))
+
+
+@both
+@pytest.mark.covers("agent-desktop")
+async def test_watching_ends_with_the_office_and_outlives_an_absence(
+    kind: Any, shared_hub: Any, office: str, computer: Peer, connect: Any
+) -> None:
+    windows = ["window://a.b/one"]
+
+    def plug(peer: Peer) -> None:
+        peer.answers("client:get_tools", {"tools": [], "req_id": "x"})
+        peer.answers("client:get_desktop", lambda _: {"desktops": list(windows), "req_id": "x"})
+
+    plug(computer)
+    async with at_work(kind, url=shared_hub.url, office=office) as agent:
+        frames = agent.client.watch_desktop("laptop")
+
+        async def following() -> Any:
+            async with asyncio.timeout(10):
+                if kind is AsyncSMCPAgentClient:
+                    return await anext(frames, "the end")
+                return await asyncio.to_thread(next, frames, "the end")
+
+        assert await following() == ["window://a.b/one"]
+        await computer.close()
+        await until(lambda: agent.computers == [])
+        windows[:] = ["window://a.b/two"]
+        again: Peer = await connect()
+        plug(again)
+        await again.join("computer", "laptop", office)
+        assert await following() == ["window://a.b/two"]
+        waiting = asyncio.create_task(following())
+        await agent.leave_office(office)
+        assert await waiting == "the end"
