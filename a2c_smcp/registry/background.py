@@ -10,6 +10,7 @@ from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from a2c_smcp.registry.entrances import LoopIsRunning
+from a2c_smcp.registry.loops import is_in_loop
 
 __all__ = ["Background", "is_in_loop"]
 
@@ -82,12 +83,3 @@ class Background:
                 runner.run(until_over())
         except OSError as error:  # no descriptor is left for a loop
             started.set_exception(error)
-
-
-def is_in_loop() -> bool:
-    """Whether an event loop runs in this thread, so that waiting here would stop it."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

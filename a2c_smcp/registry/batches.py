@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
+from a2c_smcp.registry.loops import is_cancelled
+
 __all__ = ["Planned", "call_each"]
 
 Planned: TypeAlias = tuple[str, dict[str, Any]] | Mapping[str, Any]
@@ -26,6 +28,10 @@ async def call_each(
         for place, (name, arguments) in waiting:
             try:
                 outcomes[place] = await acall(name, arguments)
+            except asyncio.CancelledError as error:
+                if is_cancelled():
+                    raise
+                outcomes[place] = error
             except Exception as error:
                 outcomes[place] = error
 
@@ -36,7 +42,5 @@ async def call_each(
 
 
 def _planned(call: Planned) -> tuple[str, dict[str, Any]]:
-    if not isinstance(call, Mapping):
-        name, arguments = call
-        return name, arguments
-    return call["name"], call.get("arguments", {})
+    name, arguments = (call["name"], call.get("arguments")) if isinstance(call, Mapping) else call
+    return name, {} if arguments is None else arguments

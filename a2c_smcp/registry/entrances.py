@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from a2c_smcp.registry.loops import is_in_loop
 from a2c_smcp.registry.threads import begin_async
 
 __all__ = [
@@ -64,7 +65,7 @@ def run_to_its_end(name: str, acall: AsyncCall) -> SyncCall:
         return await acall(arguments)
 
     def call(arguments: Arguments) -> Any:
-        if _loop_is_running():
+        if is_in_loop():
             raise LoopIsRunning(f"tool {name!r} is async, and an event loop runs in this thread: await acall instead")
         return asyncio.run(awaited(arguments))
 
@@ -73,11 +74,3 @@ def run_to_its_end(name: str, acall: AsyncCall) -> SyncCall:
 
 def _is_async(call: Any) -> bool:
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(type(call), "__call__", None))  # noqa: B004
-
-
-def _loop_is_running() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

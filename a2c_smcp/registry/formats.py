@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
 from a2c_smcp.registry.gemini import reduced_schema
+from a2c_smcp.registry.objects import one_object
 from a2c_smcp.registry.traits import Traits
 
 __all__ = ["FORMATS", "Format", "in_format", "portable_name"]
@@ -51,7 +52,7 @@ def _openai(tools: Sequence[Traits]) -> list[dict[str, Any]]:
             "function": {
                 "name": portable_name(tool.name),
                 "description": tool.description,
-                "parameters": _object(tool.input_schema) | {"properties": tool.input_schema.get("properties", {})},
+                "parameters": {"properties": {}} | one_object(tool.input_schema),
             },
         }
         for tool in tools
@@ -63,7 +64,7 @@ def _anthropic(tools: Sequence[Traits]) -> list[dict[str, Any]]:
         {
             "name": portable_name(tool.name),
             "description": tool.description,
-            "input_schema": _object(tool.input_schema),
+            "input_schema": one_object(tool.input_schema),
         }
         for tool in tools
     ]
@@ -76,7 +77,7 @@ def _gemini(tools: Sequence[Traits]) -> list[dict[str, Any]]:
 def _declaration(tool: Traits) -> dict[str, Any]:
     """A function without parameters has none: an object without properties is refused."""
     declaration: dict[str, Any] = {"name": portable_name(tool.name), "description": tool.description}
-    parameters = reduced_schema(_object(tool.input_schema))
+    parameters = reduced_schema(one_object(tool.input_schema))
     return declaration | {"parameters": parameters} if parameters.get("properties") else declaration
 
 
@@ -85,15 +86,11 @@ def _mcp(tools: Sequence[Traits]) -> list[dict[str, Any]]:
         {
             "name": tool.name,
             "description": tool.description,
-            "inputSchema": _object(tool.input_schema),
+            "inputSchema": {"type": "object", **tool.input_schema},
             **tool.wire,
         }
         for tool in tools
     ]
-
-
-def _object(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", **schema}
 
 
 FORMATS: Mapping[str | None, Callable[[Sequence[Traits]], Any]] = {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 from a2c_smcp.registry.docstrings import read_docstring
-from a2c_smcp.registry.parameters import Parameters, object_schema
+from a2c_smcp.registry.parameters import Fit, Parameters, by_name, object_schema
 
 __all__ = ["FunctionTool"]
 
@@ -34,22 +35,31 @@ class FunctionTool:
             self._parameters = Parameters(function, documentation.parameters)
         except TypeError as error:
             raise TypeError(f"function {self.name!r} cannot be a tool: {error}") from None
-        self.input_schema = self._parameters.schema
+        self.input_schema = deepcopy(self._parameters.schema)
         self.output_schema = object_schema(function)
         self.function = function
+        self._by_name = by_name(function)
         self.meta = meta
         self.call = self._call_async if inspect.iscoroutinefunction(function) else self._call
 
     def __repr__(self) -> str:
         return f"FunctionTool({self.name!r})"
 
+    @property
+    def fit(self) -> Fit | None:
+        """A quick way to see that arguments fit the schema; `None` for a schema that needs another."""
+        return self._parameters.fit if self.fills_defaults else None
+
+    @property
+    def fills_defaults(self) -> bool:
+        """Whether the schema is still the function's own, whose defaults need not be filled in for it."""
+        return self.input_schema == self._parameters.schema
+
     def _call(self, arguments: dict[str, Any]) -> Any:
-        positional, named = self._parameters.bind(arguments)
-        return self.function(*positional, **named)
+        return self._by_name(**self._parameters.bind(arguments))
 
     async def _call_async(self, arguments: dict[str, Any]) -> Any:
-        positional, named = self._parameters.bind(arguments)
-        return await self.function(*positional, **named)
+        return await self._by_name(**self._parameters.bind(arguments))
 
 
 def _name_of(function: Callable[..., Any]) -> str:

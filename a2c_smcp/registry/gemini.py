@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from a2c_smcp.registry.schemas import local_target
+from a2c_smcp.registry.objects import written_out
 
 __all__ = ["reduced_schema"]
 
@@ -15,6 +15,7 @@ _KEPT = (
     *("title", "description", "default", "nullable", "pattern", "minimum", "maximum"),
     *("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"),
 )
+_SHARED = ("title", "description", "nullable")
 _TYPES = ("string", "number", "integer", "boolean", "array", "object")
 _FORMATS = {
     "number": ("float", "double"),
@@ -41,7 +42,7 @@ class _Reduction:
     def reduce(self, schema: Any, trail: tuple[str, ...]) -> dict[str, Any]:
         self._left -= 1
         seen: set[str] = set()
-        full = self._written_out(schema if isinstance(schema, dict) else {}, seen)
+        full = written_out(schema if isinstance(schema, dict) else {}, self._root, seen)
         types, nullable = _types_in(full)
         if self._left < 0 or len(trail) > MAX_DEPTH or not seen.isdisjoint(trail):
             return _only_type(types[0])
@@ -56,7 +57,9 @@ class _Reduction:
         if len(choices) == 1:
             return self.reduce(choices[0], trail) | reduced
         if choices:
-            return reduced | {"anyOf": [self.reduce(choice, trail) for choice in choices]}
+            # Vertex refuses whatever stands beside it.
+            shared = {key: reduced[key] for key in _SHARED if key in reduced}
+            return {"anyOf": [shared | self.reduce(choice, trail) for choice in choices]}
         return reduced | self._of_type(types[0], full, trail)
 
     def _of_type(self, kind: str, full: dict[str, Any], trail: tuple[str, ...]) -> dict[str, Any]:
@@ -77,28 +80,6 @@ class _Reduction:
         }
         required = [name for name in properties if name in _listed(full.get("required"))]
         return reduced | {"required": required} if required else reduced
-
-    def _written_out(self, schema: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-        """With what it refers to and the parts of its `allOf` written into it."""
-        reference = schema.get("$ref")
-        parts = [part for part in _listed(schema.get("allOf")) if isinstance(part, dict)]
-        if isinstance(reference, str) and reference not in seen:
-            seen.add(reference)
-            target = local_target(reference, self._root)
-            parts.insert(0, target if isinstance(target, dict) else {})
-        merged: dict[str, Any] = {}
-        for part in parts:
-            merged = _joined(merged, self._written_out(part, seen))
-        return _joined(merged, {key: value for key, value in schema.items() if key not in ("$ref", "allOf")})
-
-
-def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    joined = one | other
-    if isinstance(one.get("properties"), dict) and isinstance(other.get("properties"), dict):
-        joined["properties"] = one["properties"] | other["properties"]
-    if "required" in joined:
-        joined["required"] = _listed(one.get("required")) + _listed(other.get("required"))
-    return joined
 
 
 def _only_type(kind: str) -> dict[str, Any]:

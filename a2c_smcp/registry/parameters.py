@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from inspect import Parameter
-from types import SimpleNamespace
-from typing import Annotated, Any, ClassVar, TypeAlias, get_args, get_origin, get_type_hints
+from types import NoneType, SimpleNamespace, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NotRequired,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
+from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, with_config
 from pydantic.errors import PydanticUndefinedAnnotation
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import ErrorDetails, core_schema
+from pydantic_core import ErrorDetails, PydanticSerializationError, core_schema
+from typing_extensions import TypedDict
 
 from a2c_smcp.errors import BadRequest
-from a2c_smcp.registry.schemas import Fault
+from a2c_smcp.registry.schemas import Fault, pointer
 
-__all__ = ["InvalidArguments", "Parameters", "object_schema"]
+__all__ = ["Fit", "InvalidArguments", "Parameters", "by_name", "object_schema"]
 
 MAX_FAULTS = 20
 
@@ -34,7 +48,12 @@ _UNQUOTED = {
 _OTHERWISE = "Input is not valid ({})"
 _KNOWN = frozenset(get_args(core_schema.ErrorType))
 
-Bound: TypeAlias = tuple[list[Any], dict[str, Any]]
+_PLAIN = (str, int, float, bool, NoneType, None)
+_MADE_OF = (list, dict, Union, UnionType)
+"""Annotations of and from these: what pydantic takes strictly, their JSON schema allows, and it is converted alike."""
+
+_CLOSED = ConfigDict(extra="forbid")
+_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class InvalidArguments(BadRequest, ValueError):
@@ -48,6 +67,14 @@ class InvalidArguments(BadRequest, ValueError):
         return cls(f"{about}; and {more} more" if more else about, errors=faults)
 
 
+class Fitting(dict[str, Any]):
+    """Arguments that were found to fit a function, and were converted for it."""
+
+
+Fit: TypeAlias = Callable[[object], Fitting | None]
+"""Arguments made to fit, or `None` where it takes a closer look to say whether they do."""
+
+
 class Parameters:
     """The parameters of one function, compiled."""
 
@@ -55,38 +82,50 @@ class Parameters:
         """Raises `TypeError` for a function whose parameters have no JSON schema."""
         parameters = _signature(function)
         hints = _hints(function, [*parameters])
-        # Fields are numbered: a parameter may be called `_x`, `schema` or `model_config`, a field of a model may not.
-        fields = {f"p{number}": parameter for number, parameter in enumerate(parameters.values())}
-        annotated: dict[str, Any] = {
-            field: _field(parameter, hints.get(parameter.name, Any), descriptions.get(parameter.name))
-            for field, parameter in fields.items()
+        fields = {
+            name: _Field(parameter, hints.get(name, Any), descriptions.get(name))
+            for name, parameter in parameters.items()
         }
         try:
-            model: type[BaseModel] = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **annotated)
-            self.schema = model.model_json_schema(schema_generator=_Schema)
+            self.schema = _adapter(fields, _CLOSED, with_defaults=True).json_schema(schema_generator=_Schema)
+            self._validate = _adapter(fields, _CLOSED).validator.validate_python
         except _UNUSABLE as error:
             raise TypeError(f"the parameters have no JSON schema: {_first_line(error)}") from None
         del self.schema["title"]
-        self._validate = model.__pydantic_validator__.validate_python
-        slots = [(field, parameter, _has_plain_default(parameter)) for field, parameter in fields.items()]
-        self._positional = [slot for slot in slots if slot[1].kind is Parameter.POSITIONAL_ONLY]
-        self._named = [(field, it.name, own) for field, it, own in slots if it.kind is not Parameter.POSITIONAL_ONLY]
+        is_plain = all(field.is_plain for field in fields.values())
+        self.fit = _fit(_adapter(fields, _STRICT)) if is_plain else None
 
-    def bind(self, arguments: object) -> Bound:
-        """Positional and keyword arguments for the function. What is not given is left to the function's defaults."""
+    def bind(self, arguments: object) -> dict[str, Any]:
+        """Arguments by name, converted. What is not given is left to the function's defaults."""
+        if type(arguments) is Fitting:
+            return arguments
         if not isinstance(arguments, dict):
             raise InvalidArguments.at([{"path": "", "message": "not an object"}])
         try:
-            valid = self._validate(arguments)
+            bound: dict[str, Any] = self._validate(arguments)
         except ValidationError as error:
             raise _misfit(error) from None
-        values, given = valid.__dict__, valid.__pydantic_fields_set__
-        named = {name: values[field] for field, name, own in self._named if not own or field in given}
-        if not self._positional:
-            return [], named
-        return [
-            values[field] if not own or field in given else it.default for field, it, own in self._positional
-        ], named
+        return bound
+
+
+def by_name(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself, or one that takes by name what it takes by position only."""
+    first = [it for it in inspect.signature(function).parameters.values() if it.kind is Parameter.POSITIONAL_ONLY]
+    if not first:
+        return function
+    return lambda **named: function(*[named.pop(it.name, it.default) for it in first], **named)
+
+
+def _fit(strict: TypeAdapter[Any]) -> Fit:
+    validate = strict.validator.validate_python
+
+    def fit(arguments: object) -> Fitting | None:
+        try:
+            return Fitting(validate(arguments))
+        except ValidationError:
+            return None
+
+    return fit
 
 
 def object_schema(function: Callable[..., Any]) -> dict[str, Any] | None:
@@ -106,6 +145,12 @@ class _Schema(GenerateJsonSchema):
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
+
+    def encode_default(self, dft: Any) -> Any:
+        encoded = super().encode_default(dft)
+        if isinstance(encoded, float) and not math.isfinite(encoded):
+            raise PydanticSerializationError("not a number in JSON")
+        return encoded
 
 
 def _signature(function: Callable[..., Any]) -> dict[str, Parameter]:
@@ -129,22 +174,62 @@ def _hints(function: Callable[..., Any], names: list[str]) -> dict[str, Any]:
         raise TypeError(f"its annotations cannot be read: {_first_line(error)}") from None
 
 
-def _field(parameter: Parameter, annotation: Any, description: str | None) -> Any:
-    """A field's annotation, with its default. What the signature says of a parameter wins over the docstring."""
-    bare, *own = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
-    name = parameter.name
-    naming = Field(alias=name, validation_alias=name, serialization_alias=name)
-    field = Annotated[bare, Field(description=description), *own, naming]  # type: ignore[valid-type]  # made at run time
-    return field if parameter.default is Parameter.empty else (field, parameter.default)
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A parameter as pydantic is told of it. What the signature says wins over the docstring."""
+
+    parameter: Parameter
+    annotation: Any
+    description: str | None
+
+    def typed(self, *, with_default: bool) -> Any:
+        """A default of the function's own is shown to others; where arguments are read, it stays the function's."""
+        bare, *own = get_args(self.annotation) if get_origin(self.annotation) is Annotated else (self.annotation,)
+        name, default = self.parameter.name, self.parameter.default
+        own += [default] if isinstance(default, FieldInfo) else []
+        naming = Field(alias=name, validation_alias=name, serialization_alias=name)
+        if self._has_own_default and with_default:
+            own.append(Field(default=default))
+        whole = Annotated[bare, Field(description=self.description), *own, naming]  # type: ignore[valid-type]  # made at run time
+        made = any(isinstance(said, FieldInfo) and not said.is_required() for said in own)
+        return NotRequired[whole] if made or self._has_own_default else whole
+
+    @property
+    def is_plain(self) -> bool:
+        default = self.parameter.default
+        return _is_plain(self.annotation) and (not isinstance(default, FieldInfo) or _only_tells(default))
+
+    @property
+    def _has_own_default(self) -> bool:
+        default = self.parameter.default
+        return default is not Parameter.empty and not isinstance(default, FieldInfo)
 
 
-def _has_plain_default(parameter: Parameter) -> bool:
-    return parameter.default is not Parameter.empty and not isinstance(parameter.default, FieldInfo)
+def _adapter(fields: Mapping[str, _Field], config: ConfigDict, *, with_defaults: bool = False) -> TypeAdapter[Any]:
+    typed = {name: field.typed(with_default=with_defaults) for name, field in fields.items()}
+    arguments = TypedDict("Arguments", typed)  # type: ignore[misc]  # made at run time
+    return TypeAdapter(with_config(config)(arguments))
+
+
+def _is_plain(annotation: Any) -> bool:
+    kind, inside = get_origin(annotation), get_args(annotation)
+    if kind is Annotated:
+        return _is_plain(inside[0]) and all(_only_tells(said) for said in inside[1:])
+    if kind is Literal:
+        return all(type(word) is str for word in inside)
+    if kind is dict and inside[0] is not str:
+        return False
+    return annotation in _PLAIN if kind not in _MADE_OF else all(_is_plain(each) for each in inside)
+
+
+def _only_tells(said: Any) -> bool:
+    """Whether it describes, and neither restricts nor converts."""
+    return isinstance(said, str) or (isinstance(said, FieldInfo) and not said.metadata and not said.json_schema_extra)
 
 
 def _misfit(error: ValidationError) -> InvalidArguments:
     found = error.errors(include_url=False, include_input=False)[:MAX_FAULTS]
-    faults = [{"path": _pointer(fault["loc"]), "message": _message(fault)} for fault in found]
+    faults = [{"path": pointer(fault["loc"]), "message": _message(fault)} for fault in found]
     return InvalidArguments.at(faults, more=error.error_count() - len(faults))
 
 
@@ -153,10 +238,6 @@ def _message(fault: ErrorDetails) -> str:
     if kind in _UNQUOTED:
         return _UNQUOTED[kind].format(**context)
     return fault["msg"] if kind in _KNOWN and "error" not in context else _OTHERWISE.format(kind)
-
-
-def _pointer(path: tuple[str | int, ...]) -> str:
-    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
 
 
 def _first_line(error: Exception) -> str:

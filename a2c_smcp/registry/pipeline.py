@@ -33,12 +33,12 @@ class Rules:
 
 
 def compile_entry(tool: Any, rules: Rules, *, timeout: float | None = None, limit: Limit | None = None) -> Entry:
-    """Outermost the hooks, then the arguments' check, new attempts, the time, the gate, and inside them the tool."""
+    """Outermost the hooks, then new attempts, the arguments' check, the time, the gate, and inside them the tool."""
     traits, entrance = read_traits(tool), entrance_of(tool)
     layers = _Layers(
         traits,
         rules.hooks,
-        preparation(traits) if rules.validate else None,
+        preparation(tool, traits) if rules.validate else None,
         rules.retry if traits.repeatable else None,
         _bounds(traits.name, rules.timeout if timeout is None else timeout, limit or rules.limit),
     )
@@ -71,18 +71,18 @@ class _Layers:
     def around(self, call: SyncCall) -> SyncCall:
         if self.bounds:
             call = bounded(call, self.bounds)
-        if self.retry:
-            call = retried(call, self.retry)
         if self.prepare:
             call = prepared(call, self.prepare)
+        if self.retry:
+            call = retried(call, self.retry)
         return observed(call, self.tool, self.hooks) if self.hooks else call
 
     def around_async(self, entrance: Entrance) -> AsyncCall:
         acall = bounded_async(entrance, self.bounds)
-        if self.retry:
-            acall = retried_async(acall, self.retry)
         if self.prepare:
             acall = prepared_async(acall, self.prepare)
+        if self.retry:
+            acall = retried_async(acall, self.retry)
         return observed_async(acall, self.tool, self.hooks) if self.hooks else acall
 
 

@@ -15,10 +15,13 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from a2c_smcp.errors import NotFound, SMCPError
+from a2c_smcp.errors import NotFound, SMCPError, ToolForbidden, ToolNotFound
 from a2c_smcp.registry.hooks import Hook, ToolCall
 
 __all__ = ["NotRecorded", "RecordedError", "Recorder", "ReplayedTool", "replay"]
+
+
+_NO_TOOL = (ToolForbidden.code, ToolNotFound.code)
 
 
 class NotRecorded(NotFound, LookupError):
@@ -58,7 +61,7 @@ class Recorder(Hook):
         line = self._begun.pop(call) | {
             "outcome": call.outcome,
             "duration": call.duration,
-            "cost": call.cost,
+            "cost": _plain(call.cost),
             "arguments_size": call.arguments_size,
             "result_size": call.result_size,
             **ending,
@@ -109,15 +112,25 @@ class ReplayedTool:
 def replay(path: str | os.PathLike[str], like: Mapping[str, Mapping[str, Any]] | None = None) -> list[ReplayedTool]:
     """The tools of a log, to be registered in place of the real ones; described as in `like`, a `describe()`.
 
-    Passed over are calls without values, those that were cancelled, and a last line that was cut off.
+    Passed over are calls without values, those that were cancelled, a last line that was cut off, and names under
+    which there was nothing to call.
     """
+    known = like or {}
     lines: dict[str, list[dict[str, Any]]] = {}
     for text in Path(path).read_text("utf-8").splitlines():
         with suppress(ValueError):
             line = json.loads(text)
             if "arguments" in line and line["outcome"] != "cancelled":
                 lines.setdefault(line["name"], []).append(line)
-    return [ReplayedTool(name, calls, **(like or {}).get(name, {})) for name, calls in lines.items()]
+    return [
+        ReplayedTool(name, calls, **known.get(name, {}))
+        for name, calls in lines.items()
+        if name in known or not all(_led_nowhere(call) for call in calls)
+    ]
+
+
+def _led_nowhere(line: Mapping[str, Any]) -> bool:
+    return line["outcome"] == "refused" and line["error"]["code"] in _NO_TOOL
 
 
 def _error(call: ToolCall, *, words: bool) -> dict[str, Any]:

@@ -72,9 +72,8 @@ class MCPRegistry:
 
     def unregister(self, name: str) -> None:
         """Removes a tool. Raises `KeyError` if there is none."""
-        if name not in self._tools:
+        if not self._change((), [name]):
             raise unknown_tool(name, [*self])
-        self._change((), [name])
 
     def update(self, *, add: Iterable[Any] = (), remove: Iterable[str] = ()) -> None:
         """Adds and removes tools in one step: nobody sees the half of it. A name to remove may be unknown."""
@@ -243,12 +242,14 @@ class MCPRegistry:
                 return refusal(name, error, self._rules.hooks)
             raise
 
-    def _change(self, add: Iterable[Entry], remove: Iterable[str]) -> None:
+    def _change(self, add: Iterable[Entry], remove: Iterable[str]) -> bool:
+        """Whether it came to anything."""
         with self._lock:
             before, self._tools = self._tools, self._tools.changed(add, remove)
-            listeners = self._listeners if self._tools is not before else ()
-        for listener in listeners:
+            has_changed, listeners = self._tools is not before, self._listeners
+        for listener in listeners if has_changed else ():
             try:
                 listener()
             except Exception:
                 logger.exception("A listener to changes of the tools failed")
+        return has_changed

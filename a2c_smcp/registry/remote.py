@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from itertools import count
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -27,7 +26,7 @@ from a2c_smcp.errors import CallTimeout, ConfigError
 from a2c_smcp.registry.background import Background, is_in_loop
 from a2c_smcp.registry.parameters import InvalidArguments
 from a2c_smcp.registry.results import ToolFailed, value_of
-from a2c_smcp.registry.toolset import UnknownTool
+from a2c_smcp.registry.toolset import UnknownTool, unknown_tool
 
 __all__ = [
     "CALL_LIMIT",
@@ -257,18 +256,16 @@ def _lease(server_cmd: Sequence[str] | None, config: ServerConfig | Lease | None
 def _plain(arguments: object) -> dict[str, Any]:
     """A copy made of what JSON knows, which nobody else changes."""
     try:
-        plain = to_jsonable_python(arguments)
-    except PydanticSerializationError as error:
-        raise InvalidArguments(f"not JSON: {error}", errors=[{"path": "", "message": "not JSON"}]) from None
+        plain = to_jsonable_python(arguments, inf_nan_mode="null")
+    except (PydanticSerializationError, ValueError, RecursionError):
+        raise InvalidArguments.at([{"path": "", "message": "not JSON"}]) from None
     if not isinstance(plain, dict):
-        raise InvalidArguments("not an object", errors=[{"path": "", "message": "not an object"}])
+        raise InvalidArguments.at([{"path": "", "message": "not an object"}])
     return plain
 
 
 def _not_offered(tool: str, server: str, offers: list[str]) -> UnknownTool:
-    near = get_close_matches(tool, offers)
-    meant = f", did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return UnknownTool(f"server {server!r} has no tool {tool!r}{meant}", toolId=tool, near=near)
+    return unknown_tool(tool, offers, f"server {server!r} has no tool ")
 
 
 def _variants(name: str) -> Iterator[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from a2c_smcp.errors import SMCPError
+
+MAX_REASON = 1000
 
 __all__ = ["Content", "ToolFailed", "text_of", "value_of"]
 
@@ -30,7 +33,7 @@ def value_of(result: Mapping[str, Any]) -> Any:
     Raises `ToolFailed` for a result that is an error.
     """
     if result.get("isError"):
-        raise ToolFailed(text_of(result), result=result)
+        raise ToolFailed(text_of(result) or _reason_in(result.get("structuredContent")), result=result)
     if result.get("structuredContent") is not None:
         return result["structuredContent"]
     content = result.get("content") or []
@@ -42,6 +45,14 @@ def value_of(result: Mapping[str, Any]) -> Any:
 def text_of(result: Mapping[str, Any]) -> str:
     """What the result says in words, one line per block."""
     return "\n".join(block["text"] for block in result.get("content") or [] if _is_text(block))
+
+
+def _reason_in(structured: Any) -> str:
+    """Why a tool failed, of one that says it in no words of its own: 0.4.2's computers put it under `error`."""
+    reason = structured.get("error", structured) if isinstance(structured, Mapping) else None
+    if not reason or isinstance(reason, str):
+        return reason or ""
+    return json.dumps(reason, ensure_ascii=False, default=str)[:MAX_REASON]
 
 
 def _is_text(block: Any) -> bool:

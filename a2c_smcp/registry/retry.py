@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.registry.entrances import Arguments, AsyncCall, SyncCall
+from a2c_smcp.registry.entrances import Arguments, AsyncCall, LoopIsRunning, SyncCall
 
 __all__ = ["Retry", "retried", "retried_async"]
 
@@ -22,7 +22,7 @@ class Retry:
     """Only tools that are marked idempotent or read-only are ever called again.
 
     The pause before a new attempt is drawn between nothing and a bound, in seconds, that doubles from `first_pause`
-    to `longest_pause`. An error that says the call itself is wrong (our 4xx) is final.
+    to `longest_pause`. An error that says the call itself is wrong (our 4xx, `LoopIsRunning`) is final.
     """
 
     attempts: int = 3
@@ -44,7 +44,7 @@ class Retry:
     def is_final(self, error: Exception) -> bool:
         if isinstance(error, SMCPError) and 400 <= error.code < 500:
             return error.code not in _WORTH_ANOTHER_TRY
-        return not isinstance(error, self.on)
+        return isinstance(error, LoopIsRunning) or not isinstance(error, self.on)
 
 
 def retried(call: SyncCall, retry: Retry) -> SyncCall:

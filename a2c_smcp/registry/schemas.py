@@ -7,13 +7,13 @@ would each cost the library unbounded time or memory, so they are measured befor
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 from jsonschema_rs import ReferencingError, ValidationErrorKind, Validator, validator_for
 
-__all__ = ["Fault", "Schema", "compile_schema", "find_faults", "local_target"]
+__all__ = ["Fault", "Schema", "compile_schema", "find_faults", "local_target", "pointer"]
 
 MAX_WEIGHT = 20_000
 """Subschemas in a schema, with references followed. Times the values in the arguments, it is the work of a check."""
@@ -82,11 +82,12 @@ def _faults(validator: Validator, arguments: dict[str, Any], work: int) -> list[
         return [{"path": "", "message": "does not fit, and is too large to say where"}]
     errors = [error for error in validator.iter_errors(arguments) if not isinstance(error.kind, _NOT_THE_CALLERS)]
     return [
-        {"path": _pointer(error.instance_path), "message": error.message[:MAX_MESSAGE]} for error in errors[:MAX_FAULTS]
+        {"path": pointer(error.instance_path), "message": error.message[:MAX_MESSAGE]} for error in errors[:MAX_FAULTS]
     ]
 
 
-def _pointer(path: list[str | int]) -> str:
+def pointer(path: Iterable[str | int]) -> str:
+    """As JSON points at something (RFC 6901)."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
 
 

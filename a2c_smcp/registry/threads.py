@@ -10,9 +10,11 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from threading import Thread
 from typing import Any, TypeAlias, TypeVar
+
+from a2c_smcp.registry.loops import context_of_waiter
 
 __all__ = ["begin", "begin_async", "in_thread"]
 
@@ -37,12 +39,12 @@ def begin_async(function: Callable[[Argument], Result], argument: Argument) -> a
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(_settle, done, settle)
 
-    _start(run, function)
+    _start(run, function, copy_context())
     return done
 
 
 def begin(function: Callable[[Argument], Result], argument: Argument) -> Future[Result]:
-    """Starts the function in a thread, for another thread to wait for."""
+    """Starts the function in a thread, for this one to wait for."""
     done: Future[Result] = Future()
 
     def run() -> None:
@@ -51,13 +53,13 @@ def begin(function: Callable[[Argument], Result], argument: Argument) -> Future[
         except BaseException as error:
             done.set_exception(error)
 
-    _start(run, function)
+    _start(run, function, context_of_waiter())
     return done
 
 
-def _start(run: Callable[[], None], function: Callable[..., Any]) -> None:
+def _start(run: Callable[[], None], function: Callable[..., Any], context: Context) -> None:
     name = f"tool-{getattr(function, '__qualname__', 'call')}"
-    Thread(target=copy_context().run, args=(run,), name=name, daemon=True).start()
+    Thread(target=context.run, args=(run,), name=name, daemon=True).start()
 
 
 def _outcome(function: Callable[[Argument], Result], argument: Argument) -> Settle[Result]:

@@ -90,8 +90,8 @@ def _has(traits: Traits, tags: frozenset[str] | None) -> bool:
     return tags is None or not tags.isdisjoint(traits.tags)
 
 
-def unknown_tool(name: object, names: list[str]) -> UnknownTool:
+def unknown_tool(name: object, names: list[str], opening: str = "") -> UnknownTool:
     shown = str(name)[:MAX_QUOTED]
     near = get_close_matches(shown, names)
     meant = f", did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return UnknownTool(f"{shown!r}{meant}", toolId=shown, near=near)
+    return UnknownTool(f"{opening}{shown!r}{meant}", toolId=shown, near=near)

@@ -96,9 +96,9 @@ def _wire(tool: Any, meta: Mapping[str, Any], origin: Any) -> dict[str, Any]:
 
 
 def _plain(name: str, what: str, value: Any) -> dict[str, Any]:
-    """A copy made of dicts and lists, which `json.dumps` takes whoever calls it."""
+    """A copy made of dicts and lists, which `json.dumps` takes whoever calls it. What is no number in JSON is null."""
     try:
-        copy = json.loads(json.dumps(value, default=_as_dict))
+        copy = json.loads(json.dumps(value, default=_as_dict), parse_constant=lambda _: None)
     except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(f"the {what} of tool {name!r} is not JSON: {error}") from None
     if not isinstance(copy, dict):

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 from a2c_smcp.registry.defaults import compile_defaults
 from a2c_smcp.registry.entrances import Arguments, AsyncCall, SyncCall
-from a2c_smcp.registry.parameters import InvalidArguments
+from a2c_smcp.registry.functions import FunctionTool
+from a2c_smcp.registry.parameters import Fit, InvalidArguments
 from a2c_smcp.registry.schemas import compile_schema, find_faults
 from a2c_smcp.registry.traits import Traits
 
@@ -19,14 +20,15 @@ logger = logging.getLogger(__name__)
 Prepare: TypeAlias = Callable[[Any], Arguments]
 
 
-def preparation(tool: Traits) -> Prepare | None:
+def preparation(tool: Any, traits: Traits) -> Prepare | None:
     """Raises `InvalidArguments` for what does not fit. `None` for a tool without a schema, or with an unusable one."""
-    schema = compile_schema(tool.input_schema)
+    schema = compile_schema(traits.input_schema)
     if schema.unusable:
-        logger.warning("Arguments of tool %r are not checked, its schema is unusable: %s", tool.name, schema.unusable)
-    if schema.unusable or not tool.input_schema:
+        logger.warning("Arguments of tool %r are not checked, its schema is unusable: %s", traits.name, schema.unusable)
+    if schema.unusable or not traits.input_schema:
         return None
-    fill = compile_defaults(tool.input_schema)
+    is_function = isinstance(tool, FunctionTool)
+    fill = None if is_function and tool.fills_defaults else compile_defaults(traits.input_schema)
 
     def prepare(arguments: Any) -> Arguments:
         if not isinstance(arguments, dict):
@@ -36,7 +38,17 @@ def preparation(tool: Traits) -> Prepare | None:
             raise InvalidArguments.at(faults)
         return filled
 
-    return prepare
+    return _quicker(prepare, tool.fit) if is_function and tool.fit else prepare
+
+
+def _quicker(prepare: Prepare, fit: Fit) -> Prepare:
+    """Most arguments fit, which pydantic says in a fraction of the time, and converts them on the way."""
+
+    def quick(arguments: Any) -> Arguments:
+        fitting = fit(arguments)
+        return prepare(arguments) if fitting is None else fitting
+
+    return quick
 
 
 def prepared(call: SyncCall, prepare: Prepare) -> SyncCall:

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from a2c_smcp.errors import SMCPError
+from a2c_smcp.registry.loops import is_cancelled
 from a2c_smcp.registry.registry import MCPRegistry
 from a2c_smcp.registry.results import Content, ToolFailed
 
@@ -29,7 +30,7 @@ async def wire_call(registry: MCPRegistry, name: str, arguments: dict[str, Any] 
     try:
         return _result(await registry.acall(name, {} if arguments is None else arguments))
     except asyncio.CancelledError:
-        if _is_cancelled():
+        if is_cancelled():
             raise
         return _error("The tool was cancelled.")
     except ToolFailed as failure:
@@ -71,8 +72,3 @@ def _error(text: str) -> dict[str, Any]:
 
 def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.errors import BadRequest, CallTimeout, RateLimited, Unavailable
-from a2c_smcp.registry import Limit, MCPRegistry, QueueFull, Retry, ToolTimeout
+from a2c_smcp.registry import Limit, LoopIsRunning, MCPRegistry, QueueFull, Retry, ToolTimeout
 from tests.registry.tools import Bare, Failing, tool
 
 AT_ONCE = Retry(attempts=3, first_pause=0)
@@ -174,7 +174,14 @@ async def test_the_last_error_is_the_callers() -> None:
 @pytest.mark.covers("registry-retry")
 @pytest.mark.parametrize(
     ("error", "calls"),
-    [(BadRequest(), 1), (RateLimited(), 3), (CallTimeout(), 3), (Unavailable(), 3), (KeyboardInterrupt(), 1)],
+    [
+        (BadRequest(), 1),
+        (LoopIsRunning(), 1),
+        (RateLimited(), 3),
+        (CallTimeout(), 3),
+        (Unavailable(), 3),
+        (KeyboardInterrupt(), 1),
+    ],
 )
 def test_an_error_that_says_the_call_is_wrong_is_final(error: BaseException, calls: int) -> None:
     registry, flaky = MCPRegistry(retry=AT_ONCE), Failing(99, error, idempotent=True)

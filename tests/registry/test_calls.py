@@ -198,3 +198,23 @@ def test_a_plain_call_stays_in_its_thread() -> None:
     registry = MCPRegistry(validate=True)
     registry.register(Bare("where", lambda _: threading.current_thread()))
     assert registry.call("where", {}) is threading.current_thread()
+
+
+@pytest.mark.covers("registry-async")
+async def test_a_call_that_was_cancelled_from_within_is_one_outcome_of_many(registry: MCPRegistry) -> None:
+    """As a remote call is whose connection ends. Those that come after it are made all the same."""
+
+    async def cancelled(arguments: dict[str, Any]) -> None:
+        raise asyncio.CancelledError
+
+    registry.register(Bare("cancelled", cancelled))
+    calls = [("cancelled", {}), ("echo", {"text": "hi"}), ("cancelled", {}), ("echo", {"text": "hi"})]
+    outcomes = await registry.call_many(calls, at_once=1)
+    assert outcomes[1::2] == [HI, HI]
+    assert [type(outcome) for outcome in outcomes[::2]] == [asyncio.CancelledError] * 2
+
+
+@pytest.mark.covers("registry-async")
+async def test_null_arguments_are_none_as_in_a_plan(registry: MCPRegistry) -> None:
+    registry.register(tool("same"))
+    assert await registry.call_many([{"name": "same", "arguments": None}, {"name": "same"}]) == [{}, {}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any, Literal
 
@@ -262,3 +263,65 @@ def assert_reduced(schema: dict[str, Any]) -> None:
     below = [*schema.get("properties", {}).values(), *schema.get("anyOf", ())]
     for inner in [*below, *([schema["items"]] if "items" in schema else [])]:
         assert_reduced(inner)
+
+
+# Words that providers refuse, and with them the whole request
+
+
+REFUSED = {"oneOf", "anyOf", "allOf", "enum", "const", "not", "$ref"}
+
+
+@pytest.mark.parametrize("wanted", ["openai", "anthropic"])
+def test_alternatives_of_all_arguments_are_one_object(wanted: Any) -> None:
+    """What servers say of arguments as a whole: at least one of them, one form or another, all of several parts."""
+    schemas: list[dict[str, Any]] = [
+        {"properties": {"a": {}, "b": {}}, "required": ["a"], "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        {"oneOf": [{"properties": {"a": {}}, "required": ["a"]}, {"properties": {"b": {}}, "required": ["b"]}]},
+        {
+            "allOf": [{"properties": {"a": {}}, "required": ["a"]}, {"properties": {"b": {}}}],
+            "not": {"required": ["c"]},
+        },
+        {"$ref": "#/$defs/both", "$defs": {"both": {"properties": {"a": {}, "b": {}}, "required": ["a"]}}},
+    ]
+    registry = MCPRegistry()
+    registry.update(add=[tool(f"t{number}", schema) for number, schema in enumerate(schemas)])
+    shown = [told.get("function", told) for told in registry.describe(wanted)]
+    found = [told.get("parameters", told.get("input_schema")) for told in shown]
+    assert all(REFUSED.isdisjoint(schema) and schema["type"] == "object" for schema in found)
+    assert [[*schema["properties"]] for schema in found] == [["a", "b"]] * 4
+    assert [schema.get("required", []) for schema in found] == [["a"], [], ["a"], ["a"]]
+    assert registry.describe()["t0"]["input_schema"] == schemas[0]
+
+
+@given(st.dictionaries(WORDS, ANYTHING, max_size=6))
+def test_whatever_a_schema_is_made_of_it_is_shown_as_an_object(schema: dict[str, Any]) -> None:
+    registry = MCPRegistry()
+    registry.register(tool("any", schema))
+    (openai,), (anthropic,) = registry.describe("openai"), registry.describe("anthropic")
+    for shown in (openai["function"]["parameters"], anthropic["input_schema"]):
+        assert shown["type"] == "object"
+        assert REFUSED.isdisjoint(shown)
+        assert isinstance(shown.get("properties", {}), dict)
+
+
+def test_gemini_is_told_of_alternatives_and_nothing_else_beside_them() -> None:
+    """Vertex refuses whatever stands beside `anyOf`."""
+    schema = {"description": "d", "default": 1, "anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]}
+    assert reduced_schema(schema) == {
+        "anyOf": [
+            {"description": "d", "nullable": True, "type": "string"},
+            {"description": "d", "nullable": True, "type": "integer"},
+        ]
+    }
+
+
+@pytest.mark.parametrize("wanted", FORMATS)
+def test_infinities_are_no_json_and_not_shown(wanted: Any) -> None:
+    registry = MCPRegistry()
+
+    @registry.tool
+    def wait(seconds: float = math.inf) -> None: ...
+
+    registry.register(tool("odd", {"properties": {"x": {"maximum": math.nan}}}))
+    assert "Infinity" not in json.dumps(registry.describe(wanted), allow_nan=False)
+    assert registry.call("wait", {}) is None

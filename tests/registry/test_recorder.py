@@ -6,13 +6,14 @@ import asyncio
 import json
 import stat
 import threading
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from a2c_smcp.errors import BadRequest
-from a2c_smcp.registry import MCPRegistry, NotRecorded, RecordedError, Recorder, replay
+from a2c_smcp.errors import BadRequest, ToolForbidden
+from a2c_smcp.registry import MCPRegistry, NotRecorded, Policy, RecordedError, Recorder, replay
 from tests.registry.tools import Bare, EchoTool, Failing, tool
 
 pytestmark = pytest.mark.covers("registry-replay")
@@ -177,3 +178,20 @@ def test_lines_of_several_threads_do_not_mix(log: Path) -> None:
 def test_a_log_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Recorder(tmp_path / "nowhere" / "calls.jsonl")
+
+
+def test_a_cost_that_is_no_json_is_written_too(log: Path) -> None:
+    registry = record(log, Bare("dear", lambda _: {"output": 1, "meta": {"cost": Decimal("0.25")}}))
+    registry.call("dear", {})
+    assert [line["cost"] for line in lines(log)] == ["0.25"]
+
+
+def test_a_name_that_no_tool_had_is_none_when_replayed(log: Path) -> None:
+    registry = MCPRegistry(hooks=[Recorder(log)], policy=Policy(deny=["rm"]))
+    registry.register(tool("same"))
+    registry.register(tool("rm"))
+    registry.call("same", {})
+    for name in ("nope", "rm"):
+        with pytest.raises((KeyError, ToolForbidden)):
+            registry.call(name, {})
+    assert [*replayed(log)] == ["same"]

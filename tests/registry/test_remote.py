@@ -29,6 +29,9 @@ from tests.registry.servers import COMMAND, PATIENCE, descendants, good, until
 
 NUMBERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
 
+CIRCLE: list[Any] = []
+CIRCLE.append(CIRCLE)
+
 
 @pytest.fixture
 def marker() -> str:
@@ -102,6 +105,22 @@ def test_a_result_that_is_an_error_is_raised_with_its_text() -> None:
     assert caught.value.result["isError"]
 
 
+@pytest.mark.parametrize(
+    ("structured", "reason"),
+    [
+        ({"error": "no such city"}, "Tool failed: no such city"),
+        ({"error": {"code": 7}}, 'Tool failed: {"code": 7}'),
+        ({"reason": "城"}, 'Tool failed: {"reason": "城"}'),
+        ({}, "Tool failed"),
+        (None, "Tool failed"),
+    ],
+)
+def test_an_error_without_text_says_what_its_structured_content_says(structured: Any, reason: str) -> None:
+    with pytest.raises(ToolFailed) as caught:
+        value_of({"content": [], "structuredContent": structured, "isError": True})
+    assert caught.value.message == reason
+
+
 def test_the_raw_result_is_there_for_who_wants_it(lasting: str) -> None:
     with of_good("add", lasting, raw=True) as raw, of_good("fail", lasting, raw=True) as failing:
         assert raw.call({"a": 1, "b": 2})["structuredContent"] == {"result": 3}
@@ -125,6 +144,15 @@ async def test_it_is_awaited_in_any_event_loop(add: RemoteMCPAdapter) -> None:
 async def test_a_blocking_call_in_an_event_loop_says_what_to_do(add: RemoteMCPAdapter) -> None:
     with pytest.raises(LoopIsRunning, match="await acall"):
         add.call({"a": 1, "b": 2})
+
+
+async def test_a_timeout_does_not_hide_that_a_loop_would_be_blocked(add: RemoteMCPAdapter) -> None:
+    """For its sake the call runs in a thread, where there is no loop."""
+    registry = MCPRegistry(timeout=PATIENCE)
+    registry.register(add)
+    with pytest.raises(LoopIsRunning):
+        registry.call("add", {"a": 1, "b": 2})
+    assert await asyncio.to_thread(registry.call, "add", {"a": 1, "b": 2}) == {"result": 3}
 
 
 async def test_the_registry_awaits_it(add: RemoteMCPAdapter) -> None:
@@ -236,7 +264,7 @@ def test_a_server_that_cannot_be_is_refused_at_once(options: Any, error: type[Ex
         RemoteMCPAdapter("tool", **options)
 
 
-@pytest.mark.parametrize("arguments", [{"a": object()}, ["a"], None])
+@pytest.mark.parametrize("arguments", [{"a": object()}, {"a": b"\xff"}, {"a": CIRCLE}, ["a"], None])
 def test_arguments_that_are_no_json_object_are_refused(add: RemoteMCPAdapter, arguments: Any) -> None:
     with pytest.raises(InvalidArguments):
         add.call(arguments)

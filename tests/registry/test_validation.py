@@ -5,15 +5,19 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import math
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Union
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 
-from a2c_smcp.registry import InvalidArguments, MCPRegistry
+from a2c_smcp.registry import FunctionTool, InvalidArguments, MCPRegistry, Retry
 from a2c_smcp.registry.defaults import compile_defaults
+from a2c_smcp.registry.schemas import compile_schema, find_faults
 from tests.registry.tools import tool
 
 pytestmark = pytest.mark.covers("registry-validation")
@@ -235,3 +239,88 @@ def contains(filled: Any, value: Any) -> bool:
     if isinstance(value, list):
         return len(filled) == len(value) and all(map(contains, filled, value))
     return bool(filled == value)
+
+
+# Functions, whose schema and whose conversion come from the same signature
+
+
+def test_a_functions_own_default_need_not_fit() -> None:
+    """`int = None` is what many write; a default is the function's business, not the caller's."""
+    registry = MCPRegistry(validate=True)
+
+    @registry.tool
+    def wait(seconds: float = math.inf, times: int = None, on: date = date.max) -> Any:  # type: ignore[assignment]  # noqa: RUF013
+        return seconds, times, on
+
+    assert registry.call("wait", {}) == (math.inf, None, date.max)
+    assert registry.call("wait", {"times": 2, "on": "2026-01-02"}) == (math.inf, 2, date(2026, 1, 2))
+    with pytest.raises(InvalidArguments):
+        registry.call("wait", {"times": None})
+
+
+async def test_a_function_that_is_called_again_gets_its_arguments_anew() -> None:
+    registry, seen = MCPRegistry(validate=True, retry=Retry(first_pause=0)), list[list[str]]()
+
+    @registry.tool(idempotent=True)
+    def take(words: list[str]) -> None:
+        seen.append([*words])
+        words.clear()
+        raise OSError
+
+    arguments = {"words": ["a"]}
+    with pytest.raises(OSError):  # noqa: PT011  # whatever it says
+        registry.call("take", arguments)
+    with pytest.raises(OSError):  # noqa: PT011  # whatever it says
+        await registry.acall("take", arguments)
+    assert seen == [["a"]] * 6
+    assert arguments == {"words": ["a"]}
+
+
+def test_a_function_with_another_schema_is_checked_against_that() -> None:
+    def say(word: str) -> str:
+        return word
+
+    registry, tool = MCPRegistry(validate=True), FunctionTool(say)
+    tool.input_schema["properties"]["word"] |= {"enum": ["hi"], "default": "hi"}
+    registry.register(tool)
+    assert registry.call("say", {}) == "hi"
+    with pytest.raises(InvalidArguments):
+        registry.call("say", {"word": "ho"})
+
+
+PLAIN = st.recursive(
+    st.sampled_from([str, int, float, bool, None, Literal["a", "b"], Annotated[int, Field(description="d")]]),
+    lambda inner: st.one_of(
+        inner.map(lambda one: list[one]),  # type: ignore[valid-type]
+        inner.map(lambda one: dict[str, one]),  # type: ignore[valid-type]
+        st.tuples(inner, inner).map(lambda both: Union[both]),  # noqa: UP007  # made at run time,
+    ),
+    max_leaves=4,
+)
+NEARLY_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from([1.0, 1.5, math.nan, math.inf, "a", "1", "true", "", "\ud800", b"a", 10**400, (1,), date.max]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["a", "b", 1]), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(PLAIN, NEARLY_JSON)
+def test_what_is_checked_once_is_what_both_checks_would_say(annotation: Any, value: Any) -> None:
+    def give(value: Any) -> Any:
+        return value
+
+    give.__annotations__["value"] = annotation
+    registry, unchecked = MCPRegistry(validate=True), FunctionTool(give)
+    registry.tool(give)
+    assert FunctionTool(give).fit is not None
+    arguments = {"value": value}
+    if find_faults(compile_schema(unchecked.input_schema), arguments):
+        with pytest.raises(InvalidArguments):
+            registry.call("give", arguments)
+        return
+    expected = unchecked.call(arguments)
+    given = registry.call("give", arguments)
+    assert (given, type(given)) == (expected, type(expected))
