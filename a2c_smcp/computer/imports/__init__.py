@@ -1,0 +1,1 @@
+"""Configurations that other programs have: found, read, converted into ours, and back."""

@@ -1,0 +1,157 @@
+"""Other programs' servers and inputs as ours: in the shape of 000, with inputs for variables and for secrets.
+
+Nothing is lost silently: what could not be taken is in the notes, each a sentence for the owner.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from a2c_smcp.computer.imports.definitions import Definitions
+from a2c_smcp.computer.imports.literals import Secret, replace_secrets
+from a2c_smcp.computer.imports.naming import Ids
+from a2c_smcp.computer.imports.programs import PLAIN, Machine
+from a2c_smcp.computer.imports.reading import Document
+from a2c_smcp.computer.imports.variables import Variables
+from a2c_smcp.computer.inputs.render import ids_in
+from a2c_smcp.computer.mcp_clients.model import BaseServerConfig, parse_server, unknown_fields
+from a2c_smcp.errors import ConfigError
+
+__all__ = ["Conversion", "convert"]
+
+_HINTS = {
+    "alwaysAllow": "tool_meta with auto_apply is what lets tools run here",
+    "autoApprove": "tool_meta with auto_apply is what lets tools run here",
+    "disabledTools": "forbidden_tools is what hides tools here",
+    "enabled": "disabled is what keeps a server from starting here",
+    "envFile": "its variables have to stand under env",
+}
+_OTHER_MEANING = ("timeout", "sse_read_timeout")  # milliseconds, or for calls, according to the program
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What is to be written, and what is to be said. `refused` are servers that cannot be used, with the reason."""
+
+    servers: Mapping[str, dict[str, Any]] = field(repr=False)
+    inputs: Mapping[str, dict[str, Any]] = field(repr=False)
+    secrets: tuple[Secret, ...]
+    kept: frozenset[str]
+    refused: Mapping[str, str]
+    notes: tuple[str, ...]
+
+    def values(self, servers: Iterable[str]) -> dict[str, str]:
+        """The values of the inputs that stand for secrets of these servers: they are no longer in the file."""
+        used = ids_in([self.servers[name] for name in servers])
+        return {secret.id: secret.value for secret in self.secrets if secret.id in used - self.kept}
+
+
+def convert(documents: Iterable[Document], machine: Machine, keep: Iterable[str] = ()) -> Conversion:
+    """Everything in these files, the first of which counts most. `keep` are ids of secrets that stay literals."""
+    return _Converter(machine, frozenset(keep)).run(list(documents))
+
+
+class _Converter:
+    def __init__(self, machine: Machine, keep: frozenset[str]) -> None:
+        self._ids = Ids(keep)
+        self._variables = Variables(machine, os.sep)
+        self._definitions = Definitions(self._ids)
+        self._servers: dict[str, dict[str, Any]] = {}
+        self._refused: dict[str, str] = {}
+        self._origins: dict[str, Document] = {}
+        self._notes: list[str] = []
+
+    def run(self, documents: list[Document]) -> Conversion:
+        for document in documents:
+            self._definitions.take(self._filled(list(document.inputs), document))
+        for document in documents:
+            self._take(document)
+        for reference in sorted(self._variables.unknown):
+            self._notes.append(f"{reference} stays as it is: only the program it was written for knows what it means")
+        inputs = self._definitions.complete(self._variables.definitions(), self._servers.values())
+        return Conversion(
+            self._servers,
+            inputs,
+            tuple(self._ids.secrets.values()),
+            self._ids.keep,
+            self._refused,
+            (*self._notes, *self._definitions.notes),
+        )
+
+    def _take(self, document: Document) -> None:
+        self._notes += document.notes
+        if document.left_out:
+            self._notes.append(f"not about MCP servers, left out: {', '.join(document.left_out)}")
+        for name, server in document.servers.items():
+            if name in self._origins:
+                self._notes.append(f"{name}: taken from {self._origins[name].path}, not from {document.path}")
+                continue
+            self._origins[name] = document
+            try:
+                self._servers[name] = self._server(name, server, document)
+            except ConfigError as error:
+                self._refused[name] = error.message.removeprefix(f"{error.opening}: server {name!r}: ")
+
+    def _server(self, name: str, server: Any, document: Document) -> dict[str, Any]:
+        raw = self._without_other_meanings(name, server, document) if isinstance(server, dict) else server
+        raw = _as_text(self._filled(raw, document))
+        config = cast("BaseServerConfig", parse_server(raw, name))
+        unknown = unknown_fields(config)
+        self._notes += [_means_nothing(f"servers.{name}.{path}") for path in unknown]
+        entry = _in_shape(raw, config, {*unknown})
+        place = f"servers.{name}"
+        entry["server_parameters"] = replace_secrets(
+            entry["server_parameters"], place, lambda where, what, value: self._ids.secret(name, where, what, value)
+        )
+        return entry
+
+    def _filled(self, value: Any, document: Document) -> Any:
+        return self._variables.fill(value, document.program.fills, document.folder)
+
+    def _without_other_meanings(self, name: str, server: dict[str, Any], document: Document) -> dict[str, Any]:
+        if document.program is PLAIN or "server_parameters" in server:
+            return server
+        self._notes += [_means_nothing(f"servers.{name}.{key}") for key in _OTHER_MEANING if key in server]
+        return {key: value for key, value in server.items() if key not in _OTHER_MEANING}
+
+
+def _means_nothing(path: str) -> str:
+    hint = _HINTS.get(path.rpartition(".")[2])
+    return f"{path} means nothing here, left out" + (f": {hint}" if hint else "")
+
+
+def _in_shape(raw: dict[str, Any], config: BaseServerConfig, unknown: set[str]) -> dict[str, Any]:
+    """000's shape, with the fields that were given and no others."""
+    parameters = type(config).model_fields["server_parameters"].annotation
+    known = getattr(parameters, "model_fields", {})
+    given = raw.get("server_parameters", raw)
+    rest = {key: raw[key] for key in type(config).model_fields if key in raw and key not in ("name", "type")}
+    return {
+        "type": getattr(config, "type", ""),
+        **rest,
+        "server_parameters": {key: given[key] for key in known if key in given and key not in unknown},
+    }
+
+
+def _as_text(server: Any) -> Any:
+    """Numbers among arguments and variables as the text that they become anyway. A variable that is null is not set."""
+    if not isinstance(server, dict):
+        return server
+    inner = server.get("server_parameters")
+    if isinstance(inner, dict):
+        return {**server, "server_parameters": _as_text(inner)}
+    result = dict(server)
+    if isinstance(args := server.get("args"), list):
+        result["args"] = [_one_text(arg) for arg in args]
+    if isinstance(env := server.get("env"), dict):
+        result["env"] = {name: _one_text(value) for name, value in env.items() if value is not None}
+    return result
+
+
+def _one_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value

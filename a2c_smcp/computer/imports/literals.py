@@ -1,0 +1,142 @@
+"""Secrets that are written out in a server's configuration: taken out of it, each replaced by an input."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from a2c_smcp.computer.secrets.literals import Literals
+from a2c_smcp.computer.secrets.names import is_public, is_secret_name
+
+__all__ = ["Found", "Secret", "replace_secrets"]
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A literal and the input that can stand for it. `place` is where it was, such as `servers.github.env.TOKEN`."""
+
+    id: str
+    place: str
+    value: str = field(repr=False)
+    description: str = ""
+
+
+Found: TypeAlias = Callable[[str, str, str], str]
+"""Called with the place, the name and the value of a secret; returns what to write instead of it."""
+
+_REFERENCE = re.compile(r"\$\{[^}]*\}|\$[A-Za-z_]\w*|%[A-Za-z_]\w*%")
+_SCHEME = re.compile(r"\s*(?:basic|bearer|token)\s+", re.IGNORECASE)
+_SCHEMES = ("basic", "bearer")
+_USER = "user info"
+_SETTINGS = frozenset(("true", "false", "yes", "no", "on", "off", "none", "0", "1"))
+_KEY = re.compile(r"\b(?:sk-|gh[oprsu]_|github_pat_|xox[abprs]-|glpat-|AKIA|AIza|eyJ)[\w.-]{12,}")
+_RANDOM = re.compile(r"(?=(?:[^0-9]*[0-9]){3})(?=.*[A-Za-z])[\w-]{32,}")
+_IN_PATH = re.compile(r"(?<=/)[\w-]{32,}(?=/|$)")
+_URL = re.compile(r"https?://[^\s?#]*")
+
+
+def replace_secrets(parameters: Mapping[str, Any], place: str, found: Found) -> dict[str, Any]:
+    """A copy of `server_parameters` with whatever `found` returns in place of each secret."""
+    taken = dict(parameters)
+    for name, rule in _RULES.items():
+        if parameters.get(name):
+            taken[name] = rule(parameters[name], f"{place}.{name}", found)
+    return taken
+
+
+class _Replacing(Literals):
+    """Finds what `Literals` finds, but for values whose names tell nothing, and replaces instead of masking."""
+
+    def __init__(self, place: str, found: Found) -> None:
+        super().__init__()
+        self._place, self._found = place, found
+        self.count = 0
+        self._inside_json = 0
+
+    def whole(self, value: Any, name: str) -> Any:
+        if not _tells(name):
+            return self.text(value) if isinstance(value, str) else value
+        if self._inside_json and not isinstance(value, str):
+            return value  # an input in its place would be text
+        text = str(value)
+        start = _start(text, name)
+        secret = text[start:]
+        if not secret.strip() or secret.lower() in _SETTINGS or _REFERENCE.search(text):
+            return value
+        return text[:start] + self._take(name, secret)
+
+    def text(self, text: str) -> str:
+        before, deeper = self.count, _is_json(text)
+        self._inside_json += deeper
+        replaced = super().text(text)
+        self._inside_json -= deeper
+        if self.count == before:  # as it was written, not as JSON is written by us
+            replaced = text
+        replaced = _KEY.sub(lambda key: self._take("key", key[0]), replaced)
+        if _RANDOM.fullmatch(replaced):
+            return self._take("key", replaced)
+        return _URL.sub(self._path, replaced)
+
+    def _take(self, name: str, value: str) -> str:
+        """What stands for a secret inside JSON is written as JSON writes it: the text around it is not read again."""
+        self.count += 1
+        written = value
+        for _ in range(self._inside_json):
+            written = json.dumps(written, ensure_ascii=False)[1:-1]
+        instead = self._found(self._place, _NAMES.get(name.lower(), name), written)
+        return value if instead == written else instead
+
+    def _parameter(self, parameter: re.Match[str]) -> str:
+        name = parameter["head"].strip("&=")
+        return parameter["head"] + str(self.whole(parameter["value"], name))
+
+    def _path(self, url: re.Match[str]) -> str:
+        return _IN_PATH.sub(lambda part: self._take("key", part[0]) if _RANDOM.fullmatch(part[0]) else part[0], url[0])
+
+
+_NAMES = {_USER: "password", **dict.fromkeys(_SCHEMES, "token")}
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return text.startswith(("{", "[")) and json.loads(text) is not None
+    except (ValueError, RecursionError):
+        return False
+
+
+def _tells(name: str) -> bool:
+    return name == _USER or name.lower() in _SCHEMES or (is_secret_name(name) and not is_public(name))
+
+
+def _start(text: str, name: str) -> int:
+    """Where the secret begins: after `Bearer`, after the name of a user."""
+    if name == _USER:
+        return text.find(":") + 1
+    scheme = _SCHEME.match(text)
+    return scheme.end() if scheme else 0
+
+
+def _pairs(pairs: Any, place: str, found: Found) -> Any:
+    if not isinstance(pairs, Mapping):
+        return pairs
+    return {name: _Replacing(f"{place}.{name}", found).field(value, name) for name, value in pairs.items()}
+
+
+def _arguments(args: Any, place: str, found: Found) -> Any:
+    return _Replacing(place, found).arguments(args) if isinstance(args, list) else args
+
+
+def _line(text: Any, place: str, found: Found) -> Any:
+    return _Replacing(place, found).text(text) if isinstance(text, str) else text
+
+
+_RULES: dict[str, Callable[[Any, str, Found], Any]] = {
+    "command": _line,
+    "args": _arguments,
+    "env": _pairs,
+    "url": _line,
+    "headers": _pairs,
+}

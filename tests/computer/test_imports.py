@@ -1,0 +1,192 @@
+"""Where other programs keep their files, and what becomes of what is in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from a2c_smcp.computer.imports.convert import Conversion, convert
+from a2c_smcp.computer.imports.programs import PLAIN, PROGRAMS, Machine, Program, program_of
+from a2c_smcp.computer.imports.reading import Document
+from a2c_smcp.computer.inputs.render import render
+
+pytestmark = pytest.mark.covers("program-import")
+
+FOLDER = Path("/work/shop")
+LINUX = {"HOME": "/home/ann"}
+MAC = {"HOME": "/Users/ann"}
+WINDOWS = {"USERPROFILE": "C:/Users/ann", "APPDATA": "D:/Roaming"}
+
+PLACES = {
+    "linux": ("linux", LINUX, "claude-desktop", ["/home/ann/.config/Claude/claude_desktop_config.json"]),
+    "linux, elsewhere": (
+        "linux",
+        {**LINUX, "XDG_CONFIG_HOME": "/etc/ann"},
+        "claude-desktop",
+        ["/etc/ann/Claude/claude_desktop_config.json"],
+    ),
+    "macOS": (
+        "darwin",
+        MAC,
+        "claude-desktop",
+        ["/Users/ann/Library/Application Support/Claude/claude_desktop_config.json"],
+    ),
+    "Windows": ("win32", WINDOWS, "claude-desktop", ["D:/Roaming/Claude/claude_desktop_config.json"]),
+    "Windows without APPDATA": (
+        "win32",
+        {"USERPROFILE": "C:/Users/ann"},
+        "claude-desktop",
+        ["C:/Users/ann/AppData/Roaming/Claude/claude_desktop_config.json"],
+    ),
+    "Claude Code": ("linux", LINUX, "claude-code", ["/work/shop/.mcp.json", "/home/ann/.claude.json"]),
+    "Cursor": ("win32", WINDOWS, "cursor", ["/work/shop/.cursor/mcp.json", "C:/Users/ann/.cursor/mcp.json"]),
+    "VS Code": (
+        "darwin",
+        MAC,
+        "vscode",
+        ["/work/shop/.vscode/mcp.json", "/Users/ann/Library/Application Support/Code/User/mcp.json"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("platform", "environ", "program", "files"), PLACES.values(), ids=PLACES)
+def test_each_program_has_its_files_where_the_platform_has_them(
+    platform: str, environ: dict[str, str], program: str, files: list[str]
+) -> None:
+    machine = Machine.here(environ, platform, FOLDER)
+    assert PROGRAMS[program].files(machine) == [Path(file) for file in files]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_file_that_is_named_is_recognised(program: str) -> None:
+    machine = Machine.here(LINUX, "linux", FOLDER)
+    assert [program_of(path).name for path in PROGRAMS[program].files(machine)] == [program] * len(
+        PROGRAMS[program].paths
+    )
+    assert program_of(Path("/work/shop/mcp.json")) is PLAIN
+
+
+def converted(
+    server: dict[str, Any], program: Program = PLAIN, inputs: tuple[Any, ...] = (), keep: tuple[str, ...] = ()
+) -> Conversion:
+    machine = Machine.here({**LINUX, "TOKEN": "of this shell"}, "linux", FOLDER)
+    return convert([Document(Path("file.json"), program, FOLDER, {"s": server}, inputs)], machine, keep)
+
+
+def filled(text: str, program: Program) -> str:
+    found = converted({"command": "x", "args": [text]}, program)
+    (argument,) = found.servers["s"]["server_parameters"]["args"]
+    assert isinstance(argument, str)
+    return argument
+
+
+DESKTOP, CODE, CURSOR = PROGRAMS["claude-desktop"], PROGRAMS["claude-code"], PROGRAMS["cursor"]
+TEXTS = {
+    "what Claude Desktop does not know": ("${HOME} ${env:X} ${X}", DESKTOP, "${HOME} ${env:X} ${X}"),
+    "a variable": ("a ${X} b", CODE, "a ${input:X} b"),
+    "one with a default": ("${X:-y}", CODE, "${input:X}"),
+    "a well-known one": ("${HOME}/x", CODE, "/home/ann/x"),
+    "one of Cursor": ("${env:X}", CURSOR, "${input:X}"),
+    "not one of Cursor": ("${X}", CURSOR, "${X}"),
+    "a place in an editor": ("${userHome}${/}${workspaceFolder}", CURSOR, "/home/ann//work/shop"),
+    "a place in Claude Code": ("${workspaceFolder}", CODE, "${input:workspaceFolder}"),
+    "an input": ("${input:x}", PLAIN, "${input:x}"),
+    "of a shell": ("$X $(id) %X%", PLAIN, "$X $(id) %X%"),
+}
+
+
+@pytest.mark.parametrize(("text", "program", "expected"), TEXTS.values(), ids=TEXTS)
+def test_variables_are_what_the_program_says_they_are(text: str, program: Program, expected: str) -> None:
+    assert filled(text, program) == expected
+
+
+def test_a_variable_is_one_input_with_its_default_and_two_defaults_are_two_inputs() -> None:
+    found = converted({"command": "x", "args": ["${X}", "${X:-1}", "${X:-2}", "${TOKEN}"]}, CODE)
+    assert found.servers["s"]["server_parameters"]["args"] == [
+        "${input:X}",
+        "${input:X}",
+        "${input:X-2}",
+        "${input:TOKEN}",
+    ]
+    assert {id_: each.get("default") for id_, each in found.inputs.items()} == {"X": "1", "X-2": "2", "TOKEN": None}
+    assert found.inputs["TOKEN"]["password"] is True
+    assert found.secrets == ()
+
+
+SECRETS: dict[str, tuple[dict[str, Any], str]] = {
+    "a variable": ({"command": "x", "env": {"OPENAI_API_KEY": "SECRET"}}, "s-openai-api-key"),
+    "a header": ({"url": "https://x.example", "headers": {"X-Auth": "SECRET"}}, "s-x-auth"),
+    "a bearer": ({"url": "https://x.example", "headers": {"Authorization": "Bearer SECRET"}}, "s-authorization"),
+    "a flag": ({"command": "x", "args": ["--token", "SECRET"]}, "s-token"),
+    "a flag with its value": ({"command": "x", "args": ["--token=SECRET"]}, "s-token"),
+    "a header among arguments": ({"command": "x", "args": ["-H", "Authorization: Bearer SECRET"]}, "s-authorization"),
+    "a variable among arguments": ({"command": "x", "args": ["-e", "API_KEY=SECRET"]}, "s-api-key"),
+    "a password in a URL": ({"command": "x", "args": ["redis://me:SECRET@h/0"]}, "s-password"),
+    "a query": ({"url": "https://x.example/mcp?a=b&key=SECRET"}, "s-key"),
+    "a path": ({"url": "https://x.example/s/SECRETSECRET01234567890123456789/mcp"}, "s-key"),
+    "a known shape": ({"command": "x", "env": {"PLAIN": "ghp_SECRET0123456789"}}, "s-key"),
+    "JSON in a variable": ({"command": "x", "env": {"CONFIG": '{"password": "SECRET"}'}}, "s-password"),
+}
+HARMLESS: dict[str, dict[str, Any]] = {
+    "ordinary variables": {"command": "x", "env": {"LOG_LEVEL": "debug", "USE_AUTH": "true", "PWD": "/tmp/secret"}},
+    "ordinary arguments": {"command": "x", "args": ["--max-tokens", "100", "-e", "NODE_ENV=production", "-e", "TOKEN"]},
+    "references": {"command": "x", "args": ["--token", "$TOKEN", "--header", "Authorization: Bearer ${AUTH_TOKEN}"]},
+    "JSON as it is written": {"command": "x", "env": {"CONFIG": '{ "a":1 }'}},
+    "an ordinary URL": {"url": "https://x.example/mcp?workspace=blue&page=2"},
+}
+
+
+@pytest.mark.parametrize(("server", "id_"), SECRETS.values(), ids=SECRETS)
+def test_a_secret_is_found_named_and_kept_if_wanted(server: dict[str, Any], id_: str) -> None:
+    found = converted(server, DESKTOP)
+    assert "SECRET" not in repr(found.servers)
+    assert [secret.id for secret in found.secrets] == [id_]
+    assert f"${{input:{id_}}}" in repr(found.servers)
+    assert found.inputs[id_]["password"] is True
+    assert found.values(["s"]).keys() == {id_}
+    kept = converted(server, DESKTOP, keep=(id_,))
+    assert kept.servers["s"]["server_parameters"] == {key: server[key] for key in server}
+    assert (kept.inputs, kept.values(["s"])) == ({}, {})
+
+
+@pytest.mark.parametrize("server", HARMLESS.values(), ids=HARMLESS)
+def test_what_is_no_secret_stays_as_it_is_written(server: dict[str, Any]) -> None:
+    found = converted(server, DESKTOP)
+    assert found.secrets == ()
+    assert found.servers["s"]["server_parameters"] == server
+
+
+def test_nobody_shows_a_secret_by_accident() -> None:
+    secret = uuid4().hex
+    found = converted({"command": "x", "env": {"A_KEY": secret}}, inputs=({"id": "i", "type": "command"},))
+    assert secret not in repr(found)
+
+
+def test_an_input_that_is_defined_does_not_stand_for_a_secret_of_that_name() -> None:
+    definition = {"id": "s-token", "type": "promptString", "description": "Mine"}
+    server = {"command": "x", "args": ["${input:s-token}"], "env": {"TOKEN": "one of mine"}}
+    found = converted(server, inputs=(definition,))
+    assert found.servers["s"]["server_parameters"]["env"] == {"TOKEN": "${input:s-token-2}"}
+    assert found.inputs["s-token"] == definition
+
+
+def test_an_input_that_nobody_defines_is_asked_for() -> None:
+    found = converted({"command": "x", "args": ["${input:lost}"]})
+    assert found.inputs["lost"]["type"] == "promptString"
+    assert "input 'lost' is not defined in the file: it will be asked for" in found.notes
+
+
+def test_a_secret_inside_json_may_be_of_several_lines_and_hold_quotes() -> None:
+    account = {"user": "ann", "pin": 1234, "private_key": '-----BEGIN "KEY"-----\n\\x\n', "more": '{"token": "a\\"b"}'}
+    server = {"command": "x", "env": {"ACCOUNT": json.dumps(account)}}
+    found = converted(server)
+    values = found.values(["s"])
+    assert values.keys() == {"s-private-key", "s-token"}
+    started = render(found.servers["s"]["server_parameters"], values)
+    assert json.loads(started["env"]["ACCOUNT"]) == account
+    kept = converted(server, keep=tuple(values))
+    assert json.loads(kept.servers["s"]["server_parameters"]["env"]["ACCOUNT"]) == account
