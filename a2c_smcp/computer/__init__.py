@@ -1,6 +1,21 @@
 """The Computer: a person's machine that hosts MCP servers and keeps their credentials."""
 
-from a2c_smcp.computer.approval import Caller
-from a2c_smcp.computer.computer import Computer
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from a2c_smcp.computer.approval import Caller
+    from a2c_smcp.computer.computer import Computer
 
 __all__ = ["Caller", "Computer"]
+
+_HOMES = {"Caller": "a2c_smcp.computer.approval", "Computer": "a2c_smcp.computer.computer"}
+
+
+def __getattr__(name: str) -> Any:
+    """The SDK behind a Computer takes long to import; who reads a configuration is spared it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -5,22 +5,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from a2c_smcp.computer.inputs.asking import ask
 from a2c_smcp.computer.tools import ToolRoute
 from a2c_smcp.errors import ApprovalRefused
 from a2c_smcp.types import TOOL_NAME
 
-__all__ = ["Approvals", "Approve", "Caller", "Decision", "Request"]
+__all__ = ["Approvals", "Approve", "Caller", "Decision", "Grant", "Request"]
 
 logger = logging.getLogger(__name__)
 
-Decision: TypeAlias = Literal["no", "yes", "always"]
-"""`always` is for this agent and this tool."""
+Decision: TypeAlias = Literal["no", "yes", "always", "always_for_agent"]
+"""`always` is for this agent and this tool, `always_for_agent` for whatever this agent wants."""
 
-Grant: TypeAlias = tuple[str, str, str]
-"""Agent, MCP server, and the tool as that server calls it: an alias may move, what it stands for does not."""
+
+class Grant(NamedTuple):
+    """What an agent may do for good: one tool of an MCP server, as that server calls it, or everything.
+
+    An alias may move, what it stands for does not.
+    """
+
+    agent: str
+    server: str | None = None
+    tool: TOOL_NAME | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +49,40 @@ class Request:
     tool: TOOL_NAME
     arguments: dict[str, Any] = field(repr=False)
 
+    def granted_by(self, decision: Decision | bool) -> Grant | None:
+        """What an answer allows beyond this one call."""
+        grants = {
+            "always": Grant(self.caller.agent, self.server, self.tool),
+            "always_for_agent": Grant(self.caller.agent),
+        }
+        return grants.get(decision) if isinstance(decision, str) else None
+
 
 Approve: TypeAlias = Callable[[Request], Decision | bool | Awaitable[Decision | bool]]
 
 
 class Approvals:
-    """Remembers what was granted for good; `grants` can be saved and given back."""
+    """Remembers what was granted for good; `grants` can be saved and given back, `on_grant` hears of each new one."""
 
     def __init__(
         self,
         ask: Approve | None = None,
         *,
         grants: Iterable[Grant] = (),
-        on_grant: Callable[[Grant], None] | None = None,
+        on_grant: Callable[[Grant], None] = lambda grant: None,
     ) -> None:
         self._ask = ask
-        self._on_grant = on_grant
+        self.on_grant = on_grant
         self.grants = set(grants)
+
+    def allows(self, request: Request) -> bool:
+        """Whether it was granted before."""
+        agent = request.caller.agent
+        return not self.grants.isdisjoint({Grant(agent), Grant(agent, request.server, request.tool)})
 
     async def require(self, request: Request, route: ToolRoute) -> None:
         """Returns if the tool may run. Raises `ApprovalRefused`."""
-        grant = (request.caller.agent, request.server, request.tool)
-        if route.meta.auto_apply is True or grant in self.grants:
+        if route.meta.auto_apply is True or self.allows(request):
             return
         if self._ask is None:
             raise ApprovalRefused(
@@ -70,10 +90,9 @@ class Approvals:
                 f"set auto_apply for it in the configuration of {request.server!r}, or start the computer with --yes"
             )
         decision = await self._answer(self._ask, request)
-        if decision == "always":
+        if grant := request.granted_by(decision):
             self.grants.add(grant)
-            if self._on_grant:
-                self._on_grant(grant)
+            self.on_grant(grant)
         elif decision not in ("yes", True):
             raise ApprovalRefused(f"the owner said no to {request.name!r}")
 

@@ -25,6 +25,7 @@ class Catalogue:
     def __init__(self) -> None:
         self.functions = Functions()
         self._table = ToolTable()
+        self._told: set[str] = set()
 
     @property
     def warnings(self) -> list[str]:
@@ -37,10 +38,14 @@ class Catalogue:
     def refresh(self, manager: Manager | None) -> bool:
         """Whether agents see a difference."""
         before, self._table = self._table, build_table(self._offers(manager), self._table)
-        for warning in self._table.warnings:
-            if warning not in before.warnings:
-                logger.warning("%s", warning)
         return bool(diff(before, self._table))
+
+    def warn(self) -> None:
+        """Tells the owner what he should know about the tools, each thing once."""
+        for warning in self._table.warnings:
+            if warning not in self._told:
+                self._told.add(warning)
+                logger.warning("%s", warning)
 
     def shown(self, mask: Mask) -> list[OwnedTool]:
         """Each tool with its server. Names are not masked: as long as they are listed they can be called."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -78,11 +78,12 @@ class Computer:
         self._on_state = on_state
         self._catalogue = Catalogue()
         self._execution = Execution(lambda: self._host, self._catalogue, self.approvals, self.mask, max_message)
-        self.history = self._execution.history
+        self.history, self.tally = self._execution.history, self._execution.tally
         self._definitions: dict[str, MCPServerInput] = {}
         self._listeners: list[Callable[[Update], None]] = []
         self._hosting: Hosting | None = None
         self._leaving = ExitStack()
+        self._moving = 0
         self._waiting_configs: dict[str, MCPServerConfig] = {}
 
     async def __aenter__(self) -> Self:
@@ -103,7 +104,7 @@ class Computer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with self._leaving:
+        with self._leaving, self._many_moving():
             await self._execution.calls.close()
             await self._host.close()
             self._hosting = None
@@ -135,6 +136,10 @@ class Computer:
         if self._hosting:
             raise ConfigError("this computer is running: await put_server() instead")
         self._waiting_configs[parsed.name] = parsed
+
+    async def check_server(self, config: MCPServerConfig) -> None:
+        """Raises the `ConfigError` that `put_server` would."""
+        await self._host.check(config)
 
     async def put_server(self, config: MCPServerConfig | Mapping[str, Any]) -> None:
         """Adds or replaces a server, and starts it, unless it replaces one that was stopped."""
@@ -174,11 +179,12 @@ class Computer:
     # Servers
 
     async def start(self, name: str | None = None) -> None:
-        await self._host.start(name)
-        self._refresh()
+        with self._many_moving():
+            await self._host.start(name)
 
     async def stop(self, name: str | None = None) -> None:
-        await self._host.stop(name)
+        with self._many_moving():
+            await self._host.stop(name)
 
     async def restart(self, name: str) -> None:
         await self._host.restart(name)
@@ -213,7 +219,9 @@ class Computer:
 
     async def get_desktop(self, size: int | None = None, window: str | None = None) -> list[Desktop]:
         """The windows of all servers as one view (004). One is chosen by its URI, as agents are shown it."""
-        windows = [each for each in self._host.windows() if window in (None, each.uri, self.mask.uri(each.uri))]
+        windows = self._host.windows()
+        if window is not None:
+            windows = [each for each in windows if window in (each.uri, self.mask.uri(each.uri))]
         desktops = await read_desktop(windows, size, list(self.history), self._host.read)
         return [self._shown(desktop) for desktop in desktops]
 
@@ -265,6 +273,18 @@ class Computer:
         """Looks at the tools anew, and tells agents if they would see a difference."""
         if self._catalogue.refresh(self._hosting.manager if self._hosting else None):
             self._tell("tool_list")
+        if not self._moving:
+            self._catalogue.warn()
+
+    @contextmanager
+    def _many_moving(self) -> Iterator[None]:
+        """While servers come or go one after the other, names clash that will not in the end."""
+        self._moving += 1
+        try:
+            yield
+        finally:
+            self._moving -= 1
+        self._refresh()
 
     def _tell(self, update: Update) -> None:
         for listener in list(self._listeners):

@@ -20,7 +20,7 @@ from a2c_smcp.computer.mcp_clients.model import (
 )
 from a2c_smcp.errors import ConfigError
 
-__all__ = ["Configuration", "Format", "loads", "parse_configuration", "read_configuration"]
+__all__ = ["Configuration", "Format", "loads", "parse_configuration", "read_configuration", "read_data"]
 
 Format: TypeAlias = Literal["json", "toml"]
 
@@ -36,20 +36,22 @@ class Configuration:
 
 def read_configuration(path: Path | str) -> Configuration:
     """The configuration in a file; `.toml` is TOML, anything else JSON. Raises `ConfigError` naming file and place."""
-    path = Path(path)
+    return parse_configuration(_text(Path(path)), str(path), _form(Path(path)))
+
+
+def read_data(path: Path) -> Any:
+    """What stands in a file, whatever its shape, and nothing of it checked. Raises like `read_configuration`."""
+    text = _text(path)
     try:
-        text = path.read_text("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text, at byte {error.start}") from None
-    return parse_configuration(text, str(path), "toml" if path.suffix.lower() == ".toml" else "json")
+        return _READERS[_form(path)](text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {_reason(error)}") from None
 
 
 def parse_configuration(text: str, where: str = "configuration", form: Format = "json") -> Configuration:
     """The configuration in a text. Every server and input that is wrong is named in one `ConfigError`."""
     try:
-        data = loads(text) if form == "json" else _loads_toml(text)
+        data = _READERS[form](text)
         entries, definitions = _servers(data), _inputs(data)
     except ConfigError as error:
         raise ConfigError(f"{where}: {_reason(error)}") from None
@@ -59,7 +61,7 @@ def parse_configuration(text: str, where: str = "configuration", form: Format = 
     faults += _repeated("server", (server.name for server in servers))
     faults += _repeated("input", (definition.id for definition in inputs))
     if faults:
-        raise ConfigError(f"{where}: {'; '.join(faults)}")
+        raise ConfigError(f"{where}: {'; '.join(faults)}", faults=faults)
     unknown = [f"servers.{server.name}.{path}" for server in servers for path in unknown_fields(server)]
     unknown += [f"inputs.{definition.id}.{path}" for definition in inputs for path in unknown_fields(definition)]
     return Configuration(
@@ -67,6 +69,19 @@ def parse_configuration(text: str, where: str = "configuration", form: Format = 
         {definition.id: definition for definition in inputs},
         tuple(unknown),
     )
+
+
+def _form(path: Path) -> Format:
+    return "toml" if path.suffix.lower() == ".toml" else "json"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text, at byte {error.start}") from None
 
 
 def loads(text: str) -> Any:
@@ -92,6 +107,9 @@ def _loads_toml(text: str) -> Any:
         raise ConfigError("nested too deeply") from None
     except ValueError:
         raise ConfigError("not TOML: a number or a date is out of range") from None
+
+
+_READERS: dict[Format, Callable[[str], Any]] = {"json": loads, "toml": _loads_toml}
 
 
 # A string that is not closed ends with its line, so that what follows is still understood.

@@ -18,6 +18,7 @@ from a2c_smcp.computer.functions import FUNCTIONS
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.progress import Followers, OnProgress
 from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
+from a2c_smcp.computer.tally import Tally
 from a2c_smcp.computer.tools import ToolRoute
 from a2c_smcp.computer.types import ToolCallRecord
 from a2c_smcp.errors import CallTimeout, SMCPError, TooLarge, ToolNotFound
@@ -60,6 +61,7 @@ class Execution:
     ) -> None:
         self.calls = Calls()
         self.history: deque[ToolCallRecord] = deque(maxlen=_HISTORY)
+        self.tally = Tally()
         self._host = host
         self._catalogue = catalogue
         self._approvals = approvals
@@ -91,7 +93,8 @@ class Execution:
             async with asyncio.timeout_at(deadline):
                 await self._approve(call, route)
             async with asyncio.timeout_at(deadline + _GRACE):  # who knows most answers first: the session
-                raw = await self._run(call, route, deadline)
+                with self.tally.timed(route.server):
+                    raw = await self._run(call, route, deadline)
                 result = await self._transformed(self._mask.data(raw, ANSWER), call, route)
             record["success"] = not result.get("isError")
         return self.fitting(result)

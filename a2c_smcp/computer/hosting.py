@@ -52,6 +52,11 @@ class Hosting:
         known = self.manager.status()
         return {name: known.get(name) or _missing(name, self._waiting.get(name, "")) for name in self.configs}
 
+    async def check(self, config: MCPServerConfig) -> None:
+        """Raises the `ConfigError` that `put` would."""
+        if script := await _compiled(config):
+            await script.close()
+
     async def put(self, config: MCPServerConfig) -> None:
         """Adds a server, or replaces the one of this name. Raises `ConfigError` before anything is changed.
 
@@ -223,13 +228,17 @@ class Hosting:
 
 async def _compiled(config: MCPServerConfig) -> VRLScript | None:
     """Refuses a configuration whose mappers or script can never work."""
-    metas = [config.default_tool_meta, *config.tool_meta.values()]
-    for meta in metas:
-        if meta and meta.ret_object_mapper:
-            Mapper(meta.ret_object_mapper)
-    if not config.vrl:
-        return None
-    script = VRLScript(config.vrl)
+    try:
+        for meta in (config.default_tool_meta, *config.tool_meta.values()):
+            if meta and meta.ret_object_mapper:
+                Mapper(meta.ret_object_mapper)
+        return await _script(config.vrl) if config.vrl else None
+    except ConfigError as error:
+        raise ConfigError(f"server {config.name!r}: {error.message.removeprefix(f'{error.opening}: ')}") from None
+
+
+async def _script(text: str) -> VRLScript:
+    script = VRLScript(text)
     try:
         await script.compile()
     except ConfigError:

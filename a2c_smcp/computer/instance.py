@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["default_folder", "instance_of"]
+__all__ = ["default_folder", "instance_of", "lock", "private_folder"]
 
 
 logger = logging.getLogger(__name__)
@@ -21,6 +21,13 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "a2c-smcp"
 
 
+def private_folder(folder: Path, name: str) -> Path:
+    """A folder in the one where state is kept. What has to be made is made for its owner alone. Raises `OSError`."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / name).mkdir(mode=0o700, exist_ok=True)
+    return folder / name
+
+
 @contextmanager
 def instance_of(name: str, url: str, folder: Path | None = None) -> Iterator[str]:
     """The instance of this computer at this Server, while nobody else on this machine uses it.
@@ -28,29 +35,31 @@ def instance_of(name: str, url: str, folder: Path | None = None) -> Iterator[str
     A second process of the same name gets one of its own: it shall be refused, and not take over the first. Where
     nothing can be kept, it lasts as long as the process.
     """
-    path = (folder or default_folder()) / "instances" / hashlib.sha256(f"{url}\0{name}".encode()).hexdigest()[:32]
+    folder, digest = folder or default_folder(), hashlib.sha256(f"{url}\0{name}".encode()).hexdigest()[:32]
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = private_folder(folder, "instances") / digest
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        logger.warning("%s cannot be kept: %s", path, error.strerror)
+        logger.warning("nothing can be kept in %s: %s", folder, error.strerror)
         yield secrets.token_urlsafe(32)
         return
     try:
-        if not _lock(descriptor):
+        if not lock(descriptor):
             yield secrets.token_urlsafe(32)
             return
         known = os.read(descriptor, 128).decode("ascii", "replace")
         if not 16 <= len(known) <= 128 or not known.isascii():
             known = secrets.token_urlsafe(32)
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, known.encode(), 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, known.encode())
         yield known
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int) -> bool:
+def lock(descriptor: int) -> bool:
+    """Whether this process has the file for itself now, until it closes it."""
     try:
         import fcntl
     except ModuleNotFoundError:  # Windows

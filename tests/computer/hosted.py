@@ -11,7 +11,7 @@ from typing import Any
 
 from a2c_smcp.computer.computer import Computer
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """A bound against hanging, nothing that is measured."""
 
 

@@ -19,58 +19,91 @@ __all__ = ["Screen", "on_a_terminal"]
 PATIENCE = 30.0
 """A bound against hanging, nothing that is measured."""
 
-_PIECES = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])|([\r\n\b])|([^\x1b\r\n\b]+)")
+_PIECES = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])|\x1b[=>]|([\r\n\b\a])|([^\x1b\r\n\b\a]+)")
+_UNFINISHED = re.compile(r"\x1b(?:\[[?\d;]*)?$")
 
 
 class Screen:
-    """The few movements of the cursor that rich makes, over as many lines as are written."""
+    """The few movements of the cursor that rich and prompt_toolkit make, over as many lines as are written."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, height: int = 24) -> None:
         self.lines = [""]
         self.raw = ""
-        self._width = width
+        self._width, self._height = width, height
         self._row = self._column = 0
+        self._wraps = True
+        self._unfinished = ""
+        self._commands: dict[str, Callable[[int], None]] = {
+            "A": lambda number: self._go(self._row - number, self._column),
+            "B": lambda number: self._go(self._row + number, self._column),
+            "C": lambda number: self._go(self._row, self._column + number),
+            "D": lambda number: self._go(self._row, self._column - number),
+        }
 
-    def feed(self, text: str) -> None:
+    def feed(self, text: str) -> str:
+        """Shows it, and returns what a terminal answers to it."""
         self.raw += text
-        for number, command, control, plain in _PIECES.findall(text):
+        text, answer = self._unfinished + text, ""
+        found = _UNFINISHED.search(text)
+        self._unfinished = found[0] if found else ""
+        for number, command, control, plain in _PIECES.findall(text.removesuffix(self._unfinished)):
             if plain:
                 self._put(plain)
             elif control:
                 self._move(control)
-            elif command == "A":
-                self._row = max(0, self._row - int(number or 1))
-            elif command == "K":
-                self.lines[self._row] = "" if number == "2" else self.lines[self._row][: self._column]
+            elif command in self._commands:
+                self._commands[command](int(number or 1))
+            elif command in ("J", "K"):
+                self._erase(command, number)
+            elif number == "?7":
+                self._wraps = command == "h"
+            elif (number, command) == ("6", "n"):
+                top = max(0, len(self.lines) - self._height)
+                answer += f"\x1b[{self._row - top + 1};{self._column + 1}R"
+        return answer
 
     @property
     def text(self) -> str:
         return "\n".join(self.lines)
 
+    @property
+    def line(self) -> str:
+        """The one that the cursor is in."""
+        return self.lines[self._row]
+
     def _put(self, plain: str) -> None:
         for char in plain:
-            if self._column == self._width:
+            if self._column == self._width and self._wraps:
                 self._move("\n")
                 self._column = 0
+            self._column = min(self._column, self._width - 1)
             line = self.lines[self._row].ljust(self._column)
             self.lines[self._row] = line[: self._column] + char + line[self._column + 1 :]
             self._column += 1
+
+    def _go(self, row: int, column: int) -> None:
+        self._row, self._column = min(max(row, 0), len(self.lines) - 1), min(max(column, 0), self._width - 1)
 
     def _move(self, control: str) -> None:
         if control == "\n":
             self._row += 1
             if self._row == len(self.lines):
                 self.lines.append("")
-        else:
+        elif control in "\r\b":
             self._column = 0 if control == "\r" else max(0, self._column - 1)
+
+    def _erase(self, command: str, number: str) -> None:
+        self.lines[self._row] = "" if number == "2" else self.lines[self._row][: self._column]
+        if command == "J":
+            self.lines[self._row + 1 :] = [""] * (len(self.lines) - self._row - 1)
 
 
 class OnTerminal:
     """One run of a program, with its screen."""
 
-    def __init__(self, process: asyncio.subprocess.Process, master: int, width: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, master: int, width: int, height: int) -> None:
         self.process = process
-        self.screen = Screen(width)
+        self.screen = Screen(width, height)
         self._master = master
         self._news = asyncio.Event()
         self._decoder = getincrementaldecoder("utf-8")("replace")
@@ -106,7 +139,8 @@ class OnTerminal:
             data = b""
         if not data:
             asyncio.get_running_loop().remove_reader(self._master)
-        self.screen.feed(self._decoder.decode(data))
+        if answer := self.screen.feed(self._decoder.decode(data)):
+            self.types(answer)
         self._news.set()
 
 
@@ -125,7 +159,7 @@ async def on_a_terminal(
     process = await asyncio.create_subprocess_exec(
         *command, env=dict(env), start_new_session=True, preexec_fn=take_terminal, **streams
     )
-    program = OnTerminal(process, master, columns)
+    program = OnTerminal(process, master, columns, lines)
     try:
         yield program
     finally:

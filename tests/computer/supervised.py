@@ -21,6 +21,9 @@ from a2c_smcp.computer.mcp_clients.policy import Policy
 from a2c_smcp.computer.mcp_clients.session import MCPSession
 from a2c_smcp.computer.mcp_clients.transports import link_to
 
+PATIENCE = 60.0
+"""A bound against hanging, nothing that is measured."""
+
 SERVERS = Path(__file__).with_name("servers")
 QUICK = Policy(
     start_limit=10.0,
@@ -65,7 +68,7 @@ class Notebook:
         self.entries.append(entry)
         self._more.set()
 
-    async def until(self, wanted: Callable[[list[tuple[Any, ...]]], object], within: float = 5.0) -> None:
+    async def until(self, wanted: Callable[[list[tuple[Any, ...]]], object], within: float = PATIENCE) -> None:
         async with asyncio.timeout(within):
             while not wanted(self.entries):
                 self._more.clear()
@@ -155,7 +158,7 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-async def eventually(check: Callable[[], Any], within: float = 5.0) -> Any:
+async def eventually(check: Callable[[], Any], within: float = PATIENCE) -> Any:
     """What `check` returns, as soon as that is something. For what the outside world does without telling."""
     async with asyncio.timeout(within):
         while not (found := check()):  # noqa: ASYNC110
@@ -168,14 +171,12 @@ def pids_in(file: Path) -> list[int]:
     return [int(line) for line in file.read_text().split()] if file.exists() else []
 
 
-async def all_gone(pids: list[int], within: float) -> float:
-    """Seconds until none of them is left."""
-    began = time.monotonic()
-    while any(is_alive(pid) for pid in pids):
-        if time.monotonic() - began > within:
-            left = [pid for pid in pids if is_alive(pid)]
-            for pid in left:
-                os.kill(pid, 9)
-            raise AssertionError(f"still alive after {within} s: {left}")
-        await asyncio.sleep(0.01)
-    return time.monotonic() - began
+async def all_gone(pids: list[int], within: float = PATIENCE) -> None:
+    """Waits until none of them is left. Those that stay are ended, and the test fails."""
+    try:
+        await eventually(lambda: not any(is_alive(pid) for pid in pids), within)
+    except TimeoutError:
+        left = [pid for pid in pids if is_alive(pid)]
+        for pid in left:
+            os.kill(pid, 9)
+        raise AssertionError(f"still alive: {left}") from None

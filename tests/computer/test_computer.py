@@ -129,3 +129,23 @@ async def test_a_secret_input_reaches_its_server_and_nobody_else(
     shown = [answer, await agent.request("client:get_config", "laptop"), laptop.history, laptop.status()]
     assert canary not in repr(shown) + caplog.text
     assert "${input:token}" in repr(shown[1])
+
+
+@pytest.mark.covers("tools-names")
+async def test_clashing_names_are_told_once_all_are_there_and_not_again_when_they_leave(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    computer = Computer("laptop")
+    for name in ("one", "two", "three"):
+        computer.add_server(stdio(name))
+    async with computer:
+        await computer.start()
+        told = [record.message for record in caplog.records if "is listed as" in record.message]
+        assert len([each for each in told if "tool 'add'" in each]) == 2
+        assert all("because server 'one' has" in each for each in told)
+        await computer.stop("one")
+        await computer.start("one")
+        await computer.stop()
+        await computer.start()
+        caplog.clear()
+    assert [record.message for record in caplog.records if "is listed as" in record.message] == []

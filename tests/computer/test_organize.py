@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -10,7 +12,9 @@ from hypothesis import strategies as st
 from typing_extensions import get_type_hints
 
 from a2c_smcp.computer.desktop.organize import Contents, Ranking, Window, blobs_in, organize_desktop, rank, render
+from a2c_smcp.computer.desktop.read import read_desktop
 from a2c_smcp.computer.types import ToolCallRecord
+from a2c_smcp.errors import CallTimeout
 from a2c_smcp.protocol import WindowURI
 
 TEXT = [{"uri": "window://h", "mimeType": "text/plain", "text": "hello"}]
@@ -113,7 +117,7 @@ def test_a_window_with_nothing_to_show_is_left_out(contents: Contents) -> None:
 @pytest.mark.parametrize("uri", ["http://h", "window://", "window://h?priority=101", "window://h?fullscreen=maybe", ""])
 def test_a_uri_that_is_no_window_is_left_out(uri: str) -> None:
     assert organize_desktop([(Window("s", uri, 0), TEXT)], None, []) == []
-    assert rank([Window("s", uri, 0)], None, []).wanted() == []
+    assert rank([Window("s", uri, 0)], None, []).take() == []
 
 
 @pytest.mark.covers("desktop-organize")
@@ -168,11 +172,12 @@ def test_size_is_for_all_servers_together(size: int | None, count: int) -> None:
 def read_through(ranking: Ranking, contents: dict[Window, Contents], at_once: int | None = None) -> list[Window]:
     """Reads what is wanted until nothing is, at most so many at once."""
     read: list[Window] = []
-    while wanted := ranking.wanted()[:at_once]:
-        for window in wanted:
+    while taken := ranking.take(at_once):
+        for window in taken:
             assert window not in read
             ranking.put(window, contents[window])
-        read += wanted
+        read += taken
+    assert ranking.is_known
     return read
 
 
@@ -182,8 +187,9 @@ def test_no_more_windows_are_read_than_are_shown() -> None:
         each for server in "abcde" for each in windows(server, *(f"{server}/{n}?priority={n}" for n in range(10)))
     )
     ranking = rank(given, 3, [record("c")])
-    assert [window.uri for window in ranking.wanted()] == [f"window://c/{n}?priority={n}" for n in (9, 8, 7)]
-    assert len(read_through(ranking, given)) == 3
+    assert [window.uri for window in read_through(ranking, given)] == [
+        f"window://c/{n}?priority={n}" for n in (9, 8, 7)
+    ]
     assert ranking.desktops() == organize_desktop(given.items(), 3, [record("c")])
 
 
@@ -200,9 +206,9 @@ def test_behind_a_fullscreen_window_nothing_is_read() -> None:
 def test_many_empty_windows_are_passed_over_in_few_rounds() -> None:
     given: dict[Window, Contents] = dict(windows("s", *(f"s/{n}" for n in range(100)), contents=EMPTY))
     ranking, rounds = rank(given, 1, []), 0
-    while wanted := ranking.wanted():
+    while taken := ranking.take():
         rounds += 1
-        for window in wanted:
+        for window in taken:
             ranking.put(window, EMPTY)
     assert rounds < 20
     assert ranking.desktops() == []
@@ -211,7 +217,9 @@ def test_many_empty_windows_are_passed_over_in_few_rounds() -> None:
 @pytest.mark.covers("desktop-organize")
 @pytest.mark.parametrize("size", [0, -1])
 def test_nothing_is_read_for_an_empty_desktop(size: int) -> None:
-    assert rank(dict(windows("s", "a")), size, []).wanted() == []
+    ranking = rank(dict(windows("s", "a")), size, [])
+    assert ranking.is_known
+    assert ranking.take() == []
 
 
 @pytest.mark.covers("desktop-organize")
@@ -220,7 +228,8 @@ def test_what_is_not_read_yet_is_not_shown() -> None:
     ranking = rank(dict(given), None, [])
     ranking.put(*given[1])
     assert ranking.desktops() == ["window://b\n\nhello"]
-    assert ranking.wanted() == [given[0][0]]
+    assert not ranking.is_known
+    assert ranking.take() == [given[0][0]]
 
 
 uris = st.one_of(
@@ -260,8 +269,10 @@ def test_reading_on_demand_shows_what_reading_everything_shows(
     chance.shuffle(scrambled)
     assert organize_desktop(scrambled, size, history) == expected
     ranking = rank([window for window, _ in scrambled], size, history)
-    while wanted := ranking.wanted():
-        window = chance.choice(wanted)  # answers come in any order
+    reading: list[Window] = []
+    while not ranking.is_known:
+        reading += ranking.take(at_once)
+        window = reading.pop(chance.randrange(len(reading)))  # answers come in any order
         ranking.put(window, given[window])
     assert ranking.desktops() == expected
 
@@ -275,3 +286,60 @@ def test_without_empty_windows_exactly_those_shown_are_read(
     full: dict[Window, Contents] = dict.fromkeys(given, TEXT)
     read = read_through(rank(full, size, history), full)
     assert [render(window, TEXT) for window in read] == organize_desktop(full.items(), size, history)
+
+
+# Reading
+
+
+class Shelf:
+    """Windows that are read, how many at the same time of each server, and which were given up."""
+
+    def __init__(self, contents: Contents = TEXT) -> None:
+        self.contents = contents
+        self.reading: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.all_at_once = asyncio.Event()
+        self.wanted_at_once = 0
+
+    async def read(self, window: Window, limit: float) -> Contents:
+        self.reading[window.server] += 1
+        self.most |= self.reading
+        if self.reading.total() >= self.wanted_at_once:
+            self.all_at_once.set()
+        try:
+            await self.all_at_once.wait()
+        finally:
+            self.reading[window.server] -= 1
+        return self.contents
+
+
+@pytest.mark.covers("desktop-organize")
+async def test_all_servers_are_read_at_the_same_time_each_a_little() -> None:
+    shelf = Shelf()
+    shelf.wanted_at_once = 3 * 8
+    given = dict(each for server in "abc" for each in windows(server, *(f"{server}/{n}" for n in range(12))))
+    async with asyncio.timeout(10):
+        read = await read_desktop(given, None, [], shelf.read)
+    assert read == organize_desktop(given.items(), None, [])
+    assert shelf.most == {"a": 8, "b": 8, "c": 8}
+
+
+@pytest.mark.covers("desktop-organize")
+async def test_a_server_that_is_too_slow_once_is_not_waited_for_again_and_costs_the_others_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked: Counter[str] = Counter()
+
+    async def read(window: Window, limit: float) -> Contents:
+        asked[window.server] += 1
+        if window.server == "slow":
+            raise CallTimeout("it took too long")
+        return TEXT
+
+    given = [
+        window for server in ("fine", "slow") for window, _ in windows(server, *(f"{server}/{n}" for n in range(20)))
+    ]
+    shown = await read_desktop(given, None, [], read)
+    assert len(shown) == 20
+    assert asked == {"fine": 20, "slow": 1}
+    assert caplog.text.count("of slow cannot be read") == 1

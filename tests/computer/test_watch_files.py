@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,28 +31,71 @@ def test_a_name_in_two_files_is_an_error(tmp_path: Path) -> None:
         read_all([tmp_path / "one.json", tmp_path / "two.json"])
 
 
-@pytest.mark.covers("config-files", "supervise-restart")
-async def test_only_what_changes_in_a_file_is_restarted(tmp_path: Path) -> None:
-    path, faults = tmp_path / "servers.json", []
-    write(path, stays={}, changes={}, goes={})
-    known = read_all([path])
+@asynccontextmanager
+async def watched(path: Path) -> AsyncIterator[tuple[Computer, list[str]]]:
+    """A computer that has started what is in the file, and follows it. What its owner is told is in the list."""
+    known, faults = read_all([path]), list[str]()
     computer = Computer("laptop")
     for config in known.servers.values():
         computer.add_server(config)
     async with computer:
         await computer.start()
         watching = asyncio.create_task(watch(computer, [path], known, faults.append, interval=0.05))
+        try:
+            yield computer, faults
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+
+def starts(computer: Computer) -> dict[str, int]:
+    return {name: status.starts for name, status in computer.status().items()}
+
+
+def all_ready(computer: Computer, *names: str) -> bool:
+    known = computer.status()
+    return [*known] == [*names] and {status.state for status in known.values()} == {"ready"}
+
+
+@pytest.mark.covers("config-files", "supervise-restart")
+async def test_only_what_changes_in_a_file_is_restarted(tmp_path: Path) -> None:
+    path = tmp_path / "servers.json"
+    write(path, stays={}, changes={}, goes={})
+    async with watched(path) as (computer, faults):
         path.write_text("{", "utf-8")
         await until(lambda: bool(faults))
-        assert {status.state for status in computer.status().values()} == {"ready"}
+        assert all_ready(computer, "stays", "changes", "goes")
+        before = {name: status.diagnostics["pid"] for name, status in computer.status().items()}
         write(path, stays={}, changes={"env": {"NEW": "value"}}, comes={})
-        await until(lambda: "goes" not in computer.status())
-        await until(lambda: [*computer.status()] == ["stays", "changes", "comes"])
-        await until(lambda: {status.state for status in computer.status().values()} == {"ready"})
-        assert {name: status.starts for name, status in computer.status().items()} == {
-            "stays": 1,
-            "changes": 1,
-            "comes": 1,
-        }
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        await until(lambda: all_ready(computer, "stays", "changes", "comes"))
+        after = {name: status.diagnostics["pid"] for name, status in computer.status().items()}
+        assert [name for name in after if after[name] == before.get(name)] == ["stays"]
+        assert set(starts(computer).values()) == {1}
+
+
+@pytest.mark.covers("config-files", "transform-vrl")
+async def test_a_script_that_does_not_compile_changes_nothing_and_the_next_edit_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "servers.json"
+    write(path, stays={}, goes={})
+    async with watched(path) as (computer, faults):
+        write(path, stays={"vrl": ". = (("}, comes={})
+        await until(lambda: bool(faults))
+        assert "server 'stays': vrl: does not compile" in faults[0]
+        assert all_ready(computer, "stays", "goes")
+        assert set(starts(computer).values()) == {1}
+        write(path, stays={}, comes={"autostart": True})
+        await until(lambda: all_ready(computer, "stays", "comes"))
+        assert faults[1:] == [f"{path}: servers.comes.autostart means nothing here"]
+
+
+@pytest.mark.covers("config-files", "supervise-isolation")
+async def test_a_new_server_that_hangs_delays_neither_the_others_nor_the_next_edit(tmp_path: Path) -> None:
+    path = tmp_path / "servers.json"
+    write(path, stays={})
+    async with watched(path) as (computer, faults):
+        write(path, stays={}, hangs={"args": ["-c", "import time; time.sleep(600)"]}, comes={})
+        await until(lambda: computer.status().get("comes") is not None and computer.status()["comes"].state == "ready")
+        assert computer.status()["hangs"].state == "starting"
+        write(path, stays={}, comes={})
+        await until(lambda: all_ready(computer, "stays", "comes"))
+        assert faults == []

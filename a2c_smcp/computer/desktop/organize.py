@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, TypeAlias
+from itertools import chain, islice
+from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.computer.types import ToolCallRecord
 from a2c_smcp.errors import InvalidWindowURI
@@ -21,13 +21,12 @@ READ_AHEAD = 8
 """How many windows at most are read beyond those that would do, once others turned out to be empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A window as its server lists it: `index` is the place in that list."""
+class Window(NamedTuple):
+    """A window as its server lists it: `position` is the place in that list."""
 
     server: SERVER_NAME
     uri: str
-    index: int
+    position: int
 
 
 def organize_desktop(
@@ -38,7 +37,7 @@ def organize_desktop(
         return []
     contents = {window: read for window, read in windows if _texts(read)}
     stacks = _stacks(contents, history)
-    shown = (window for stack in stacks for window in (stack.fullscreen[:1] or stack.others))
+    shown = chain.from_iterable(stack.shown for stack in stacks)
     return [render(window, contents[window]) for window in islice(shown, size)]
 
 
@@ -48,7 +47,7 @@ def rank(windows: Iterable[Window], size: int | None, history: Sequence[ToolCall
 
 
 class Ranking:
-    """Which windows to read next. Ask `wanted`, read some of them, `put` what they hold, until nothing is wanted.
+    """Which windows to read: `take` some, `put` what they hold, until it `is_known` what the desktop shows.
 
     A window that is not read yet counts as one that has something to show: where all that would be shown are read,
     nothing that is read later could change the desktop.
@@ -56,38 +55,49 @@ class Ranking:
 
     def __init__(self, windows: Iterable[Window], size: int | None, history: Sequence[ToolCallRecord]) -> None:
         self._stacks = _stacks(windows, history)
+        self._stack_of = {window: stack for stack in self._stacks for window in (*stack.fullscreen, *stack.others)}
         self._size = size if size is None else max(size, 0)
         self._read: dict[Window, Contents] = {}
+        self._taken: set[Window] = set()
         self._empty = 0
+        self._line_up()
 
-    def wanted(self) -> list[Window]:
-        """The windows to read now, the most important first. Nothing is wanted once the desktop is known."""
-        if all(window in self._read for window in self._shown(self._size)):
+    @property
+    def is_known(self) -> bool:
+        while self._known < len(self._shown) and self._shown[self._known] in self._read:
+            self._known += 1
+        return self._known == len(self._shown)
+
+    def take(self, most: int | None = None) -> list[Window]:
+        """So many windows to read now, the most important first. Each is given once, none once the desktop is known."""
+        if self.is_known:
             return []
-        ahead = min(self._empty, READ_AHEAD)
-        candidates = self._shown(None if self._size is None else self._size + ahead)
-        return [window for window in candidates if window not in self._read]
+        taken = list(islice((window for window in self._line if window not in self._taken), most))
+        self._taken.update(taken)
+        return taken
 
     def put(self, window: Window, contents: Contents) -> None:
         """What a window holds; nothing, if it could not be read."""
-        self._read[window] = contents
-        self._empty += not _texts(contents)
+        self._taken.add(window)
+        if _texts(contents):
+            self._read[window] = contents
+        elif stack := self._stack_of.get(window):
+            stack.remove(window)
+            self._empty += 1
+            self._line_up()
 
     def desktops(self) -> list[Desktop]:
         """The desktop, of what has been read so far."""
-        shown = (window for window in self._shown(self._size) if window in self._read)
-        return [render(window, self._read[window]) for window in shown]
+        return [render(window, self._read[window]) for window in self._shown if window in self._read]
 
-    def _shown(self, size: int | None) -> list[Window]:
-        return list(islice(self._promising(), size))
-
-    def _promising(self) -> Iterator[Window]:
-        for stack in self._stacks:
-            fullscreen = next(filter(self._may_show, stack.fullscreen), None)
-            yield from [fullscreen] if fullscreen else filter(self._may_show, stack.others)
-
-    def _may_show(self, window: Window) -> bool:
-        return window not in self._read or bool(_texts(self._read[window]))
+    def _line_up(self) -> None:
+        """Done anew whenever a window proves empty: others move up, and some more may be read ahead."""
+        ahead = min(self._empty, READ_AHEAD)
+        promising = chain.from_iterable(stack.shown for stack in self._stacks)
+        line = list(islice(promising, None if self._size is None else self._size + ahead))
+        self._line = iter(line)
+        self._shown = line[: self._size]
+        self._known = 0
 
 
 def render(window: Window, contents: Contents) -> Desktop:
@@ -105,14 +115,22 @@ def blobs_in(contents: Contents) -> int:
 class _Stack:
     """The windows of one server: those that would have it all, as listed; the others, the most important first."""
 
-    fullscreen: list[Window]
-    others: list[Window]
+    fullscreen: dict[Window, None]
+    others: dict[Window, None]
+
+    @property
+    def shown(self) -> Iterable[Window]:
+        return islice(self.fullscreen, 1) if self.fullscreen else self.others
+
+    def remove(self, window: Window) -> None:
+        self.fullscreen.pop(window, None)
+        self.others.pop(window, None)
 
 
 def _stacks(windows: Iterable[Window], history: Sequence[ToolCallRecord]) -> list[_Stack]:
     """004 steps 1 to 3: valid windows by server, the server used last first, those never used by name."""
     by_server: dict[SERVER_NAME, list[tuple[Window, WindowURI]]] = {}
-    for window in sorted(windows, key=lambda window: window.index):
+    for window in sorted(windows, key=lambda window: window.position):
         if uri := _parsed(window):
             by_server.setdefault(window.server, []).append((window, uri))
     recent = dict.fromkeys(record["server"] for record in reversed(history))
@@ -122,10 +140,9 @@ def _stacks(windows: Iterable[Window], history: Sequence[ToolCallRecord]) -> lis
 
 def _stack(windows: list[tuple[Window, WindowURI]]) -> _Stack:
     """004 step 4: the first fullscreen window is the first listed, whatever its priority."""
-    fullscreen = [window for window, uri in windows if uri.fullscreen]
-    others = [(window, uri) for window, uri in windows if not uri.fullscreen]
-    others.sort(key=lambda pair: -(pair[1].priority or 0))
-    return _Stack(fullscreen, [window for window, _ in others])
+    fullscreen = dict.fromkeys(window for window, uri in windows if uri.fullscreen)
+    others = sorted((pair for pair in windows if not pair[1].fullscreen), key=lambda pair: -(pair[1].priority or 0))
+    return _Stack(fullscreen, dict.fromkeys(window for window, _ in others))
 
 
 def _parsed(window: Window) -> WindowURI | None:

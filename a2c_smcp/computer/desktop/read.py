@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from a2c_smcp.computer.desktop.organize import Contents, Window, blobs_in, rank
@@ -15,7 +16,8 @@ __all__ = ["read_desktop"]
 
 logger = logging.getLogger(__name__)
 
-_AT_ONCE = 8
+_AT_ONCE = 64
+_AT_ONCE_OF_ONE_SERVER = 8  # it may answer them one by one, and the last of them must not seem slow
 _ONE = 10.0
 _ALL = 15.0  # whoever asked is answered within 20 s (WIRE §5)
 
@@ -30,8 +32,8 @@ async def read_desktop(
     ranking, patience = rank(windows, size, history), _Patience()
     reading: dict[asyncio.Task[Contents], Window] = {}
     try:
-        while wanted := ranking.wanted():
-            for window in [each for each in wanted if each not in reading.values()][: _AT_ONCE - len(reading)]:
+        while not ranking.is_known:
+            for window in ranking.take(_AT_ONCE - len(reading)):
                 reading[asyncio.ensure_future(_contents(read, window, patience))] = window
             done, _ = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -47,26 +49,33 @@ class _Patience:
     """How long a window may take: nothing, where its server has kept us waiting for another."""
 
     def __init__(self) -> None:
+        self.turns: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_ONCE_OF_ONE_SERVER))
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + _ALL
         self._slow: set[str] = set()
 
     def left(self, server: str) -> float:
         left = min(_ONE, self._deadline - self._loop.time())
-        if left <= 0 or server in self._slow:
+        if left <= 0:
             raise CallTimeout(f"{server!r} is too slow")
         return left
 
-    def exhausted(self, server: str) -> None:
+    def lose(self, server: str) -> None:
         self._slow.add(server)
+
+    def is_lost(self, server: str) -> bool:
+        return server in self._slow
 
 
 async def _contents(read: Read, window: Window, patience: _Patience) -> Contents:
     try:
-        contents = await read(window, patience.left(window.server))
+        async with patience.turns[window.server]:
+            if patience.is_lost(window.server):
+                return []
+            contents = await read(window, patience.left(window.server))
     except SMCPError as error:
         if isinstance(error, CallTimeout):
-            patience.exhausted(window.server)
+            patience.lose(window.server)
         logger.warning("window %s of %s cannot be read: %s", window.uri, window.server, error)
         return []
     if blobs := blobs_in(contents):

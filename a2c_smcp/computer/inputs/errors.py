@@ -25,7 +25,7 @@ class MissingInputs(InputError):
     """Some inputs of a server have no usable value: all of them, each with what is wrong and what to do."""
 
     def __init__(self, problems: Mapping[str, str], server: str) -> None:
-        self.ids, self.server = tuple(problems), server
+        self.ids, self.server, self.problems = tuple(problems), server, dict(problems)
         lines = "".join(f"\n  {id_}: {problem}" for id_, problem in problems.items())
         super().__init__(f"server {server!r} cannot start without these inputs:{lines}")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from a2c_smcp.computer.inputs.asking import in_thread
 
-__all__ = ["KEYRING_SERVICE", "Keychain"]
+__all__ = ["KEYRING_SERVICE", "Keychain", "backend"]
 
 KEYRING_SERVICE = "a2c-smcp"
 """Under which service name values are kept; the user name is the id of the input."""
@@ -46,6 +46,13 @@ class Keychain:
             self._enabled = False
             logger.warning("the keyring did not answer within %g s and is left alone from now on", LIMIT)
             return None
+
+
+def backend() -> str | None:
+    """What keeps secrets on this machine, such as `keyring.backends.macOS.Keyring`; `None` where nothing does."""
+    found = _answer(lambda keyring: keyring.get_keyring())
+    is_usable = found is not None and getattr(found, "priority", 0) > 0
+    return f"{type(found).__module__}.{type(found).__qualname__}" if is_usable else None
 
 
 def _answer(question: Callable[[Any], object]) -> object:

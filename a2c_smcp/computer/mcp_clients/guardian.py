@@ -104,6 +104,8 @@ class Guardian:
 
     async def launch(self, path: str, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Child:
         """Starts `path`. Raises `StartFailed` if it cannot be executed."""
+        if not hasattr(socket, "send_fds"):
+            raise StartFailed("servers over stdio are not run on Windows itself, but on WSL; those over HTTP are")
         with ExitStack() as failing:
             ours, theirs = socket.socketpair()
             failing.callback(ours.close)

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
 
 import anyio
@@ -28,6 +28,7 @@ _STDERR_KEPT = 64 * 1024
 _CHUNK = 256 * 1024
 _EXIT_REPORT = 0.25  # between the end of stdout and the keeper's word on how the server ended
 _CHATTER_PAUSE = 0.01  # a server that repeats itself is read in larger portions
+_TOGETHER = 32  # requests to a server in one portion
 _GRACE, _TERM, _LIMIT = 1.0, 1.5, 4.0
 _Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 _Outgoing = MemoryObjectSendStream[SessionMessage]
@@ -78,7 +79,7 @@ class StdioLink:
     async def _connected(self) -> AsyncGenerator[tuple[_Incoming, _Outgoing], None]:
         child = self._child = await self._start()
         to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](0)
+        outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](_TOGETHER)
         try:
             with to_session, incoming, outgoing, from_session:
                 async with anyio.create_task_group() as tasks:
@@ -140,7 +141,9 @@ class StdioLink:
         encoder = codecs.getincrementalencoder(self._parameters.encoding)(self._parameters.encoding_error_handler)
         with suppress(OSError):  # the end of stdout tells the session
             async for message in from_session:
-                child.stdin.write(encoder.encode(to_line(message)))
+                await anyio.lowlevel.checkpoint()  # whoever asks at the same time is heard at the same time
+                waiting = [message, *_at_hand(from_session)]
+                child.stdin.write(encoder.encode("".join(map(to_line, waiting))))
                 await child.stdin.drain()
 
     async def _read_stderr(self, child: Child) -> None:
@@ -155,6 +158,12 @@ async def _drain(child: Child) -> None:
     """A server stuck in a write would not notice the end of its stdin."""
     while await child.stdout.read(_CHUNK):
         pass
+
+
+def _at_hand(from_session: MemoryObjectReceiveStream[SessionMessage]) -> Iterator[SessionMessage]:
+    with suppress(anyio.WouldBlock, anyio.EndOfStream):
+        while True:
+            yield from_session.receive_nowait()
 
 
 def _find(command: str, search: str, cwd: str) -> str:
