@@ -7,9 +7,11 @@ READY := $(VENV)/.ready
 PEERS := .cache/peers/0.1.2/.ready .cache/peers/0.4.2/.ready
 BENCH_PEERS := .cache/peers/bench/.ready
 NODE_CLIENT := .cache/javascript/.ready
+EXAMPLES := .cache/examples/.ready
+DOCS := .cache/docs/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types peers node-client lock clean
+.PHONY: help setup demo test lint types peers examples node-client docs reference lock clean
 .PHONY: bench bench-connections bench-computer bench-registry bench-agent bench-peers
 
 help: ## Show this list
@@ -44,6 +46,15 @@ peers: $(PEERS) ## Install the published package, to be tested against, in .cach
 	@$(@D)/bin/python $(PIP) --require-hashes -r $<
 	@touch $@
 
+examples: $(EXAMPLES) ## Install what the examples stand on in .cache/examples
+
+$(EXAMPLES): examples/requirements.txt
+	@echo "installing what the examples stand on (once, until its lock changes)" >&2
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python $(PIP) --require-hashes -r $<
+	@$(@D)/bin/python $(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
 node-client: $(if $(shell command -v node >/dev/null && command -v npm),$(NODE_CLIENT)) ## Install what is JavaScript among the peers in .cache/javascript
 
 $(NODE_CLIENT): tests/interop/javascript/package.json tests/interop/javascript/package-lock.json
@@ -53,7 +64,20 @@ $(NODE_CLIENT): tests/interop/javascript/package.json tests/interop/javascript/p
 	@npm ci --prefix $(@D) --loglevel error --ignore-scripts --no-audit --no-fund >/dev/null
 	@touch $@
 
-test: lint types peers node-client ## All checks and all tests
+docs: $(DOCS) ## Build the documentation into site/, strictly
+	@NO_MKDOCS_2_WARNING=1 $(<D)/bin/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+$(DOCS): docs/requirements.txt
+	@echo "installing what builds the documentation (once, until its lock changes)" >&2
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python $(PIP) --require-hashes -r $<
+	@touch $@
+
+reference: $(READY) ## Print the reference pages of the documentation anew from the code
+	@$(BIN)/python -m reference
+
+test: lint types peers examples node-client $(DOCS) ## All checks and all tests
 	@$(BIN)/pytest --numprocesses auto
 
 bench: bench-connections bench-computer bench-agent bench-registry ## All benchmarks; ratios beside others are printed
@@ -78,9 +102,13 @@ $(BENCH_PEERS): benchmarks/peers.txt
 	@$(@D)/bin/python $(PIP) --require-hashes -r $<
 	@touch $@
 
-lock: $(READY) ## Renew requirements.lock from pyproject.toml
+lock: $(READY) ## Renew requirements.lock from pyproject.toml, and those of the documentation's tools and the examples
 	@$(BIN)/uv pip compile pyproject.toml --extra server --extra cli --extra vrl --extra keyring --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file requirements.lock
+	@$(BIN)/uv pip compile docs/requirements.in --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file docs/requirements.txt
+	@$(BIN)/uv pip compile pyproject.toml examples/requirements.in --extra server --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file examples/requirements.txt
 
 clean: ## Remove what set-up and tests made
-	@rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .cache site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,52 +1,261 @@
-"""The Python examples in the documentation run, and the two READMEs say the same."""
+"""The documentation is true: its examples run, its commands exist, its files can be read, its reference is current."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from typer.testing import CliRunner
 
+from a2c_smcp.cli.app import build
+from a2c_smcp.computer.config_files import loads, parse_configuration
 from a2c_smcp.protocol.events import EVENTS
+from a2c_smcp.server.auth import DefaultAuthenticationProvider
+from reference.commands import environment
+from reference.pages import FOLDER, PAGES
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-EXAMPLES = [
-    pytest.param(code, id=f"{page.name}-{number}")
-    for page in PAGES
-    for number, code in enumerate(
-        re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    )
-]
+DOCS = ROOT / "docs"
+SITE_TOOLS = ROOT / ".cache" / "docs"
+PATIENCE = 60
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    page: Path
+    language: str
+    text: str
+
+
+def markdown() -> list[Path]:
+    return sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+
+
+def _blocks() -> Iterator[Block]:
+    for page in markdown():
+        for language, text in re.findall(r"^```(\w+)\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+            yield Block(page, language, text)
+
+
+BLOCKS = [*_blocks()]
+
+
+def blocks(*languages: str) -> list[object]:
+    """Those in one of these languages, as parameters of a test."""
+    found = [block for block in BLOCKS if block.language in languages]
+    return [pytest.param(block, id=f"{block.page.relative_to(ROOT)}-{number}") for number, block in enumerate(found)]
+
+
+# Examples
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 5
+    assert min(len(blocks(language)) for language in ("python", "sh", "json", "toml")) >= 1
 
 
-@pytest.mark.parametrize("code", EXAMPLES)
-def test_example_runs(code: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", blocks("python"))
+def test_a_python_example_runs(block: Block, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
-    script.write_text(code, "utf-8")
-    done = subprocess.run([sys.executable, "-W", "error", script], capture_output=True, text=True, timeout=60)
+    script.write_text(block.text, "utf-8")
+    command = [sys.executable, "-W", "error", script]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("block", blocks("sh"))
+def test_a_shell_example_can_be_pasted(block: Block) -> None:
+    done = subprocess.run(["sh", "-n"], input=block.text, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+
+
+def _commands(block: Block) -> Iterator[list[str]]:
+    """The commands of a shell example, without what is set before them and what becomes of their output."""
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words = shlex.shlex(line, posix=True, punctuation_chars=True)
+        words.whitespace_split = True
+        command: list[str] = []
+        for word in [*words, ";"]:
+            if word in ("|", "&&", "||", ";", "&"):
+                yield command
+                command = []
+            elif command or not re.match(r"[A-Z_0-9]+=|sudo$", word):
+                command.append(word)
+
+
+def commands_of(program: str) -> list[object]:
+    found = {
+        (block.page, *command[1:])
+        for block in BLOCKS
+        if block.language == "sh"
+        for command in _commands(block)
+        if command[:1] == [program]
+    }
+    return [
+        pytest.param(words[1:], id=f"{words[0].relative_to(ROOT)}: {shlex.join(words[1:])}") for words in sorted(found)
+    ]
+
+
+@pytest.mark.parametrize("words", commands_of("a2c-smcp"))
+def test_a_command_in_an_example_exists_with_its_options(words: tuple[str, ...]) -> None:
+    """Asking for help parses all that stands before it, and does nothing else."""
+    done = CliRunner().invoke(build(words[0] if words else None), [*words, "--help"])
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("words", commands_of("make"))
+def test_a_make_target_in_an_example_exists(words: tuple[str, ...]) -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert [word for word in words if not re.search(rf"^{re.escape(word)}:", makefile, re.MULTILINE)] == []
+
+
+@pytest.mark.parametrize("block", blocks("json", "toml"))
+def test_a_file_in_an_example_can_be_read(block: Block, tmp_path: Path) -> None:
+    """MCP servers by our own reader, where no field may be unknown; keys by the Server; anything else is JSON."""
+    form = "toml" if block.language == "toml" else "json"
+    data = loads(block.text) if form == "json" else None
+    if form == "toml" or isinstance(data, list) or {"servers", "mcpServers", "inputs"} & data.keys():
+        assert parse_configuration(block.text, block.page.name, form).unknown == ()
+    elif any(name.startswith("sha256:") for name in data):
+        keys = tmp_path / "keys.json"
+        keys.write_text(block.text, "utf-8")
+        DefaultAuthenticationProvider(keys_file=keys)
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in markdown()])
+def test_a_variable_that_is_named_exists(page: Path) -> None:
+    known = {variable for variable, _, _ in environment()}
+    named = set(re.findall(r"\bA2C_(?!INPUT_|RET_|TOOL_)[A-Z_]*[A-Z]\b", page.read_text("utf-8")))
+    assert named - known == set()
+
+
+# The quick start
+
+
+def test_the_quick_start_leads_to_a_tool_that_was_called(tmp_path: Path) -> None:
+    """Its commands, as they are written, in an empty folder of a machine that has Claude Desktop."""
+    page = (DOCS / "quick-start.md").read_text("utf-8")
+    install, take_over, up, *_ = re.findall(r"^```sh\n(.*?)\n```", page, re.DOTALL | re.MULTILINE)
+    assert install.startswith("pip install")
+    home, folder = tmp_path / "home", tmp_path / "work"
+    config = home / ".config" / "Claude" / "claude_desktop_config.json"
+    config.parent.mkdir(parents=True)
+    folder.mkdir()
+    abacus = {"command": sys.executable, "args": ["-m", "a2c_smcp.cli.demo_server", "abacus"]}
+    config.write_text(json.dumps({"mcpServers": {"abacus": abacus}}), "utf-8")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    place = {"cwd": folder, "env": {"HOME": str(home), "PATH": path}, "text": True}
+    subprocess.run(["sh", "-c", take_over], check=True, timeout=PATIENCE, stdin=subprocess.DEVNULL, **place)
+    with subprocess.Popen([*shlex.split(up), "--port", "0"], stdout=subprocess.PIPE, **place) as running:
+        try:
+            assert running.stdout
+            lines = iter(running.stdout.readline, "")
+            assert any("try in another terminal" in line for line in lines)
+            line = next(lines).strip()
+            assert " agent call laptop " in line
+            tried = subprocess.run(["sh", "-c", line], capture_output=True, timeout=PATIENCE, **place)
+            assert (tried.returncode, tried.stdout) == (0, "1!\n"), tried.stderr
+        finally:
+            running.terminate()
+        assert running.wait(PATIENCE) == 0
+
+
+# Pages
+
+
+def test_files_of_the_project_that_are_named_exist() -> None:
+    pattern = r"(?<![\w./-])(?:examples|benchmarks|reference|tests|docs)/[\w./-]*\w\.(?:py|md|txt|in)\b"
+    named = {(page, path) for page in markdown() for path in re.findall(pattern, page.read_text("utf-8"))}
+    assert [
+        (page.name, path)
+        for page, path in sorted(named)
+        if not any((home / path).exists() for home in (ROOT, page.parent))
+    ] == []
+
+
+def test_every_example_is_in_the_page_of_examples() -> None:
+    page = (DOCS / "examples.md").read_text("utf-8")
+    assert [
+        path.name for path in sorted((ROOT / "examples").glob("*.py")) if f"`examples/{path.name}`" not in page
+    ] == []
+
+
 def test_links_lead_somewhere() -> None:
-    links = [(page, link) for page in PAGES for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8"))]
+    """Inside the site, `make docs` also looks at the headings that are linked to."""
+    links = [
+        (page, link) for page in markdown() for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8"))
+    ]
     assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
 
 
+def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    """Strictly: every page is in the navigation, every link and heading that is linked to exists."""
+    assert (SITE_TOOLS / ".ready").exists(), f"{SITE_TOOLS} is missing, run `make docs`"
+    command = [SITE_TOOLS / "bin" / "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, env={"NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = [*(tmp_path / "site").rglob("*.html")]
+    loaded = r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(https?:)?//"""
+    assert len(pages) > len(PAGES)
+    assert [page.name for page in pages if re.search(loaded, page.read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_reference_is_what_the_code_says(name: str) -> None:
+    is_current = (FOLDER / name).read_text("utf-8") == PAGES[name]()
+    assert is_current, f"docs/reference/{name} is not what the code says any more: run `make reference`"
+
+
 def test_every_event_is_in_the_protocol_page() -> None:
-    page = (ROOT / "docs" / "protocol.md").read_text("utf-8")
+    page = (DOCS / "protocol.md").read_text("utf-8")
     names = [name for event in EVENTS for name in (event.name, event.notice, event.older, event.older_notice) if name]
     assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_every_code_is_in_the_troubleshooting_page() -> None:
+    page = (DOCS / "troubleshooting.md").read_text("utf-8")
+    codes = set(re.findall(r"\| (\d+) \|", (FOLDER / "errors.md").read_text("utf-8")))
+    assert [code for code in sorted(codes) if f"### {code}\n" not in page] == []
+
+
+def test_every_message_in_the_troubleshooting_page_is_one_of_ours() -> None:
+    """Piece by piece, between what is filled in; but for those that come from below."""
+    page = (DOCS / "troubleshooting.md").read_text("utf-8")
+    source = "".join(_in_one_piece(path.read_text("utf-8")) for path in (ROOT / "a2c_smcp").rglob("*.py"))
+    pieces = [piece.strip() for row in re.findall(r"^\| `(.+?)` \|", page, re.MULTILINE) for piece in row.split("…")]
+    assert [piece for piece in pieces if piece not in source] == ["certificate verify failed"]
+
+
+def _in_one_piece(source: str) -> str:
+    """With texts that go on in the next line joined."""
+    return re.sub(r'"\s*\n\s*f?"', "", source)
+
+
+# Twins
 
 
 def test_the_readmes_are_twins() -> None:
     english, chinese = ((ROOT / name).read_text("utf-8") for name in ("README.md", "README.zh-CN.md"))
     for pattern in (r"^## ", r"^```\w*$", r"^- \*\*", r"^\| ", r"^(?:make|pip|a2c-smcp) .*?(?= {2,}|$)"):
         found = [re.findall(pattern, text, re.MULTILINE) for text in (english, chinese)]
+        assert found[0] == found[1], pattern
+
+
+@pytest.mark.parametrize("name", [page.name for page in sorted((DOCS / "zh").glob("*.md"))])
+def test_a_chinese_page_is_the_twin_of_the_english_one(name: str) -> None:
+    english, chinese = ((folder / name).read_text("utf-8") for folder in (DOCS, DOCS / "zh"))
+    for pattern in (r"^#+ ", r"^- ", r"^```sh\n.*?^```", r"images/\w+\.svg"):
+        found = [re.findall(pattern, text, re.DOTALL | re.MULTILINE) for text in (english, chinese)]
         assert found[0] == found[1], pattern

@@ -1,0 +1,9 @@
+"""`python -m reference`: writes the pages into `docs/reference`."""
+
+from __future__ import annotations
+
+from reference.pages import FOLDER, PAGES
+
+FOLDER.mkdir(exist_ok=True)
+for name, page in PAGES.items():
+    (FOLDER / name).write_text(page(), "utf-8")

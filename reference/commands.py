@@ -1,0 +1,107 @@
+"""The page of the command line, out of the commands themselves."""
+
+from __future__ import annotations
+
+import inspect
+import platform
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any, get_args
+
+import typer
+import typer.main
+
+from a2c_smcp.cli.app import build
+from reference import markdown
+from reference.markdown import THIS_MACHINE, code, fence, table
+
+__all__ = ["environment", "page"]
+
+_INTRODUCTION = """\
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed or stopped, 2 wrong use. Options that
+name an environment variable are also taken from there. `NO_COLOR` is honoured."""
+_BLOCK = "\b"
+_KINDS: dict[Any, str] = {int: "NUMBER", float: "NUMBER", Path: "FILE"}
+
+
+def page() -> str:
+    return markdown.page("Command line", _INTRODUCTION, *(_section(*found) for found in _commands()))
+
+
+def environment() -> list[tuple[str, str, str]]:
+    """Every variable that an option is taken from: its name, the option, and the commands that have it."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for path, command in _commands():
+        for option in _options(command):
+            if isinstance(option.envvar, str):
+                found.setdefault((option.envvar, option.opts[0]), {})[path.split()[1]] = None
+    return [(variable, flag, ", ".join(sorted(commands))) for (variable, flag), commands in sorted(found.items())]
+
+
+def _commands() -> Iterator[tuple[str, Any]]:
+    yield from _below("a2c-smcp", typer.main.get_command(build()))
+
+
+def _below(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+    yield path, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from _below(f"{path} {name}", child)
+
+
+def _section(path: str, command: Any) -> str:
+    level = "#" * max(2, len(path.split()))
+    parts = [f"{level} {path}", _told(inspect.cleandoc(command.help or ""))]
+    if own := [(code(each.name.upper()), each.help or "") for each in _arguments(command)]:
+        parts.append(table(["argument", "means"], own))
+    columns = ["option", "means", "default", "environment"]
+    parts.append(table(columns, [_row(option) for option in _options(command)]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _told(text: str) -> str:
+    """The help as it is written: what follows a `\\b` is a block of examples."""
+    told: list[str] = []
+    for paragraph in text.split("\n\n"):
+        lines = paragraph.strip("\n").split("\n")
+        is_block = lines[0].strip() == _BLOCK
+        told.append(fence("sh", inspect.cleandoc("\n".join(lines[1:]))) if is_block else " ".join(lines))
+    return "\n\n".join(told)
+
+
+def _arguments(command: Any) -> list[Any]:
+    return [each for each in command.params if each.param_type_name == "argument" and not each.hidden]
+
+
+def _options(command: Any) -> list[Any]:
+    return [each for each in command.params if each.param_type_name == "option" and not each.hidden]
+
+
+def _row(option: Any) -> tuple[str, str, str, str]:
+    """What takes no value is a flag, and off unless its default says something else."""
+    spelled = ", ".join(option.opts) + (f" / {', '.join(option.secondary_opts)}" if option.secondary_opts else "")
+    wants = "" if option.is_flag else f" {option.metavar or _wanted(option.type_descriptor.annotation)}"
+    again = " May be repeated." if option.multiple and "repeat" not in (option.help or "") else ""
+    required = "required" if option.required else code(_default(option))
+    return code(spelled + wants), (option.help or "") + again, required, code(option.envvar or "")
+
+
+def _wanted(kind: Any) -> str:
+    """What an option takes, as its help shows it."""
+    inner = [each for each in get_args(kind) if each is not type(None)]
+    if inner:
+        return _wanted(inner[0])
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "/".join(str(each.value) for each in kind)
+    return _KINDS.get(kind, "TEXT")
+
+
+def _default(option: Any) -> str:
+    if platform.node() in (option.default, option.show_default) and option.name == "name":
+        return THIS_MACHINE
+    if isinstance(option.show_default, str):
+        return option.show_default
+    default = option.default
+    if default is None or default is False or default == "" or option.is_flag or callable(default):
+        return ""
+    return str(default.value if isinstance(default, Enum) else default)

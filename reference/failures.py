@@ -1,0 +1,84 @@
+"""The page of errors, out of the tree of their classes and what the command line advises."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import a2c_smcp
+from a2c_smcp.cli.remedies import explained
+from a2c_smcp.errors import SMCPError
+from reference import markdown
+from reference.markdown import code, table
+
+__all__ = ["page"]
+
+_INTRODUCTION = """\
+Each is a class, and known on the wire by its code and the opening words of its message. Catch a class, and you catch
+those that stand below it: `except Forbidden` catches `OfficeHasAgent` too. `error.code`, `error.message` and
+`error.details` say what happened; `SMCPError.from_wire(answer)` gives the class back that was raised on the other side.
+
+A tool that fails is no error of the protocol: it is a result with `isError`."""
+_TRIED = {"url": "URL", "office": "OFFICE"}
+_PROGRAMS = ("a2c_smcp.cli", "a2c_smcp.__main__")
+"""What they tell people are sentences, not classes."""
+
+
+def page() -> str:
+    tree = [*_tree(SMCPError, 0)]
+    own = [row for row in tree if row[0].__module__ == SMCPError.__module__]
+    others = [row for row in tree if row not in own]
+    return markdown.page(
+        "Errors",
+        _INTRODUCTION,
+        "## Of the protocol\n\nIn `a2c_smcp.errors`.",
+        table(["class", "code", "message begins with"], [_row(*each) for each in own]),
+        "## Of parts\n\nTheir answers have the codes of the protocol too.",
+        table(["class", "code", "a kind of", "message begins with", "in"], [_part(cls) for cls, _ in others]),
+        "## What the command line says",
+        "What happened, and what to do about it; `…` stands for what the error is about.",
+        table(["code", "class", "says"], _sayings([cls for cls, _ in own])),
+    )
+
+
+def _tree(cls: type[SMCPError], depth: int) -> Iterator[tuple[type[SMCPError], int]]:
+    if depth == 0:
+        _import_all()
+    yield cls, depth
+    for child in sorted(cls.__subclasses__(), key=lambda each: (each.code, each.__name__)):
+        if child.__module__.startswith("a2c_smcp.") and not child.__module__.startswith(_PROGRAMS):
+            yield from _tree(child, depth + 1)
+
+
+def _import_all() -> None:
+    for module in pkgutil.walk_packages(a2c_smcp.__path__, "a2c_smcp."):
+        if not module.name.startswith(_PROGRAMS):
+            importlib.import_module(module.name)
+
+
+def _row(cls: type[SMCPError], depth: int) -> tuple[str, str, str]:
+    return f"{'&emsp;' * depth}{code(cls.__name__)}", str(cls.code), cls.opening
+
+
+def _part(cls: type[SMCPError]) -> tuple[str, ...]:
+    above = next(each for each in cls.__mro__[1:] if issubclass(each, SMCPError))
+    return code(cls.__name__), str(cls.code), code(above.__name__), cls.opening, code(_home(cls))
+
+
+def _home(cls: type[SMCPError]) -> str:
+    """Where to import it from: the package, if that offers it."""
+    package = cls.__module__.rpartition(".")[0]
+    offered = getattr(importlib.import_module(package), "__all__", ())
+    return package if cls.__name__ in offered else cls.__module__
+
+
+def _sayings(classes: list[type[SMCPError]]) -> list[tuple[str, str, str]]:
+    """Not of those for which there is only general advice: commands that meet them know more than this."""
+    general = _saying(SMCPError).rpartition("… ")[2]
+    found = [(cls, _saying(cls)) for cls in sorted(classes, key=lambda cls: cls.code)]
+    return [(str(cls.code), code(cls.__name__), said) for cls, said in found if not said.endswith(general)]
+
+
+def _saying(cls: type[SMCPError]) -> str:
+    return str(explained(cls("…"), _TRIED)).replace("….", "…")

@@ -1,0 +1,20 @@
+"""Which pages there are, and what prints each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from reference import api, commands, configuration, events, failures
+
+__all__ = ["FOLDER", "PAGES"]
+
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+
+PAGES: dict[str, Callable[[], str]] = {
+    "events.md": events.page,
+    "cli.md": commands.page,
+    "errors.md": failures.page,
+    "configuration.md": configuration.page,
+    "api.md": api.page,
+}
