@@ -77,15 +77,21 @@ class Route:
     proxy: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in _SCHEMES or not parts.hostname:
-            raise ConfigError(f"{self.place!r} is not the URL of a Server, which looks like http://127.0.0.1:7000")
+        if not _is_url(self.url):
+            shown = self.url.rpartition("@")[2].partition("?")[0]
+            raise ConfigError(f"{shown!r} is not the URL of a Server, which looks like http://127.0.0.1:7000")
 
     @property
     def place(self) -> str:
         """The URL as it may be shown: without what could be secret in it."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme else parts.path
+
+    @property
+    def is_local(self) -> bool:
+        """On this machine, where no proxy of the environment is asked."""
+        host = urlsplit(self.url).hostname or ""
+        return host in ("localhost", "::1") or host.startswith("127.")
 
     @property
     def versioned(self) -> str:
@@ -260,6 +266,15 @@ def _reason_in(text: str) -> str:
     return "nobody answers there" if reason.startswith("Connect call failed") else reason
 
 
+def _is_url(url: str) -> bool:
+    """Whether it has a scheme we speak, a host that can be looked up, and a port that there is."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in _SCHEMES and bool((parts.hostname or "").encode("idna")) and parts.port != 0
+    except ValueError:
+        return False
+
+
 class _StrictJSON:
     @staticmethod
     def loads(text: str) -> Any:
@@ -290,7 +305,7 @@ async def _socket(route: Route) -> AsyncIterator[socketio.AsyncClient]:
     """A Socket.IO client, with an HTTP session that ends with it."""
     connector = aiohttp.TCPConnector(ssl=route.ssl) if route.ssl else None
     extra: dict[str, Any] = {"max_msg_size": _LARGEST, **({"ssl": route.ssl} if route.ssl else {})}
-    async with aiohttp.ClientSession(connector=connector, trust_env=True, proxy=route.proxy) as http:
+    async with aiohttp.ClientSession(connector=connector, trust_env=not route.is_local, proxy=route.proxy) as http:
         yield socketio.AsyncClient(
             reconnection=False,
             handle_sigint=False,

@@ -194,10 +194,18 @@ _TABLE: dict[str, dict[str, str]] = {
         "agent-program": "a2c-smcp agent lists, calls, cancels, looks and watches, for people and for programs.",
     },
     "The command line": {
+        "prompt": "On a terminal a computer has a line: commands, completion, history, Ctrl-C and Ctrl-D, nothing torn.",
+        "prompt-approvals": "Requests are shown and answered there; what is allowed for good is kept, and revocable.",
+        "examples": "Each example runs by itself, and shows what it is there to show.",
+        "errors": "Whatever a user can cause ends with what happened and what to do, and no traceback.",
+        "commands": "All commands share completion, colours, names of options and exit codes.",
         "demo": "a2c-smcp demo shows all of it on one machine, and fails unless it happened.",
+        "up": "a2c-smcp up runs a Server and a Computer from one file, and what it prints works when pasted.",
+        "doctor": "a2c-smcp doctor finds what would not work, with what to do, and tells no secret.",
     },
     "The program": {
         "program": "a2c-smcp server says where it listens, and is configured by options and environment.",
+        "program-import": "a2c-smcp import takes over other programs' servers and leaks no secret; export goes back.",
         "program-shutdown": "SIGTERM lets calls finish, tells the rest, and exits 0.",
         "program-errors": "Wrong use ends at once with a sentence that says what to do.",
         "tls": "It serves TLS.",

@@ -8,9 +8,12 @@ __all__ = ["main"]
 def main() -> None:
     """Runs the command line; says how to get it where its extra is not installed."""
     try:
-        from a2c_smcp.cli.app import build
+        from a2c_smcp.cli.app import build_for
+        from a2c_smcp.cli.ending import carry_out
 
-        app = build(sys.argv[1] if len(sys.argv) > 1 else None)
+        app = build_for(sys.argv[1:])
     except ModuleNotFoundError as error:
-        sys.exit(f"a2c-smcp: {error.name} is not installed. Install a2c-smcp with its extra [all].")
-    app()
+        sys.exit(f"{error.name} is not installed. Install a2c-smcp with its extra: pip install 'a2c-smcp[all]'.")
+    except KeyboardInterrupt:
+        sys.exit(1)
+    carry_out(app, sys.argv[1:])

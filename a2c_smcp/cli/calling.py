@@ -13,7 +13,7 @@ from uuid import uuid4
 import typer
 
 from a2c_smcp.cli.answers import put_json, put_text
-from a2c_smcp.cli.remedies import Failed, near
+from a2c_smcp.cli.remedies import Failed, WrongUse, near
 from a2c_smcp.cli.spinner import turning
 from a2c_smcp.cli.visits import Visit
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, SMCPError, ToolNotFound
@@ -25,7 +25,7 @@ __all__ = ["Call", "read_arguments"]
 _PATIENCE = 5.0
 """How long a cancelled call may take to end, in seconds."""
 
-_FORMS = "write JSON, such as '{\"a\": 1}', or a=1 b=2, or - to read JSON from stdin"
+_FORMS = "Write JSON, such as '{\"a\": 1}', or a=1 b=2, or - to read JSON from stdin."
 
 
 def read_arguments(words: list[str]) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def read_arguments(words: list[str]) -> dict[str, Any]:
     if len(words) == 1 and (words[0] == "-" or words[0].lstrip()[:1] in ("{", "[", '"')):
         return _object(sys.stdin.read() if words[0] == "-" else words[0])
     if unpaired := [word for word in words if not word.partition("=")[0] or "=" not in word]:
-        raise typer.BadParameter(f"{unpaired[0]!r} is no argument: {_FORMS}")
+        raise WrongUse(f"{unpaired[0]!r} is no argument of a tool", _FORMS)
     return {key: _value(text) for key, _, text in (word.partition("=") for word in words)}
 
 
@@ -41,9 +41,9 @@ def _object(text: str) -> dict[str, Any]:
     try:
         found = loads_exactly(text)
     except BadRequest as error:
-        raise typer.BadParameter(f"{error.message.removeprefix('Bad request: ')}: {_FORMS}") from None
+        raise WrongUse(f"The arguments cannot be read: {error.message.removeprefix('Bad request: ')}", _FORMS) from None
     if not isinstance(found, dict):
-        raise typer.BadParameter(f"the arguments of a tool are a JSON object: {_FORMS}")
+        raise WrongUse("The arguments of a tool are a JSON object", _FORMS)
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from a2c_smcp.cli import logs
+from a2c_smcp.cli.remedies import WrongUse
 
 __all__ = [
     "CA",
@@ -53,5 +54,6 @@ def tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext 
         if cert:
             context.load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:
-        raise typer.BadParameter(f"--ca, --cert or --cert-key cannot be used: {error.strerror or error}") from None
+        what = f"--ca, --cert or --cert-key cannot be used: {error.strerror or error}"
+        raise WrongUse(what, "They name files in PEM format, which this user may read.") from None
     return context

@@ -18,6 +18,7 @@ from a2c_smcp.cli import demo_server, logs
 from a2c_smcp.cli.demo_acts import ACTS, AGENT, COMPUTER, OFFICE, Stage, is_alive, pids, refuse_stranger, until
 from a2c_smcp.cli.demo_story import DemoFailed, Story
 from a2c_smcp.cli.loop import run
+from a2c_smcp.cli.remedies import Failed
 from a2c_smcp.computer.approval import Request
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import SMCPError
@@ -46,8 +47,8 @@ def demo(
     try:
         run(_perform(Story(pause=0 if fast else 0.25)))
     except (DemoFailed, SMCPError, OSError, TimeoutError) as error:
-        typer.secho(f"\nthe demo failed: {error or type(error).__name__}", fg="red", err=True)
-        raise typer.Exit(1) from None
+        what = f"The demo failed: {error or type(error).__name__}"
+        raise Failed(what, "If it fails again, run it as `a2c-smcp --debug demo` and report what it prints.") from None
 
 
 async def _perform(story: Story) -> None:

@@ -6,6 +6,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from a2c_smcp.cli.answers import put_json
 from a2c_smcp.cli.connection import option
 from a2c_smcp.cli.remedies import WrongUse
@@ -34,7 +36,7 @@ _TO_DO = {
 
 
 def export(
-    source: Annotated[Path, option(None, "--from", "File of MCP servers.")] = Path("a2c.json"),
+    source: Annotated[Path, typer.Option("--config", "--from", help="File of MCP servers.")] = Path("a2c.json"),
     program: Annotated[
         Program, option(None, "--for", "How inputs are written: ${VAR:-default}, ${env:VAR}, or <VAR> to be filled in.")
     ] = Program.claude_code,
@@ -48,7 +50,7 @@ def export(
 
     \b
     a2c-smcp export > .mcp.json
-    a2c-smcp export --from servers.json --for cursor > .cursor/mcp.json
+    a2c-smcp export --config servers.json --for cursor > .cursor/mcp.json
     """
     terminal, found = Terminal(), exported(_configuration(source), STYLES[program])
     put_json({"mcpServers": found.servers})
@@ -64,5 +66,5 @@ def _configuration(path: Path) -> Configuration:
         return read_configuration(path)
     except ConfigError as error:
         raise WrongUse(
-            error.message.removeprefix(f"{error.opening}: "), "Name a file that can be read with --from."
+            error.message.removeprefix(f"{error.opening}: "), "Name a file that can be read with --config."
         ) from None

@@ -11,6 +11,7 @@ import typer
 
 from a2c_smcp.cli.connection import option
 from a2c_smcp.cli.imported import Outcome, put_for_people, put_for_programs
+from a2c_smcp.cli.input_files import beside
 from a2c_smcp.cli.loop import run
 from a2c_smcp.cli.remedies import Failed, WrongUse
 from a2c_smcp.cli.terminal import Terminal, printable
@@ -158,7 +159,7 @@ def _write(target: Target, merged: Merged, conversion: Conversion, inputs: Path 
 
 
 def _values(into: Path, given: Path | None) -> Path:
-    return given or into.with_name(f"{into.stem}.inputs.json")
+    return given or beside(into)
 
 
 def _reason(error: ConfigError) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from a2c_smcp.cli.remedies import WrongUse
 from a2c_smcp.server.auth import KeysFileError, hash_key, new_key, read_entries, read_entry
 
 __all__ = ["key"]
@@ -49,7 +50,7 @@ def key(
     try:
         read_entry(entry)
     except KeysFileError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise WrongUse(str(error), "`a2c-smcp key --help` shows what each option takes.") from None
     new = new_key()
     if add_to:
         _add(add_to, {hash_key(new): entry})
@@ -65,9 +66,9 @@ def _add(path: Path, entries: dict[str, Any]) -> None:
         draft.write_text(json.dumps(known | entries, indent=2, ensure_ascii=False) + "\n", "utf-8")
         draft.replace(path)
     except KeysFileError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise WrongUse(str(error), "Correct that file, or name another with --add-to.") from None
     except OSError as error:
-        raise typer.BadParameter(f"{path}: cannot be written: {error.strerror}") from None
+        raise WrongUse(f"{path}: cannot be written: {error.strerror}", "Name another file with --add-to.") from None
 
 
 def _show(new: str, entry: dict[str, Any], add_to: Path | None, *, as_json: bool) -> None:

@@ -3,6 +3,7 @@ elsewhere, a line for each change."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from a2c_smcp.cli.remedies import advised
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.mcp_clients.model import MCPServerConfig
 from a2c_smcp.computer.mcp_clients.status import State
@@ -17,9 +19,9 @@ from a2c_smcp.computer.mcp_clients.status import State
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["Progress"]
+__all__ = ["COLOURS", "Progress"]
 
-_COLOURS: dict[State | Literal["waiting"], str] = {
+COLOURS: dict[State | Literal["waiting"], str] = {
     "ready": "green",
     "starting": "cyan",
     "waiting": "cyan",
@@ -65,16 +67,20 @@ class _Server:
     @property
     def detail(self) -> str:
         tools = f"{self.tools} tool{'' if self.tools == 1 else 's'}"
-        return tools if self.state == "ready" else printable(self.reason)
+        return tools if self.state == "ready" else printable(advised(self.reason))
 
 
 class Progress:
-    """Called with each change of a state. The display ends when every server has settled once, or with `end`."""
+    """Called with each change of a state. The display ends when every server has settled once, or with `end`.
+
+    `ended` is set from then on, and where nothing is displayed.
+    """
 
     def __init__(self, terminal: Terminal, tools: Callable[[str], int]) -> None:
         self._terminal = terminal
         self._tools = tools
         self._servers: dict[str, _Server] = {}
+        self.ended = asyncio.Event()
 
     @contextmanager
     def shown(self, configs: Iterable[MCPServerConfig]) -> Iterator[None]:
@@ -84,6 +90,8 @@ class Progress:
         if self._servers:
             self._terminal.put_below(self._new_display())
             self._end_if_settled()
+        else:
+            self.end()
         try:
             yield
         finally:
@@ -95,10 +103,11 @@ class Progress:
             self._terminal.take_away()
             self._terminal.print(_listing(self._servers))
             self._servers = {}
+        self.ended.set()
 
     def __call__(self, name: str, state: State, reason: str) -> None:
         if not self._servers:
-            self._terminal.show(f"{name}: {state}{f' ({reason})' if reason else ''}")
+            self._terminal.show(f"{name}: {state}{f' ({advised(reason)})' if reason else ''}")
             return
         server = self._servers.setdefault(name, _Server("waiting"))
         server.become(state, reason, self._tools(name) if state == "ready" else 0)
@@ -139,7 +148,7 @@ def _listing(servers: dict[str, _Server], spinner: RenderableType | None = None)
         if spinner:
             detail = Text(" ".join(server.detail.split()), no_wrap=True, overflow="ellipsis")
         last = spinner if spinner and server.is_under_way else detail
-        table.add_row(Text(printable(name)), Text(server.state, _COLOURS[server.state]), server.elapsed, last)
+        table.add_row(Text(printable(name)), Text(server.state, COLOURS[server.state]), server.elapsed, last)
     return table
 
 
@@ -148,7 +157,7 @@ def _summary(servers: dict[str, _Server], spinner: RenderableType) -> Renderable
     from rich.text import Text
 
     counts = Counter(server.state for server in servers.values())
-    states = [Text(f"{counts[state]} {state}", colour) for state, colour in _COLOURS.items() if counts[state]]
+    states = [Text(f"{counts[state]} {state}", colour) for state, colour in COLOURS.items() if counts[state]]
     line = Table.grid(padding=(0, 1, 0, 0))
     line.add_row(Text(f"{len(servers)} servers:"), Text(", ").join(states), spinner)
     return line

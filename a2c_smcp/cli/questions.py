@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from getpass import getpass
 from typing import TypeVar
 
@@ -19,6 +21,8 @@ __all__ = ["Questions"]
 T = TypeVar("T")
 Accept = Callable[[str], T]
 """Makes something of an answer, or raises `ValueError` with a sentence for the owner, who is asked again."""
+Read = Callable[[str, bool], Awaitable[str]]
+"""Reads a line, hidden or not, or raises `EOFError`."""
 
 
 class Questions:
@@ -26,6 +30,18 @@ class Questions:
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
+        self._editor: Read | None = None
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def asked_by(self, editor: Read) -> AsyncIterator[None]:
+        """Meanwhile somebody else has the terminal, and reads the answers. An open question is answered first."""
+        async with self._turn:
+            self._editor = editor
+        try:
+            yield
+        finally:
+            self._editor = None
 
     async def value(self, definition: Input) -> str | None:
         """Asks for a value. One that cannot be taken is asked for again."""
@@ -35,23 +51,42 @@ class Questions:
             text = "\n".join([*lines, text])
         accept = _options(definition) if isinstance(definition, PickStringInput) else _something
         shown = f" [{default}]" if default is not None and not hidden else ""
-        return await self._ask(f"{text}{shown}: ", lambda answer: accept(answer or default or ""), hidden=hidden)
+        return await self.ask(f"{text}{shown}: ", lambda answer: accept(answer or default or ""), hidden=hidden)
 
     async def command(self, definition: CommandInput, argv: tuple[str, ...]) -> bool:
         """Asks whether the command of an input may run."""
-        return bool(await self._ask(f"input {definition.id!r} runs {shlex.join(argv)}: let it? [y/N]: ", _yes_or_no))
+        return bool(await self.ask(f"input {definition.id!r} runs {shlex.join(argv)}: let it? [y/N]: ", _yes_or_no))
 
-    async def _ask(self, text: str, accept: Accept[T], *, hidden: bool = False) -> T | None:
-        read = getpass if hidden else _read
-        with self._terminal.asking():
-            while True:
-                try:
-                    return accept(await in_thread(read, printable(text)))
-                except ValueError as problem:
-                    sys.stderr.write(f"{problem}\n")
-                except EOFError:
-                    sys.stderr.write("\n")
-                    return None
+    async def ask(self, text: str, accept: Accept[T], *, hidden: bool = False) -> T | None:
+        """What is made of the answer. `None` if there is none."""
+        async with self._turn:
+            if self._editor:
+                return await _accepted(self._editor, printable(text), accept, hidden, self._terminal.show)
+            with self._terminal.asking():
+                return await _accepted(_read_line, printable(text), accept, hidden, _tell)
+
+
+async def _accepted(read: Read, text: str, accept: Accept[T], hidden: bool, tell: Callable[[str], object]) -> T | None:
+    while True:
+        try:
+            return accept(await read(text, hidden))
+        except ValueError as problem:
+            tell(str(problem))
+        except EOFError:
+            return None
+
+
+async def _read_line(text: str, hidden: bool) -> str:
+    try:
+        line: str = await in_thread(getpass if hidden else _read, text)
+    except EOFError:
+        _tell("")
+        raise
+    return line
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 def _read(text: str) -> str:

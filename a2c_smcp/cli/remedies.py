@@ -6,15 +6,26 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import typer
+
 from a2c_smcp import errors
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.link import LineLost
 
-__all__ = ["Failed", "explained", "near", "who_is_there"]
+__all__ = ["Failed", "WrongUse", "advised", "explained", "misread", "near", "who_is_there"]
 
 
 class Failed(Exception):
     """Something that is told to the user, who can do something about it."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        self.what, self.remedy = what, remedy
+        self.what, self.remedy = what.rstrip("."), remedy
+        super().__init__(f"{self.what}. {remedy}")
+
+
+class WrongUse(typer.BadParameter):
+    """Found before anything was done: an option, or a file that one names, cannot be meant."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what.rstrip('.')}. {remedy}")
@@ -33,19 +44,25 @@ _LATER = "Try again in a moment."
 _ADVICE: dict[type[SMCPError], _Advice] = {
     SMCPError: _Advice("--log-level debug tells more."),
     errors.BadRequest: _Advice("Correct that, and try again."),
+    errors.ConfigError: _Advice("Correct that file, or name another; `a2c-smcp doctor` checks all of it."),
     errors.UnsupportedEvent: _Advice("The computer is too old for that: update it."),
     errors.InvalidWindowURI: _Advice("a2c-smcp agent desktop COMPUTER shows the windows with their URIs."),
     errors.VersionMismatch: _Advice("Install an a2c-smcp that speaks the version of this Server."),
     errors.NotAuthenticated: _Advice(
-        "Give a valid one with --api-key or A2C_API_KEY.", "{url} does not accept this key, or wants one"
+        "Give a valid one with --api-key or A2C_API_KEY; a2c-smcp key makes one for the Server's keys file.",
+        "{url} does not accept this key, or wants one",
     ),
     errors.Forbidden: _Advice(_SCOPE),
     errors.OfficeHasAgent: _Advice(
         "Wait until it has left, or choose another with --office.",
         "Office {office!r} has an agent already, and holds one at a time",
     ),
-    errors.ApprovalRefused: _Advice("Its owner may allow it: auto_apply for this tool, or a2c-smcp computer --yes."),
+    errors.NameTaken: _Advice("Choose another with --name, or stop the one that has it."),
+    errors.ApprovalRefused: _Advice("Its owner may allow it; call it again then."),
     errors.ToolForbidden: _Advice("Its owner has put it on forbidden_tools; only its owner can change that."),
+    errors.NotFound: _Advice("Correct --url, which names the Server, and its path where it has one."),
+    errors.ComputerNotFound: _Advice("a2c-smcp agent room shows who is there."),
+    errors.ToolNotFound: _Advice("a2c-smcp agent tools shows what there is."),
     errors.ComputerLeft: _Advice("Whether the tool has run is not known; a2c-smcp agent watch tells who comes back."),
     errors.ServerNotFound: _Advice("a2c-smcp agent config COMPUTER shows its MCP servers."),
     errors.CallTimeout: _Advice(_LATER),
@@ -57,16 +74,58 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
 }
 """By class; a class without a row has that of the class above it."""
 
-_CERTIFICATE = _Advice("--ca names a file of certificates that vouch for it.")
+_UNAVAILABLE = {
+    "mismatch": _Advice(
+        "Write the name that it is for in --url, or give the Server a certificate for this one.",
+        "The certificate of {url} is for another name",
+    ),
+    "certificate": _Advice(
+        "If you trust it, give its certificate, or that of its CA, with --ca.",
+        "{url} shows a certificate that this machine does not trust",
+    ),
+    "[SSL": _Advice("Write http:// in --url, or start the Server with --tls-cert.", "{url} does not speak TLS"),
+    "status code": _Advice(
+        "Correct --url, also the path, if the Server is part of another application.",
+        "{url} is there, but no A2C-SMCP Server",
+    ),
+}
+"""By words in the message of a Server that cannot be reached."""
+
+_AGAIN = "It is tried again; correct its configuration if that does not help."
+
+_MEANWHILE = {
+    **{words: advice.remedy for words, advice in _UNAVAILABLE.items()},
+    "cannot be reached": _ADVICE[errors.Unavailable].remedy,
+    "Command not found": "Install it, or write its whole path in the configuration.",
+    "MCP server asks for authentication": "Give it a credential, such as ${input:token}, under headers or env.",
+    "MCP server did not start": _AGAIN,
+    "MCP server is gone": _AGAIN,
+}
+"""By words in what a program tells that goes on all the same."""
+
 _LISTED = 10
 
 
-def explained(error: SMCPError, tried: Mapping[str, str]) -> Failed:
+_UNSAID = {"url": "The Server", "office": "of this name"}
+
+
+def explained(error: SMCPError, tried: Mapping[str, str] = _UNSAID) -> Failed:
     """`tried` is where: `url` and `office`."""
     advice = next(_ADVICE[kind] for kind in type(error).__mro__ if kind in _ADVICE)
-    if isinstance(error, errors.Unavailable) and "certificate" in error.message.lower():
-        advice = _CERTIFICATE
+    if isinstance(error, errors.Unavailable):
+        advice = next((known for words, known in _UNAVAILABLE.items() if words in error.message), advice)
     return Failed(advice.what.format(message=error.message, **tried), advice.remedy)
+
+
+def misread(error: SMCPError) -> WrongUse:
+    """What is wrong with a file that an option names."""
+    return WrongUse(error.message, explained(error).remedy)
+
+
+def advised(told: str) -> str:
+    """What is told of a thing that goes wrong, with what to do about it, where there is something to do."""
+    remedy = next((known for words, known in _MEANWHILE.items() if words in told), None)
+    return f"{told.rstrip('.')}. {remedy}" if remedy else told
 
 
 def who_is_there(office: str, computers: Sequence[str]) -> str:

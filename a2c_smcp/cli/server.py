@@ -15,6 +15,7 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.loop import on_hangup, run, stop_on_signals
+from a2c_smcp.cli.remedies import Failed, WrongUse
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.protocol import version
 from a2c_smcp.server.app import create_app
@@ -27,6 +28,9 @@ from a2c_smcp.server.settings import Limits, Settings
 __all__ = ["server"]
 
 logger = logging.getLogger(__name__)
+
+_OF_KEYS = "Correct that; `a2c-smcp key --help` tells of keys and the files that hold them."
+_OF_TOKENS = "Correct that; `a2c-smcp server --help` tells of the options for tokens."
 
 
 def _option(panel: str, variable: str, text: str, **more: Any) -> Any:
@@ -112,11 +116,11 @@ def _auth(
     """The provider that the options describe, if any."""
     source = {name: value for name, value in tokens.items() if value is not None}
     if source and (api_keys or keys_file):
-        raise typer.BadParameter("give either API keys or JSON Web Tokens, not both")
+        raise WrongUse("API keys and JSON Web Tokens do not go together", "Give either, not both.")
     if not source and (algorithms or any(expected.values())):
-        raise typer.BadParameter(
-            "--jwt-algorithm, --jwt-issuer and --jwt-audience say nothing without a key: "
-            "give --jwt-secret, --jwt-key-file or --jwt-jwks-file too"
+        raise WrongUse(
+            "--jwt-algorithm, --jwt-issuer and --jwt-audience say nothing without a key",
+            "Give --jwt-secret, --jwt-key-file or --jwt-jwks-file too.",
         )
     try:
         if source:
@@ -125,18 +129,19 @@ def _auth(
         if api_keys or keys_file:
             return DefaultAuthenticationProvider(api_keys, keys_file)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise WrongUse(str(error), _OF_TOKENS if source else _OF_KEYS) from None
     return None
 
 
 def _check_exposure(host: str, auth: AuthenticationProvider | None, *, insecure: bool) -> None:
-    if auth:
-        return
-    if not is_loopback(host) and not insecure:
-        raise typer.BadParameter(
-            f"{host} can be reached from other machines and nobody would be asked for a key: "
-            "give --api-key, --keys-file or --jwt-…, or --insecure if that is what you want"
+    if not (auth or insecure or is_loopback(host)):
+        raise WrongUse(
+            f"{host} can be reached from other machines and nobody would be asked for a key",
+            "Give --api-key, --keys-file or --jwt-…, or --insecure if that is what you want.",
         )
+
+
+def _warn_of_strangers(host: str) -> None:
     who = "everybody on this machine" if is_loopback(host) else "EVERYBODY WHO CAN REACH IT"
     logger.warning("no authentication: %s may connect (--api-key changes that)", who)
 
@@ -145,12 +150,12 @@ def _check_version(required: str | None) -> None:
     try:
         version.accept(required)
     except SMCPError:
-        raise typer.BadParameter("--require-version must look like 0.4 or 0.4.2") from None
+        raise WrongUse(f"--require-version: {required!r} is no version", "Write 0.4 or 0.4.2.") from None
 
 
 def _check_tls(cert: Path | None, key: Path | None) -> None:
     if (cert is None) != (key is None):
-        raise typer.BadParameter("--tls-cert and --tls-key go together")
+        raise WrongUse("--tls-cert and --tls-key go together", "Give both, or neither.")
     if not (cert and key):
         return
     try:
@@ -158,12 +163,12 @@ def _check_tls(cert: Path | None, key: Path | None) -> None:
             path.open("rb").close()
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=lambda: "")
     except ssl.SSLError as error:
-        raise typer.BadParameter(
-            f"{cert} and {key} are not a certificate and its private key, in PEM format and without a passphrase: "
-            f"{error.reason or error.strerror}"
+        what = f"{cert} and {key} do not go together: {error.reason or error.strerror}"
+        raise WrongUse(
+            what, "Give a certificate and its private key, in PEM format and without a passphrase."
         ) from None
     except OSError as error:
-        raise typer.BadParameter(f"{path}: cannot be read: {error.strerror}") from None
+        raise WrongUse(f"{path}: cannot be read: {error.strerror}", "Name a file that this user may read.") from None
 
 
 async def _serve(settings: Settings, host: str, port: int, tls_cert: Path | None, tls_key: Path | None) -> None:
@@ -173,10 +178,11 @@ async def _serve(settings: Settings, host: str, port: int, tls_cert: Path | None
     except OSError as error:
         is_foreign = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
         remedy = (
-            "Give --host an address of this machine" if is_foreign else "Choose another --port, or 0 for a free one"
+            "Give --host an address of this machine." if is_foreign else "Choose another --port, or 0 for a free one."
         )
-        typer.secho(f"cannot listen on {host}:{port}: {error.strerror}. {remedy}.", fg="red", err=True)
-        raise typer.Exit(1) from None
+        raise Failed(f"Cannot listen on {host}:{port}: {error.strerror}", remedy) from None
+    if settings.auth is None:
+        _warn_of_strangers(host)
     stop = stop_on_signals()
     on_hangup(lambda: app.namespace.background.spawn(app.reload()))
     async with serving(app, listener, tls_cert=tls_cert, tls_key=tls_key):

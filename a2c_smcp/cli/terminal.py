@@ -33,6 +33,7 @@ class Terminal:
         self._render: Callable[[], RenderableType] | None = None
         self._live: Live | None = None
         self._held: deque[Callable[[], None]] | None = None
+        self._show: Callable[[Callable[[], None]], None] | None = None
         self._lock = RLock()
 
     def show(self, line: str, style: str = "") -> None:
@@ -82,12 +83,25 @@ class Terminal:
             _set_modes(modes)
             self._release()
 
+    @contextmanager
+    def lent(self, show: Callable[[Callable[[], None]], None]) -> Iterator[None]:
+        """Meanwhile the screen belongs to somebody who does what writes to it in his own time."""
+        with self._lock:
+            self._show = show
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._show = None
+
     def _do(self, action: Callable[[], None]) -> None:
         with self._lock:
-            if self._held is None:
-                action()
-            else:
+            if self._held is not None:
                 self._held.append(action)
+            elif self._show:
+                self._show(action)
+            else:
+                action()
 
     def _release(self) -> None:
         with self._lock:

@@ -18,7 +18,7 @@ import typer
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.cli import connection, logs
 from a2c_smcp.cli.loop import run, stop_on_signals
-from a2c_smcp.cli.remedies import Failed, explained, who_is_there
+from a2c_smcp.cli.remedies import Failed, WrongUse, explained, who_is_there
 from a2c_smcp.cli.spinner import turning
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.errors import ComputerNotFound, ConfigError, SMCPError
@@ -67,19 +67,14 @@ Work: TypeAlias = Callable[[Visit], Awaitable[None]]
 
 
 def visit(door: Door, work: Work) -> None:
-    """Ends the program with a sentence if something goes wrong."""
+    """Raises `Failed` if something goes wrong, with what to do about it."""
     logs.set_up(door.log_level)
     terminal = Terminal()
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(terminal)
     agent = _agent(door, work)
-    try:
-        was_stopped = run(_unless_stopped(_stay(agent, door, terminal, work), terminal))
-    except Failed as failure:
-        terminal.show(str(failure), "red")
-        raise typer.Exit(1) from None
-    if was_stopped:
+    if run(_unless_stopped(_stay(agent, door, terminal, work), terminal)):
         raise typer.Exit(1)
 
 
@@ -96,13 +91,13 @@ def default_name() -> str:
 def _agent(door: Door, work: Work) -> AsyncSMCPAgentClient:
     for flag, name in (("--name", door.name), ("--office", door.office)):
         if fault := fault_in(name):
-            raise typer.BadParameter(f"{flag}: {fault}")
+            raise WrongUse(f"{flag}: {fault}", "Choose another.")
     context = connection.tls(door.ca, door.cert, door.cert_key)
     link: dict[str, Any] = {"api_key": door.api_key, "ssl": context, "proxy": door.proxy}
     try:
         return AsyncSMCPAgentClient(door.name, url=door.url, office=door.office, event_handler=work, **link)
     except ConfigError as error:
-        raise typer.BadParameter(error.message) from None
+        raise WrongUse(error.message, "Correct --url or A2C_URL.") from None
 
 
 async def _stay(agent: AsyncSMCPAgentClient, door: Door, terminal: Terminal, work: Work) -> None:

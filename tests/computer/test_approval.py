@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.computer.approval import Caller, Request
+from a2c_smcp.computer.approval import Caller, Grant, Request
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.tally import Tally
 from tests.computer.hosted import ready, until
 from tests.computer.supervised import naughty, quick, script
 
@@ -148,6 +149,58 @@ async def test_only_a_yes_is_a_yes(says: Any) -> None:
         answer = await tool.call()
         assert (answer["code"], tool.runs) == (403, 0)
         assert "terminal" not in repr(answer)
+
+
+@pytest.mark.covers("computer-approval")
+@pytest.mark.parametrize(
+    ("says", "grant", "is_wide"),
+    [("always", Grant("planner", "python", "work"), False), ("always_for_agent", Grant("planner"), True)],
+)
+async def test_always_is_remembered_for_the_agent_and_the_tool_or_all_tools_until_revoked(
+    says: Any, grant: Grant, is_wide: bool
+) -> None:
+    owner, granted = Owner(), list[Grant]()
+    owner.says = says
+    owner.go.set()
+    tool = Tool(owner.patient)
+    tool.computer.tool(lambda: "other", name="other")
+    tool.computer.approvals.on_grant = granted.append
+    async with tool.computer:
+        for req_id in ("r1", "r2"):
+            assert (await tool.call(req_id=req_id))["content"][0]["text"] == "done"
+        assert (len(owner.asked), granted) == (1, [grant])
+        owner.says = "no"
+        assert (await tool.call("other", req_id="r3")).get("isError", False) is not is_wide
+        assert (await tool.computer.execute_tool(Caller("desk", "x"), "r4", "work", {}, 10))["code"] == 403
+        tool.computer.approvals.revoke(grant)
+        assert (await tool.call(req_id="r5"))["code"] == 403
+
+
+@pytest.mark.covers("computer-approval")
+async def test_calls_are_counted_and_timed_without_the_owners_thinking() -> None:
+    owner = Owner()
+    tool = Tool(owner.patient)
+    async with tool.computer:
+        server = tool.computer.get_tools()[0]["bundle_id"]
+        assert tool.computer.tally.of(server) == (0, None)
+        owner.go.set()
+        await tool.call()
+        owner.says = "no"
+        await tool.call(req_id="r2")
+        calls, p50 = tool.computer.tally.of(server)
+        assert calls == 1
+        assert p50 is not None
+
+
+def test_the_median_is_of_the_last_calls_of_each_server() -> None:
+    tally = Tally()
+    for seconds in (9.0, 1.0, 3.0):
+        tally.add("slow", seconds)
+    tally.add("quick", 0.1)
+    assert (tally.of("slow"), tally.of("quick"), tally.of("idle")) == ((3, 3.0), (1, 0.1), (0, None))
+    for _ in range(200):
+        tally.add("slow", 2.0)
+    assert tally.of("slow") == (203, 2.0)
 
 
 @pytest.mark.covers("computer-approval")

@@ -1,0 +1,160 @@
+"""Whether the files can be used: what is wrong in them, commands that are not there, inputs without a value."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warning
+from a2c_smcp.cli.input_files import read_values
+from a2c_smcp.cli.setups import HOW_TO_MAKE_ONE, NAMES, place_of
+from a2c_smcp.computer.config_files import Configuration, read_configuration
+from a2c_smcp.computer.inputs.command import argv_of
+from a2c_smcp.computer.inputs.errors import CommandFailed, MissingInputs
+from a2c_smcp.computer.inputs.render import ids_in
+from a2c_smcp.computer.inputs.resolver import Inputs
+from a2c_smcp.computer.mcp_clients.environment import child_environment
+from a2c_smcp.computer.mcp_clients.model import CommandInput, MCPServerConfig, StdioConfig, source
+from a2c_smcp.computer.watch_files import read_all
+from a2c_smcp.errors import ConfigError
+
+__all__ = ["commands", "files", "inputs", "read"]
+
+_NODE = "Install Node.js, which brings it: https://nodejs.org"
+_UV = "Install uv, which brings it: https://docs.astral.sh/uv"
+_INSTALL = {
+    "npx": _NODE,
+    "npm": _NODE,
+    "node": _NODE,
+    "uvx": _UV,
+    "uv": _UV,
+    "docker": "Install Docker: https://docs.docker.com/get-started/get-docker",
+    "python": "Write python3, or the full path of a Python.",
+}
+_ELSE = "Install it, or write its full path into the file."
+
+
+def read(paths: Iterable[Path]) -> tuple[Configuration, tuple[str, ...]]:
+    """What the files hold, as far as they can be used, and all that is wrong in them."""
+    found, faults = Configuration(), list[str]()
+    usable = [path for path in paths if not _add_faults(path, faults)]
+    try:
+        found = read_all(usable)
+    except ConfigError as error:
+        faults.append(_words(error))
+    return found, tuple(faults)
+
+
+def _add_faults(path: Path, faults: list[str]) -> bool:
+    for attempt in (read_configuration, place_of):
+        try:
+            attempt(path)
+        except ConfigError as error:
+            found = error.details.get("faults")
+            faults += [f"{path}: {fault}" for fault in found] if found else [_words(error)]
+            return True
+    return False
+
+
+def _words(error: ConfigError) -> str:
+    return error.message.removeprefix(f"{error.opening}: ")
+
+
+def files(situation: Situation) -> Iterator[Finding]:
+    if not situation.files and situation.visit is None:
+        yield problem(f"There is no {', '.join(NAMES[:-1])} or {NAMES[-1]} here.", HOW_TO_MAKE_ONE)
+    for fault in situation.faults:
+        yield problem(f"{fault}.", "Correct that field; docs/computer.md has an example of each.")
+    for field in situation.configuration.unknown:
+        yield warning(f"{field} means nothing here.", "It may be misspelt: correct or remove it.")
+    if situation.files and not situation.faults:
+        yield _counted(situation.files, situation.configuration)
+    for path in situation.aside:
+        yield warning(
+            f"{path.name} is not used, since {situation.files[0].name} is there.", f"--config {path.name} does."
+        )
+
+
+def _counted(paths: Iterable[Path], found: Configuration) -> Finding:
+    names = ", ".join(path.name for path in paths)
+    if not found.servers:
+        return warning(f"{names} has no MCP servers.", HOW_TO_MAKE_ONE)
+    return ok(f"{names}: MCP servers {', '.join(found.servers)}.")
+
+
+def commands(situation: Situation) -> Iterator[Finding]:
+    """Of the servers that are programs. Those with an input in them are known only when they start."""
+    programs = [server for server in _enabled(situation) if isinstance(server, StdioConfig)]
+    known = [server for server in programs if not ids_in([_command(server), server.server_parameters.cwd or ""])]
+    faults = [fault for server in known if (fault := _command_fault(server))]
+    yield from faults
+    if known and not faults:
+        yield ok(f"All are there: {', '.join(sorted({_command(server) for server in known}))}.")
+
+
+def _command(server: StdioConfig) -> str:
+    return server.server_parameters.command
+
+
+def _command_fault(server: StdioConfig) -> Finding | None:
+    asked, command = server.server_parameters, _command(server)
+    cwd = Path(asked.cwd or os.curdir)
+    if not cwd.is_dir():
+        return problem(f"The folder of server {server.name!r}, {str(cwd)!r}, is not there.", "Make it, or correct cwd.")
+    if _is_there(command, cwd, child_environment(os.environ, asked.env).get("PATH", os.defpath)):
+        return None
+    where = "is not on PATH" if Path(command).name == command else "does not exist or is not executable"
+    return problem(f"{command!r} of server {server.name!r} {where}.", _INSTALL.get(command, _ELSE))
+
+
+def _is_there(command: str, cwd: Path, search: str) -> bool:
+    has_folder = Path(command).name != command
+    return shutil.which(str(cwd.absolute() / command) if has_folder else command, path=search) is not None
+
+
+async def inputs(situation: Situation) -> list[Finding]:
+    """Only those that servers use. The commands of inputs are not run."""
+    definitions = situation.configuration.inputs
+    known = Inputs(definitions.values(), values=read_values(None, situation.files))
+    users = {id_: server.name for server in _enabled(situation) for id_ in sorted(ids_in(source(server)))}
+    unknown = [_undefined(id_, users[id_]) for id_ in users if id_ not in definitions]
+    used = [id_ for id_ in users if id_ in definitions]
+    found = [await _input(id_, known, situation) for id_ in used]
+    missing = [finding for finding in found if finding]
+    settled = [ok(f"All have a value, or a command for it: {', '.join(used)}.")] if used and not missing else []
+    return [*unknown, *missing, *settled]
+
+
+def _undefined(id_: str, server: str) -> Finding:
+    return problem(f"Server {server!r} uses input {id_!r}, which is not defined.", "Define it under inputs.")
+
+
+async def _input(id_: str, known: Inputs, situation: Situation) -> Finding | None:
+    definition = situation.configuration.inputs[id_]
+    if isinstance(definition, CommandInput):
+        return _command_input(definition)
+    try:
+        await known.resolve([id_], server="")
+    except MissingInputs as error:
+        fault, _, remedy = error.problems[id_].partition("; ")
+        is_asked = not situation.no_input and any(each.id == id_ and each.source is None for each in known.list())
+        found = warning if is_asked else problem
+        asked = " On a terminal it is asked for." if is_asked else ""
+        return found(f"Input {id_!r}: {fault}.", f"{remedy[:1].upper()}{remedy[1:]}.{asked}")
+    return None
+
+
+def _command_input(definition: CommandInput) -> Finding | None:
+    try:
+        command = argv_of(definition.command, definition.args)[0]
+    except CommandFailed as error:
+        return problem(f"Input {definition.id!r}: {error}.", "Correct it in the file.")
+    if shutil.which(command) is None:
+        return problem(f"The command of input {definition.id!r} is not on PATH.", _INSTALL.get(command, _ELSE))
+    return None
+
+
+def _enabled(situation: Situation) -> list[MCPServerConfig]:
+    return [server for server in situation.configuration.servers.values() if not server.disabled]

@@ -1,0 +1,135 @@
+"""Whether this machine has what is needed: Python, extras, a keyring, a port, and a folder for what is kept."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import shlex
+import socket
+import stat
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warning
+from a2c_smcp.computer.inputs.definitions import is_secret
+from a2c_smcp.computer.inputs.keychain import backend
+from a2c_smcp.computer.instance import default_folder
+
+__all__ = ["EXTRAS", "extras", "keyring", "port", "python", "state"]
+
+OLDEST = (3, 11)
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "server": ("uvicorn", "httptools", "websockets", "jwt"),
+    "cli": ("typer", "rich", "prompt_toolkit"),
+    "redis": ("redis",),
+    "vrl": ("vrl_python",),
+    "keyring": ("keyring",),
+    "otel": ("opentelemetry",),
+}
+"""What each one brings, by the names under which it is imported."""
+
+
+def python(situation: Situation) -> Iterator[Finding]:
+    found = f"Python {platform.python_version()} on {platform.system()}"
+    if sys.version_info < OLDEST:
+        yield problem(f"{found} is too old.", f"Install Python {'.'.join(map(str, OLDEST))} or newer.")
+    elif sys.platform == "win32":
+        yield warning(f"{found}: nobody has tested it there.", "Where something fails, try it under WSL.")
+    else:
+        yield ok(f"{found}.")
+
+
+def extras(situation: Situation) -> Iterator[Finding]:
+    missing = [name for name, modules in EXTRAS.items() if any(find_spec(module) is None for module in modules)]
+    needed = [name for name in missing if name in _needed(situation)]
+    for name in needed:
+        yield problem(f"The extra {name!r} is not installed, and needed here.", f"pip install 'a2c-smcp[{name}]'")
+    yield ok(f"Installed: {', '.join(name for name in EXTRAS if name not in missing)}.")
+    if spared := [name for name in missing if name not in needed]:
+        yield ok(f"Not installed, and not needed here: {', '.join(spared)}.")
+
+
+def _needed(situation: Situation) -> set[str]:
+    """A Server is run here unless there is one elsewhere."""
+    needed = {"cli"} if situation.visit else {"cli", "server"}
+    return needed | ({"vrl"} if any(server.vrl for server in situation.configuration.servers.values()) else set())
+
+
+def keyring(situation: Situation) -> Iterator[Finding]:
+    found, secrets = backend(), [each.id for each in situation.configuration.inputs.values() if is_secret(each)]
+    if found:
+        yield ok(f"Secrets can be kept in {found}.")
+    elif secrets:
+        yield warning(
+            f"There is no keyring here to keep {', '.join(secrets)} in.",
+            "Answer at each start, set A2C_INPUT_…, or install the extra 'keyring' and a keyring of this system.",
+        )
+    else:
+        yield ok("There is no keyring here, and no secret to keep in one.")
+
+
+def port(situation: Situation) -> Iterator[Finding]:
+    """Only of interest where a Server is to be run on this machine."""
+    if situation.note:
+        yield ok(f"a2c-smcp up is running at {situation.note.url}.")
+    if situation.visit:
+        return
+    place = f"Port {situation.port} of {situation.host}"
+    error = _bind(situation.host, situation.port)
+    if error is None:
+        yield ok(f"{place} is free.")
+    elif error.errno == errno.EADDRINUSE:
+        yield problem(
+            f"{place} is used by another program.",
+            f"Give another --port, 0 for a free one; if it is a Server, --url http://{situation.host}:{situation.port}"
+            " looks at it.",
+        )
+    else:
+        yield problem(f"{place} cannot be had: {error.strerror}.", "Give an address of this machine as host.")
+
+
+def _bind(host: str, number: int) -> OSError | None:
+    try:
+        *kind, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(*kind) as probe:
+            if os.name == "posix":
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        return error
+    return None
+
+
+def state(situation: Situation) -> Iterator[Finding]:
+    folder = default_folder()
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        yield problem(
+            f"Nothing can be written into {folder}, where keys are kept.",
+            f"Make {nearest} a folder that you may write to, or set XDG_STATE_HOME to one.",
+        )
+    elif exposed := _exposed(folder):
+        others = f" and {len(exposed) - 1} more" if len(exposed) > 1 else ""
+        yield warning(
+            f"{exposed[0]}{others} can be used by others on this machine.",
+            f"chmod -R go-rwx {shlex.quote(str(folder))}",
+        )
+    else:
+        yield ok(f"{folder} is yours alone.")
+
+
+def _exposed(folder: Path) -> list[Path]:
+    """What others than the owner have any right to."""
+    if os.name != "posix" or not folder.exists():
+        return []
+    return [path for path in (folder, *sorted(folder.rglob("*"))) if _rights_of_others(path)]
+
+
+def _rights_of_others(path: Path) -> int:
+    try:
+        return path.lstat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    except OSError:
+        return 0

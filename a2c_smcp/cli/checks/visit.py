@@ -1,0 +1,103 @@
+"""A visit to a Server's door: what it says of its health, its certificate, its clock, and whether it lets us in."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from a2c_smcp.errors import SMCPError
+from a2c_smcp.link import Line, Route
+
+__all__ = ["Certificate", "Visit", "call_at"]
+
+_PATIENCE = 10.0
+_HTTP = {"ws": "http", "wss": "https"}
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Until when it is valid, in epoch seconds; or why it is not accepted, with OpenSSL's number of that."""
+
+    expires: float = 0.0
+    fault: str = ""
+    number: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visit:
+    """`health` is the status of /healthz; `ahead` how many seconds our clock is ahead of the Server's.
+
+    `None` stands for what could not be learned, and a `refusal` of `None` for none.
+    """
+
+    place: str
+    has_key: bool
+    health: int | None = None
+    ahead: float | None = None
+    certificate: Certificate | None = None
+    refusal: SMCPError | None = None
+
+
+async def call_at(route: Route, *, has_key: bool) -> Visit:
+    """Looks at everything, joins no office, and leaves."""
+    looked = await asyncio.gather(_certificate(route), _health(route), _knock(route))
+    certificate, (health, ahead), refusal = looked
+    return Visit(
+        place=route.place, has_key=has_key, health=health, ahead=ahead, certificate=certificate, refusal=refusal
+    )
+
+
+async def _knock(route: Route) -> SMCPError | None:
+    try:
+        async with Line(route, lambda event, data: None):
+            return None
+    except SMCPError as error:
+        return error
+
+
+async def _health(route: Route) -> tuple[int | None, float | None]:
+    """The status of /healthz, and the difference of the clocks."""
+    parts = urlsplit(route.url)
+    address = parts._replace(scheme=_HTTP.get(parts.scheme, parts.scheme), path="/healthz", query="").geturl()
+    try:
+        async with (
+            aiohttp.ClientSession(trust_env=not route.is_local, timeout=aiohttp.ClientTimeout(_PATIENCE)) as http,
+            http.get(address, ssl=route.ssl or True, proxy=route.proxy) as answer,
+        ):
+            return answer.status, _ahead(answer.headers.get("Date", ""))
+    except (aiohttp.ClientError, OSError, TimeoutError):
+        return None, None
+
+
+def _ahead(date: str) -> float | None:
+    try:
+        return time.time() - parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError):
+        return None
+
+
+async def _certificate(route: Route) -> Certificate | None:
+    """Of a Server that has one, unless a proxy stands in between."""
+    parts = urlsplit(route.url)
+    if parts.scheme not in ("https", "wss") or route.proxy:
+        return None
+    context = route.ssl or ssl.create_default_context()
+    with suppress(OSError, TimeoutError):
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                _, writer = await asyncio.open_connection(parts.hostname, parts.port or 443, ssl=context)
+        except ssl.SSLCertVerificationError as error:
+            return Certificate(fault=error.verify_message, number=error.verify_code)
+        expires = ssl.cert_time_to_seconds(writer.get_extra_info("peercert")["notAfter"])
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        return Certificate(float(expires))
+    return None

@@ -1,0 +1,91 @@
+"""The prompt, from opening to closing: lines are read, commands done, and everything is put away in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+
+from a2c_smcp.cli.loop import stop_on_signals
+from a2c_smcp.cli.prompt.commands import COMMANDS, known_to
+from a2c_smcp.cli.prompt.completion import complete
+from a2c_smcp.cli.prompt.console import Console
+from a2c_smcp.cli.prompt.editor import Editor, Interrupted
+from a2c_smcp.cli.prompt.lines import Lines
+from a2c_smcp.cli.prompt.moving import Quit
+from a2c_smcp.cli.prompt.table import WrongUse, find, words_of
+from a2c_smcp.cli.terminal import Terminal, printable
+from a2c_smcp.computer.inputs.errors import InputError
+from a2c_smcp.errors import SMCPError
+
+__all__ = ["converse"]
+
+
+async def converse(console: Console, terminal: Terminal, lines: Lines) -> None:
+    """Does what the owner types, until he leaves."""
+    editor = Editor(
+        printable(console.computer.name),
+        lines,
+        partial(complete, known=known_to(console)),
+        below=console.below,
+        on_begin=console.requests.note_oldest,
+    )
+    console.refresh, console.draws_below = editor.refresh, lambda: editor.draws_below
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(console.questions.asked_by(editor.ask))
+        stack.push_async_callback(console.jobs.close)
+        stack.enter_context(terminal.lent(editor.show))
+        stack.enter_context(editor.opened())
+        stack.callback(_interrupts(console.interrupt))
+        await _Prompt(console, editor, lines).run()
+
+
+class _Prompt:
+    def __init__(self, console: Console, editor: Editor, lines: Lines) -> None:
+        self._console, self._editor, self._lines = console, editor, lines
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._do(await self._editor.read())
+            except Interrupted as dropped:
+                if not str(dropped):
+                    self._console.interrupt()
+            except (EOFError, Quit):
+                return
+
+    async def _do(self, line: str) -> None:
+        """One line. What is wrong with it is said."""
+        self._console.live = None
+        try:
+            words = words_of(line)
+            if not words:
+                return
+            command, arguments = find(words, COMMANDS)
+            job = await command.run(self._console, arguments)
+        except (WrongUse, SMCPError, InputError) as problem:
+            self._lines.recall(line.strip())
+            self._console.tell_failure(problem)
+        else:
+            remember = partial(self._remember, line) if command.kept else _nothing
+            if job:
+                self._console.jobs.start(job, remember)
+            else:
+                remember()
+
+    def _remember(self, line: str) -> None:
+        """By now the computer knows the secrets in it, if there are any."""
+        self._lines.remember(self._console.computer.mask.text(line.strip()))
+
+
+def _nothing() -> None:
+    pass
+
+
+def _interrupts(action: Callable[[], None]) -> Callable[[], object]:
+    """SIGINT, too, ends what is going on, and no more. What is returned makes it end the program again."""
+    with suppress(NotImplementedError):  # Windows
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, action)
+    return stop_on_signals

@@ -1,0 +1,118 @@
+"""What the owner is shown: values made into tables. Names and words of others are made harmless on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from a2c_smcp.cli.progress import COLOURS
+from a2c_smcp.cli.prompt.requests import Waiting
+from a2c_smcp.cli.prompt.table import Command
+from a2c_smcp.cli.terminal import printable
+from a2c_smcp.computer.approval import Grant
+from a2c_smcp.computer.inputs.resolver import InputState
+from a2c_smcp.computer.mcp_clients.status import ServerStatus
+from a2c_smcp.computer.tally import Tally
+from a2c_smcp.computer.types import OwnedTool, ToolCallRecord
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+__all__ = ["granted", "grants", "help_on", "history", "inputs", "request", "status", "table", "tools"]
+
+_SHOWN = 600
+"""Characters of the arguments of a request that are shown at once; `approve` shows all."""
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for index, column in enumerate(columns):
+        drawn.add_column(column, overflow="fold", no_wrap=index == 0)
+    for row in rows:
+        drawn.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
+    return drawn
+
+
+def status(servers: Mapping[str, ServerStatus], errors: Mapping[str, str], tally: Tally) -> RenderableType:
+    columns = ("server", "state", "tools", "restarts", "calls", "p50", "last error")
+    return table(columns, [_status_row(each, errors.get(name, ""), tally) for name, each in servers.items()])
+
+
+def _status_row(server: ServerStatus, error: str, tally: Tally) -> Sequence[str | Text]:
+    from rich.text import Text
+
+    calls, p50 = tally.of(server.name)
+    return (
+        server.name,
+        Text(server.state, COLOURS[server.state]),
+        str(server.tools),
+        str(max(server.starts - 1, 0)),
+        str(calls),
+        "" if p50 is None else f"{p50 * 1000:.0f} ms" if p50 < 1 else f"{p50:.1f} s",
+        " ".join((server.reason or error).split()),
+    )
+
+
+def tools(found: Iterable[OwnedTool]) -> RenderableType:
+    return table(("tool", "server", "approval", "description"), map(_tool_row, found))
+
+
+def _tool_row(tool: OwnedTool) -> Sequence[str]:
+    meta = json.loads(str((tool.get("meta") or {}).get("a2c_tool_meta") or "{}"))
+    summary = " ".join((tool.get("description") or "").partition("\n\n")[0].split())
+    return tool["name"], tool["bundle_id"], "" if meta.get("auto_apply") is True else "asks", summary
+
+
+def history(records: Iterable[ToolCallRecord]) -> RenderableType:
+    columns = ("time", "server", "tool", "outcome", "arguments")
+    return table(columns, map(_record_row, records))
+
+
+def _record_row(record: ToolCallRecord) -> Sequence[str]:
+    when = datetime.fromisoformat(record["timestamp"]).astimezone()
+    outcome = "done" if record["success"] else record["error"] or "failed or running"
+    return f"{when:%H:%M:%S}", record["server"], record["tool"], outcome, _cut(record["parameters"], 120)
+
+
+def inputs(known: Iterable[InputState]) -> RenderableType:
+    return table(("input", "from", "value", "description"), map(_input_row, known))
+
+
+def _input_row(known: InputState) -> Sequence[str]:
+    value = "hidden" if known.is_secret and known.source else "" if known.value is None else str(known.value)
+    return known.id, known.source or "not known yet", value, known.definition.description or ""
+
+
+def request(waiting: Waiting, *, in_full: bool = False) -> str:
+    """Who wants what, with which arguments."""
+    wanted, caller = waiting.request, waiting.request.caller
+    alias = f" ({wanted.tool})" if wanted.name != wanted.tool else ""
+    who = f"#{waiting.number} {caller.agent} in {caller.office} wants {wanted.name}{alias} of {wanted.server}"
+    return f"{who}\n  {_cut(wanted.arguments, None if in_full else _SHOWN)}"
+
+
+def granted(grant: Grant) -> str:
+    return f"{grant.agent} may use {f'{grant.tool} of {grant.server}' if grant.server else 'every tool'} without asking"
+
+
+def grants(known: Iterable[Grant]) -> RenderableType:
+    rows = [(each.agent, each.server or "every server", each.tool or "every tool") for each in known]
+    return table(("agent", "server", "may use without asking"), rows)
+
+
+def help_on(commands: Iterable[Command]) -> RenderableType:
+    return table(("command", "what it does"), [(command.usage, command.text) for command in commands])
+
+
+def _cut(value: Any, most: int | None) -> str:
+    """As JSON; what is left out is said."""
+    text = json.dumps(value, ensure_ascii=False)
+    if most is None or len(text) <= most:
+        return text
+    return f"{text[:most]}… ({len(text) - most} more characters)"

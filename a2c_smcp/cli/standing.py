@@ -1,0 +1,98 @@
+"""What `up` keeps for each setup, for its owner alone: the key of its Server, and a note while it is running."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from a2c_smcp.computer.instance import default_folder, lock, private_folder
+
+__all__ = ["AlreadyUp", "Note", "Standing"]
+
+_SHORTEST_KEY = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """Where it is running."""
+
+    url: str
+    office: str
+    name: str
+    pid: int
+
+
+class AlreadyUp(Exception):
+    """`note` is `None` while it has not come so far as to say where."""
+
+    def __init__(self, note: Note | None) -> None:
+        self.note = note
+        super().__init__("it is running already")
+
+
+class Standing:
+    """Of one configuration file, whatever else it is called on the way there."""
+
+    def __init__(self, config: Path, folder: Path | None = None) -> None:
+        digest = hashlib.sha256(os.fsencode(config.resolve())).hexdigest()[:16]
+        self._folder, self._name = folder or default_folder(), digest
+        self.key_file = self._folder / "up" / f"{digest}.key"
+
+    def key(self, new: Callable[[], str]) -> str:
+        """The key that is kept, or a new one that is kept from now on. Raises `OSError`."""
+        private_folder(self._folder, "up")
+        descriptor = os.open(self.key_file, os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "r+", encoding="ascii", errors="replace") as file:
+            os.chmod(self.key_file, 0o600)  # noqa: PTH101, it may have been there
+            known = file.read().strip()
+            if len(known) >= _SHORTEST_KEY and known.isascii() and known.isprintable():
+                return known
+            known = new()
+            file.seek(0)
+            file.truncate()
+            file.write(f"{known}\n")
+        return known
+
+    @contextmanager
+    def claimed(self) -> Iterator[Callable[[Note], None]]:
+        """Nobody else runs this setup meanwhile; what is yielded writes the note. Raises `AlreadyUp` or `OSError`."""
+        path = private_folder(self._folder, "up") / f"{self._name}.running"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if not lock(descriptor):
+                raise AlreadyUp(_read(descriptor))
+            os.ftruncate(descriptor, 0)
+            yield lambda note: _write(descriptor, note)
+            os.ftruncate(descriptor, 0)
+        finally:
+            os.close(descriptor)
+
+    def note(self) -> Note | None:
+        """What is running now, if it has said so."""
+        path = self._folder / "up" / f"{self._name}.running"
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            return None if lock(descriptor) else _read(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _write(descriptor: int, note: Note) -> None:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.write(descriptor, json.dumps(asdict(note)).encode())
+
+
+def _read(descriptor: int) -> Note | None:
+    with suppress(ValueError, TypeError, OSError):
+        found: Any = json.loads(os.read(descriptor, 65536))
+        return Note(**found)
+    return None

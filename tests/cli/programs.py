@@ -1,0 +1,88 @@
+"""The real `a2c-smcp`, run in a folder of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.computer.supervised import SERVERS
+from tests.server.test_program import Program
+
+__all__ = ["PATIENCE", "Ended", "Place", "good"]
+
+PATIENCE = 30.0
+"""A bound against hanging, nothing that is measured."""
+PROGRAM = Path(sys.executable).with_name("a2c-smcp")
+_OURS = ("A2C_", "NO_COLOR", "COLUMNS", "LINES", "HTTP_PROXY", "http_proxy")
+
+
+def good(marker: str = "", **more: Any) -> dict[str, Any]:
+    """A server whose tools may run; its process has the marker in its environment."""
+    script = {"command": sys.executable, "args": [str(SERVERS / "good.py")], "env": {"MARKER": marker}}
+    return {**script, "default_tool_meta": {"auto_apply": True}, **more}
+
+
+class Ended(NamedTuple):
+    """What became of a run."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Place:
+    """A folder with a configuration, a state folder, and the programs that were started there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(_OURS)},
+            "XDG_STATE_HOME": str(self.state),
+            "PATH": f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
+        }
+        self.started: list[Program] = []
+
+    def write(self, servers: dict[str, Any], name: str = "mcp.json", **more: Any) -> Path:
+        """A configuration file, whole at once."""
+        path, draft = self.folder / name, self.folder / f".{name}"
+        draft.write_text(json.dumps({"mcpServers": servers, **more}), "utf-8")
+        return draft.replace(path)
+
+    async def start(self, *words: str, **environ: str) -> Program:
+        process = await asyncio.create_subprocess_exec(
+            str(PROGRAM), *words, cwd=self.folder, env=self.environ | environ, stdin=-3, stdout=-1, stderr=-1
+        )
+        self.started.append(Program(process))
+        return self.started[-1]
+
+    async def run(self, *words: str, **environ: str) -> Ended:
+        return await self._ended(str(PROGRAM), *words, **environ)
+
+    async def paste(self, line: str) -> Ended:
+        """Into a shell, as a person would."""
+        return await self._ended("sh", "-c", line)
+
+    async def end(self) -> None:
+        for program in self.started:
+            await program.kill()
+
+    async def _ended(self, *words: str, **environ: str) -> Ended:
+        process = await asyncio.create_subprocess_exec(
+            *words, cwd=self.folder, env=self.environ | environ, stdin=-3, stdout=-1, stderr=-1
+        )
+        try:
+            async with asyncio.timeout(PATIENCE):
+                out, err = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert b"Traceback" not in err, err.decode()
+        return Ended(process.returncode or 0, out.decode(), err.decode())

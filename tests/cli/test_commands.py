@@ -1,0 +1,154 @@
+"""What all commands of `a2c-smcp` have in common: completion, colours, names of options, exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from a2c_smcp import __version__
+from a2c_smcp.cli.app import COMMANDS, build
+from tests.computer.pseudo_terminal import on_a_terminal
+
+PROGRAM = Path(sys.executable).with_name("a2c-smcp")
+PATIENCE = 60
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+pytestmark = pytest.mark.covers("commands")
+
+
+def surroundings(**more: str) -> dict[str, str]:
+    theirs = ("A2C_", "NO_COLOR", "COLUMNS", "LINES")
+    known = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
+    return {**known, "PATH": f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}", **more}
+
+
+def bash(script: str) -> str:
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], env=surroundings(), capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+COMPLETED = {
+    "a2c-smcp ": set(COMMANDS),
+    "a2c-smcp co": {"computer"},
+    "a2c-smcp --debug serv": {"server"},
+    "a2c-smcp agent ca": {"call"},
+    "a2c-smcp server --po": {"--port"},
+    "a2c-smcp computer --desktop ": {"subscribed", "any"},
+}
+
+
+@pytest.mark.parametrize("line", COMPLETED)
+def test_bash_completes_commands_options_and_choices(line: str) -> None:
+    words = line.split(" ")
+    found = bash(
+        f"""
+        eval "$(a2c-smcp --show-completion; :)"
+        COMP_WORDS=({" ".join(f"'{word}'" for word in words)}); COMP_CWORD={len(words) - 1}
+        _a2c_smcp_completion a2c-smcp
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+        """
+    )
+    assert set(found.split()) == COMPLETED[line]
+
+
+def test_completing_in_a_command_imports_no_other() -> None:
+    completing = surroundings(_A2C_SMCP_COMPLETE="complete_bash", COMP_WORDS="a2c-smcp agent ca", COMP_CWORD="2")
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", PROGRAM], env=completing, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.stdout == "call\n"
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "a2c_smcp.cli.visits" in imported
+    assert not {"a2c_smcp.cli.device", "a2c_smcp.server.app", "mcp"} & imported
+
+
+def test_completing_a_command_imports_none() -> None:
+    completing = surroundings(_A2C_SMCP_COMPLETE="complete_bash", COMP_WORDS="a2c-smcp se", COMP_CWORD="1")
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", PROGRAM], env=completing, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.stdout == "server\n"
+    assert "a2c_smcp.server" not in done.stderr
+
+
+def test_the_version_is_told() -> None:
+    assert bash("a2c-smcp --version") == f"a2c-smcp {__version__}\n"
+    assert bash("python -m a2c_smcp --version") == f"a2c-smcp {__version__}\n"
+
+
+LOUD = {"a story": ("demo", "--fast"), "an error": ("agent", "room", "--url", "http://127.0.0.1:9")}
+
+
+@pytest.mark.parametrize("words", LOUD.values(), ids=LOUD)
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}], ids=["colour", "NO_COLOR"])
+async def test_a_terminal_has_colours_unless_they_are_not_wanted(
+    words: tuple[str, ...], variables: dict[str, str]
+) -> None:
+    environ = surroundings(TERM="xterm-256color", **variables)
+    async with on_a_terminal(str(PROGRAM), *words, env=environ) as program:
+        await program.ends()
+        assert bool(_colours(program.screen.raw)) is not bool(variables)
+
+
+def _colours(raw: str) -> set[str]:
+    """The colours that were asked for; bold and dim are none, and neither is the way back."""
+    codes = {code for found in COLOUR.findall(raw) for code in found[2:-1].split(";") if code}
+    return {code for code in codes if 30 <= int(code) <= 49 or 90 <= int(code) <= 107}
+
+
+# One name, one meaning
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    pending: list[tuple[str, Any]] = [("a2c-smcp", typer.main.get_command(build()))]
+    while pending:
+        path, command = pending.pop()
+        yield path, command
+        pending += [(f"{path} {name}", below) for name, below in getattr(command, "commands", {}).items()]
+
+
+def options() -> Iterator[tuple[str, Any]]:
+    for path, command in commands():
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                yield path, parameter
+
+
+FILTERS = "a2c-smcp key"
+"""Its --office, --role and --name say what the holder of a key may do, and are not taken from the environment."""
+
+
+def test_an_option_has_one_variable_in_all_commands() -> None:
+    variables = defaultdict(set)
+    for path, option in options():
+        if path != FILTERS and len(path.split()) < 3:  # the options of `agent` may stand again after its commands
+            variables[option.opts[0]].add(option.envvar)
+    assert {name: found for name, found in variables.items() if len(found) > 1} == {}
+
+
+def test_a_variable_is_called_like_its_option() -> None:
+    named = {(option.envvar, option.opts[0]) for _, option in options() if option.envvar}
+    assert [pair for pair in named if pair[0] != f"A2C_{pair[1].lstrip('-').replace('-', '_').upper()}"] == []
+
+
+def test_every_option_is_written_out_and_explained() -> None:
+    assert [(path, option.name) for path, option in options() if not option.help] == []
+    short = [(path, name) for path, option in options() for name in option.opts if not name.startswith("--")]
+    assert short == []
+
+
+def test_every_command_explains_itself_with_an_example_of_its_own() -> None:
+    missing = [path for path, command in commands() if " " in path and path not in (command.help or "")]
+    assert missing == []

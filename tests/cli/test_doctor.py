@@ -1,0 +1,312 @@
+"""`a2c-smcp doctor`: what would not work is found, with what to do, and nothing secret is said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import socket
+import sys
+import tomllib
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from a2c_smcp.cli.checks import server as server_checks
+from a2c_smcp.cli.checks.findings import Level, Situation
+from a2c_smcp.cli.checks.machine import EXTRAS
+from a2c_smcp.cli.checks.visit import Certificate, Visit
+from a2c_smcp.cli.doctor import CHECKS
+from a2c_smcp.server import DefaultAuthenticationProvider
+from tests.cli.programs import PROGRAM, Place, good
+from tests.computer.pseudo_terminal import on_a_terminal
+from tests.computer.supervised import SERVERS
+from tests.server.test_program import certificate
+
+pytestmark = pytest.mark.covers("doctor")
+
+SECRET = "never-to-be-seen-7b1f"
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    await place.end()
+
+
+@pytest.fixture
+def examine(place: Place) -> Callable[..., Any]:
+    """Runs it; its exit code must be what its findings say. `{check: [(level, what and remedy), …]}`."""
+
+    async def examine(*options: str, **environ: str) -> dict[str, list[tuple[str, str]]]:
+        port = () if "--port" in options else ("--port", "0")
+        ended = await place.run("doctor", "--json", *port, *options, **environ)
+        answer = json.loads(ended.out)
+        has_problem = any(each["level"] == "problem" for each in answer["findings"])
+        assert (ended.code, answer["works"]) == (int(has_problem), not has_problem)
+        assert SECRET not in ended.out + ended.err
+        assert all(each["remedy"] for each in answer["findings"] if each["level"] != "ok")
+        found: dict[str, list[tuple[str, str]]] = {}
+        for each in answer["findings"]:
+            found.setdefault(each["check"], []).append((each["level"], f"{each['what']} {each['remedy']}".strip()))
+        return found
+
+    return examine
+
+
+async def test_a_machine_where_it_works_has_no_problems(place: Place, examine: Any) -> None:
+    place.write({"good": good()})
+    found = await examine()
+    assert {level for each in found.values() for level, _ in each} == {"ok"}
+    assert found["configuration"] == [("ok", "mcp.json: MCP servers good.")]
+    assert found["python"][0][1].startswith(f"Python {sys.version_info.major}.{sys.version_info.minor}.")
+    assert found["state folder"] == [("ok", f"{place.state / 'a2c-smcp'} is yours alone.")]
+    assert not place.state.exists()
+    assert "server" not in found
+
+
+async def test_people_read_a_line_for_each_finding(place: Place) -> None:
+    place.write({"good": good(), "gone": {"command": "no-such-command"}})
+    ended = await place.run("doctor", "--port", "0")
+    assert ended.code == 1
+    lines = ended.out.splitlines()
+    assert all(re.match(r"(ok|warning|problem) +(\w| )+ ", line) for line in lines)
+    (line,) = [line for line in lines if line.startswith("problem")]
+    assert "'no-such-command' of server 'gone' is not on PATH. Install it" in line
+
+
+@pytest.mark.parametrize("colour", [True, False], ids=["colour", "NO_COLOR"])
+async def test_there_are_colours_only_on_a_terminal_that_wants_them(place: Place, colour: bool) -> None:
+    path = place.write({"good": good()})
+    environ = {**place.environ, "TERM": "xterm-256color", **({} if colour else {"NO_COLOR": "1"})}
+    command = [str(PROGRAM), "doctor", "--port", "0", "--config", str(path)]
+    async with on_a_terminal(*command, env=environ) as program:
+        await program.shows("is free")
+        assert await program.ends() == 0
+    assert ("\x1b[32mok" in program.screen.raw) is colour
+
+
+async def test_every_fault_in_a_file_is_told_with_file_and_field(place: Place, examine: Any) -> None:
+    faulty = {"a": {"command": 5, "env": {"TOKEN": SECRET}}, "b": {"type": "nope"}, "c": {"command": "x", "vlr": "."}}
+    path = place.write(faulty, inputs=[{"id": "q", "type": "zzz", "default": SECRET}])
+    found = (await examine())["configuration"]
+    assert [level for level, _ in found] == ["problem"] * 3
+    for (_, words), field in zip(found, ("server 'a': command", "server 'b': type", "input 'q': type"), strict=True):
+        assert words.startswith(f"{path}: ")
+        assert field in words
+
+
+FILES = {
+    "nothing there": ({}, "problem", "a2c-smcp import"),
+    "not JSON": ({"a2c.json": "{"}, "problem", "a2c.json: line 1"),
+    "not TOML": ({"a2c.toml": "x"}, "problem", "not TOML"),
+    "no such setting": ({"a2c.toml": "[server]\nprt = 1\n[servers]"}, "problem", "server.prt"),
+    "no servers": ({"a2c.json": '{"servers": {}}'}, "warning", "has no MCP servers"),
+    "a field without a meaning": (
+        {"mcp.json": '{"servers": {"a": {"url": "http://x", "tol": 1}}}'},
+        "warning",
+        "a.tol",
+    ),
+    "two files": ({"a2c.json": '{"servers": {}}', "mcp.json": "{}"}, "warning", "mcp.json is not used"),
+}
+
+
+@pytest.mark.parametrize(("files", "level", "words"), FILES.values(), ids=FILES)
+async def test_what_is_wrong_with_files(
+    place: Place, examine: Any, files: dict[str, str], level: str, words: str
+) -> None:
+    for name, text in files.items():
+        (place.folder / name).write_text(text, "utf-8")
+    found = (await examine())["configuration"]
+    assert [each for each in found if each[0] == level and words in each[1]], found
+
+
+async def test_commands_that_are_not_there_come_with_how_to_get_them(place: Place, examine: Any) -> None:
+    servers = {
+        "node": {"command": "npx", "env": {"PATH": "/nowhere"}},
+        "path": {"command": "./here"},
+        "folder": {"command": sys.executable, "cwd": "/nowhere"},
+        "later": {"command": "${input:which}"},
+        "off": {"command": "no-such-command", "disabled": True},
+    }
+    place.write(servers, inputs=[{"id": "which", "type": "promptString", "default": "x"}])
+    found = (await examine())["commands"]
+    assert [level for level, _ in found] == ["problem"] * 3
+    told = " ".join(words for _, words in found)
+    assert [
+        each for each in ("'npx'", "nodejs.org", "'./here'", "not executable", "'/nowhere'") if each not in told
+    ] == []
+
+
+INPUTS = [
+    {"id": "token", "type": "promptString", "description": "A token", "password": True},
+    {"id": "given", "type": "promptString", "default": "x"},
+    {"id": "colour", "type": "pickString", "description": "Colour", "options": ["red"]},
+    {"id": "printed", "type": "command", "command": "no-such-command"},
+    {"id": "unused", "type": "promptString", "description": "Nobody wants it"},
+]
+
+
+async def test_inputs_without_a_value_are_asked_for_on_a_terminal_only(place: Place, examine: Any) -> None:
+    args = ["${input:token}", "${input:given}", "${input:colour}", "${input:printed}", "${input:nowhere}"]
+    place.write({"asks": {"command": sys.executable, "args": args}}, inputs=INPUTS)
+    told = (await examine())["inputs"]
+    found = {re.findall(r"nput '(\w+)'", words)[0]: (level, words) for level, words in told}
+    levels = {"token": "warning", "colour": "warning", "printed": "problem", "nowhere": "problem"}
+    assert {id_: level for id_, (level, _) in found.items()} == levels
+    assert "A2C_INPUT_TOKEN" in found["token"][1]
+    assert "(A token)" in found["token"][1]
+    found = (await examine("--no-input", A2C_INPUT_TOKEN=SECRET, A2C_INPUT_COLOUR=SECRET))["inputs"]
+    assert not [words for _, words in found if "token" in words]
+    assert [level for level, words in found if "must be one of 'red'" in words] == ["problem"]
+
+
+async def test_a_secret_without_a_keyring_is_a_warning(place: Place, examine: Any) -> None:
+    place.write({"asks": {"command": sys.executable, "args": ["${input:token}"]}}, inputs=INPUTS)
+    found = await examine()
+    assert (found["keyring"][0][0], found["inputs"][0][0]) == ("warning", "warning")
+    paper = place.folder / "paper.json"
+    paper.write_text(json.dumps({"a2c-smcp/token": SECRET}), "utf-8")
+    backend = {"PYTHON_KEYRING_BACKEND": "paper_keyring.PaperKeyring", "PYTHONPATH": str(SERVERS)}
+    found = await examine(**backend, PAPER_KEYRING=str(paper))
+    assert found["keyring"] == [("ok", "Secrets can be kept in paper_keyring.PaperKeyring.")]
+    assert found["inputs"][0][0] == "ok"
+
+
+async def test_the_state_folder_is_private_and_can_be_written(place: Place, examine: Any) -> None:
+    place.write({"good": good()})
+    kept = place.state / "a2c-smcp" / "up"
+    kept.mkdir(mode=0o700, parents=True)
+    (place.state / "a2c-smcp").chmod(0o700)
+    key = kept / "some.key"
+    key.write_text(SECRET)
+    key.chmod(0o644)
+    ((level, words),) = (await examine())["state folder"]
+    assert level == "warning"
+    assert str(key) in words
+    place.state.rename(place.folder / "elsewhere")
+    place.state.write_text("not a folder")
+    ((level, words),) = (await examine())["state folder"]
+    assert level == "problem"
+    assert "XDG_STATE_HOME" in words
+
+
+async def test_a_port_in_use_is_a_problem_only_where_a_server_is_to_run(
+    place: Place, examine: Any, shared_hub: Any
+) -> None:
+    place.write({"good": good()})
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ((level, words),) = (await examine("--port", port))["port"]
+        assert level == "problem"
+        assert f"Port {port}" in words
+        assert "port" not in await examine("--port", port, "--url", shared_hub.url)
+
+
+# A Server
+
+
+async def test_a_server_that_would_let_us_in(serve: Any, examine: Any) -> None:
+    hub = await serve(auth=DefaultAuthenticationProvider(SECRET))
+    found = await examine(A2C_URL=hub.url, A2C_API_KEY=SECRET)
+    told = {check: found[check] for check in ("server", "clock", "protocol", "API key")}
+    assert {level for each in told.values() for level, _ in each} == {"ok"}
+    assert "configuration" not in found
+
+
+async def test_a_key_that_is_refused_is_a_problem(serve: Any, examine: Any) -> None:
+    hub = await serve(auth=DefaultAuthenticationProvider("the right one"))
+    found = await examine("--url", hub.url, "--api-key", SECRET)
+    assert found["server"][0][0] == "ok"
+    ((level, words),) = found["API key"]
+    assert level == "problem"
+    assert "does not accept this key" in words
+
+
+async def test_a_server_of_another_version_is_a_problem(serve: Any, examine: Any) -> None:
+    hub = await serve(require_version="0.9")
+    ((level, words),) = (await examine("--url", hub.url))["protocol"]
+    assert level == "problem"
+    assert "speaks 0.9" in words
+
+
+async def test_a_server_that_is_not_there_is_a_problem(examine: Any) -> None:
+    found = await examine("--url", f"http://user:{SECRET}@127.0.0.1:1")
+    ((level, words),) = found["server"]
+    assert level == "problem"
+    assert "http://127.0.0.1:1 cannot be reached" in words
+    assert not found.keys() & {"clock", "API key", "protocol"}
+
+
+async def test_something_else_with_another_clock_is_found_out(examine: Any) -> None:
+    date = format_datetime(datetime.now(UTC) - timedelta(hours=1), usegmt=True)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 404 Not Found\r\nDate: {date}\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        found = await examine("--url", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    assert found["server"][0][0] == "warning"
+    assert "404" in found["server"][0][1]
+    assert found["clock"][0][0] == "warning"
+    assert "ahead of the Server's" in found["clock"][0][1]
+    assert found["API key"][0][0] == "problem"
+
+
+async def test_a_certificate_is_looked_at(place: Place, examine: Any) -> None:
+    cert, key = certificate(place.folder, "cert")
+    program = await place.start("server", "--port", "0", "--tls-cert", str(cert), "--tls-key", str(key))
+    url = (await program.says("listening on ")).removeprefix("listening on ")
+    ((level, words),) = (await examine("--url", url))["certificate"]
+    assert level == "problem"
+    assert "--ca" in words
+    found = await examine("--url", url, "--ca", str(cert))
+    assert found["certificate"][0][0] == "warning"
+    assert "expires in 0 days" in found["certificate"][0][1]
+    assert found["API key"][0][0] == "ok"
+
+
+def test_what_is_said_of_certificates() -> None:
+    def judged(found: Certificate) -> tuple[Level, str]:
+        visit = Visit(place="https://hub", has_key=True, certificate=found)
+        (finding,) = server_checks.certificate(Situation(visit=visit))
+        return finding.level, f"{finding.what} {finding.remedy}"
+
+    year = datetime.now(UTC) + timedelta(days=365)
+    assert judged(Certificate(year.timestamp()))[0] is Level.ok
+    expired = judged(Certificate(fault="certificate has expired", number=10))
+    assert expired[0] is Level.problem
+    assert "renew" in expired[1]
+    assert "--url" in judged(Certificate(fault="Hostname mismatch", number=62))[1]
+
+
+async def test_an_up_that_is_running_is_looked_at_with_its_own_key(place: Place, examine: Any) -> None:
+    place.write({"good": good()})
+    program = await place.start("up", "--port", "0")
+    url = (await program.says("listening on ")).removeprefix("listening on ")
+    found = await examine()
+    assert found["port"] == [("ok", f"a2c-smcp up is running at {url}.")]
+    assert found["API key"] == [("ok", "The Server accepts the key.")]
+    program.signal(signal.SIGINT)
+    assert await program.ends() == 0
+    assert "server" not in await examine()
+
+
+async def test_a_url_that_is_none_is_wrong_use(place: Place) -> None:
+    ended = await place.run("doctor", "--url", "nonsense")
+    assert ended.code == 2
+    assert "http://127.0.0.1:7000" in ended.err
+
+
+def test_the_table_of_extras_is_that_of_the_package() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+    assert EXTRAS.keys() == project["optional-dependencies"].keys() - {"all"}
+    assert len(CHECKS) >= 13

@@ -1,0 +1,246 @@
+"""The language of the prompt, without a terminal: lines, completion, arguments, answers, and what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from a2c_smcp.cli.prompt.arguments import parameters_of, read_arguments, to_ask
+from a2c_smcp.cli.prompt.commands import COMMANDS
+from a2c_smcp.cli.prompt.completion import Known, complete
+from a2c_smcp.cli.prompt.grants import Grants
+from a2c_smcp.cli.prompt.requests import OWNER, NothingToAnswer, Requests
+from a2c_smcp.cli.prompt.table import WrongUse, find, words_of
+from a2c_smcp.computer.approval import Approvals, Caller, Grant, Request
+
+pytestmark = pytest.mark.covers("prompt")
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "note": {"type": "string", "description": "What to say\nat length"},
+        "size": {"type": "integer"},
+        "colour": {"enum": ["red", "dark green"]},
+        "loud": {"type": "boolean"},
+        "key": {"type": "string", "format": "password"},
+        "any": {},
+    },
+    "required": ["size", "key"],
+}
+KNOWN = Known(
+    commands=COMMANDS,
+    names={
+        "SERVER": lambda: {"good": "ready", "my files": "failed"},
+        "TOOL": lambda: {"paint": "good"},
+        "AGENT": lambda: {"planner": ""},
+    },
+    schema=lambda tool: SCHEMA if tool == "paint" else {},
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    {
+        "": [],
+        "logs 'my files'": ["logs", "my files"],
+        'call paint {"size": 1, "note": "a b"}': ["call", "paint", '{"size": 1, "note": "a b"}'],
+        'call paint note="a {b}"': ["call", "paint", "note=a {b}"],
+    }.items(),
+)
+def test_a_line_is_words_as_in_a_shell_and_json_to_its_end(line: str, words: list[str]) -> None:
+    assert words_of(line) == words
+
+
+def test_every_command_is_found_by_its_name_and_checks_its_arguments() -> None:
+    for command in COMMANDS:
+        arguments = ["x"] * len([place for place in command.takes.split() if not place.startswith("[")])
+        assert find([*command.name.split(), *arguments], COMMANDS) == (command, arguments)
+        if "…" not in command.takes:
+            with pytest.raises(WrongUse, match="usage"):
+                find([*command.name.split(), *["x"] * 9], COMMANDS)
+    assert len({command.name for command in COMMANDS}) == len(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("line", "candidates"),
+    {
+        "st": ["status"],
+        "server st": ["start", "stop"],
+        "server": ["server"],
+        "logs ": ["good", "'my files'"],
+        "logs m": ["'my files'"],
+        "logs 'm": [],
+        "server restart g": ["good"],
+        "server restart good ": [],
+        "call p": ["paint"],
+        "call paint ": ["size=", "key=", "note=", "colour=", "loud=", "any="],
+        "call paint size=1 k": ["key="],
+        "call paint colour=": ["colour=red", "colour='dark green'"],
+        "call paint loud=t": ["loud=true"],
+        "call unknown ": [],
+        "approve ": ["forget"],
+        "approve forget p": ["planner"],
+        "always ": ["tool", "agent"],
+        "nonsense ": [],
+    }.items(),
+)
+def test_a_line_is_completed_with_what_exists(line: str, candidates: list[str]) -> None:
+    found = complete(line, KNOWN)
+    assert [each.text for each in found] == candidates
+    assert {each.typed for each in found} <= {len(line.rpartition(" ")[2])}
+
+
+def test_arguments_are_read_as_the_schema_has_them() -> None:
+    words = ["note=12", "size=12", "colour=red", "loud=true", "any=[1]", "other=x"]
+    read = {"note": "12", "size": 12, "colour": "red", "loud": True, "any": [1], "other": "x"}
+    assert read_arguments(words, SCHEMA) == read
+    assert read_arguments(['{"size": 1}'], SCHEMA) == {"size": 1}
+    assert read_arguments([], SCHEMA) == {}
+
+
+@pytest.mark.parametrize(
+    ("word", "problem"), [("size", "is no argument"), ("size=big", "size must be integer"), ("{1}", "JSON")]
+)
+def test_what_is_no_argument_is_answered_with_a_sentence(word: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        read_arguments([word], SCHEMA)
+
+
+def test_only_what_is_missing_is_asked_for() -> None:
+    assert [each.name for each in to_ask(SCHEMA, {})] == ["size", "key", "note", "colour", "loud", "any"]
+    assert [each.name for each in to_ask(SCHEMA, {"size": 1})] == ["key"]
+    assert to_ask({}, {}) == []
+
+
+def test_a_question_says_what_is_wanted_and_hides_secrets() -> None:
+    known = {each.name: each for each in parameters_of(SCHEMA)}
+    assert known["note"].question == "What to say\nnote (string, Enter leaves it out): "
+    assert known["colour"].question == "colour (red or dark green, Enter leaves it out): "
+    assert known["size"].question == "size (integer): "
+    assert [name for name, each in known.items() if each.is_secret] == ["key"]
+
+
+# What agents ask for
+
+
+def request(tool: str = "paint", agent: str = "planner") -> Request:
+    return Request(Caller("desk", agent), tool, "good", tool, {})
+
+
+async def waiting_for(requests: Requests, *wanted: Request) -> list[asyncio.Task[Any]]:
+    asking = [asyncio.create_task(requests(each)) for each in wanted]
+    await asyncio.sleep(0)
+    return asking
+
+
+@pytest.mark.covers("prompt-approvals")
+async def test_an_answer_is_for_the_oldest_that_was_there_when_its_line_was_begun() -> None:
+    requests = Requests()
+    requests.note_oldest()
+    first, second = await waiting_for(requests, request(), request("crash"))
+    with pytest.raises(NothingToAnswer):
+        requests.meant()
+    requests.note_oldest()
+    assert requests.meant().number == 1
+    first.cancel()
+    await asyncio.wait([first])
+    with pytest.raises(NothingToAnswer, match="withdrawn"):
+        requests.meant()
+    requests.answer(requests.meant("#2"), "no")
+    assert await second == "no"
+    with pytest.raises(NothingToAnswer):
+        requests.meant("2")
+
+
+@pytest.mark.covers("prompt-approvals")
+@pytest.mark.parametrize(("decision", "answered"), [("yes", 1), ("always", 2), ("always_for_agent", 3)])
+async def test_what_is_allowed_for_good_answers_all_that_it_is_for(decision: Any, answered: int) -> None:
+    requests = Requests()
+    asking = await waiting_for(requests, request(), request(), request("crash"), request(agent="other"))
+    requests.answer(requests.meant("1"), decision)
+    assert [await each for each in asking[:answered]] == [decision] + ["yes"] * (answered - 1)
+    assert len([*requests]) == len(asking) - answered
+    requests.refuse_all()
+    assert [await each for each in asking[answered:]] == ["no"] * (len(asking) - answered)
+
+
+@pytest.mark.covers("prompt-approvals")
+async def test_the_owner_needs_no_leave_and_nobody_can_pass_for_him() -> None:
+    requests = Requests()
+    assert await requests(Request(OWNER, "paint", "good", "paint", {})) == "yes"
+    (impostor,) = await waiting_for(requests, Request(Caller("", ""), "paint", "good", "paint", {}))
+    assert len([*requests]) == 1
+    impostor.cancel()
+
+
+# What is kept
+
+
+class Kept:
+    """The grants of a computer, and what is said about them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.approvals, self.said = Approvals(), list[str]()
+        self.grants = Grants(self.approvals, "laptop", folder, lambda text, style: self.said.append(text))
+
+    def allow(self, *grants: Grant) -> None:
+        for grant in grants:
+            self.approvals.grants.add(grant)
+            self.approvals.on_grant(grant)
+
+
+@pytest.mark.covers("prompt-approvals")
+def test_grants_are_of_one_office_at_one_server(tmp_path: Path) -> None:
+    kept, tool, everything = Kept(tmp_path), Grant("planner", "good", "paint"), Grant("planner")
+    kept.grants.enter("http://user:password@hub:1/", "desk")
+    kept.allow(tool)
+    kept.grants.enter("http://hub:1", "other")
+    assert [*kept.grants] == []
+    kept.allow(everything)
+    again = Kept(tmp_path)
+    again.grants.enter("http://hub:1", "desk")
+    assert [*again.grants] == [tool]
+    again.grants.forget([tool])
+    kept.grants.enter("http://hub:1", "desk")
+    assert [*kept.grants] == []
+    kept.grants.enter("http://hub:1", "other")
+    assert [*kept.grants] == [everything]
+    assert "password" not in "".join(file.read_text() for file in (tmp_path / "approvals").iterdir())
+
+
+@pytest.mark.covers("prompt-approvals")
+@pytest.mark.parametrize(
+    "content", ["nonsense", "[]", '{"http://hub desk": [["planner"], "x", ["planner", "good", null]]}']
+)
+def test_what_cannot_be_read_allows_nothing_and_is_left_alone(tmp_path: Path, content: str) -> None:
+    Kept(tmp_path).grants.enter("http://hub", "desk")
+    before = Kept(tmp_path)
+    before.grants.enter("http://hub", "other")
+    before.allow(Grant("planner"))
+    (file,) = (tmp_path / "approvals").iterdir()
+    file.write_text(content)
+    kept = Kept(tmp_path)
+    kept.grants.enter("http://hub", "desk")
+    assert [*kept.grants] == []
+    if not isinstance(_parsed(content), dict):
+        kept.allow(Grant("planner"))
+        assert file.read_text() == content
+        assert len(kept.said) == 2
+
+
+def _parsed(content: str) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
+
+
+def test_without_a_terminal_the_line_editor_is_not_even_imported() -> None:
+    code = "import sys, a2c_smcp.cli.computer; sys.exit('prompt_toolkit' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -1,0 +1,282 @@
+"""`a2c-smcp up`, as a person uses it: what it prints works when it is pasted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import socket
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from a2c_smcp.cli.suggestions import call_of
+from tests.cli.programs import PROGRAM, Place, good
+from tests.computer.hosted import pids_with
+from tests.computer.pseudo_terminal import on_a_terminal
+from tests.computer.supervised import all_gone
+from tests.server.test_program import Program
+
+pytestmark = pytest.mark.covers("up")
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    await place.end()
+
+
+async def suggested(program: Program) -> str:
+    """The line to try."""
+    return (await program.says("a2c-smcp agent ")).strip()
+
+
+def key_file(place: Place) -> Path:
+    (found,) = (place.state / "a2c-smcp" / "up").glob("*.key")
+    return found
+
+
+async def stopped(program: Program) -> int:
+    program.signal(signal.SIGINT)
+    return await program.ends()
+
+
+async def test_the_line_that_it_prints_calls_a_tool_when_pasted(place: Place) -> None:
+    place.write({"good": good()})
+    program = await place.start("up", "--port", "0", "--name", "laptop")
+    line = await suggested(program)
+    assert "agent call laptop add a=1 b=1 " in line
+    ended = await place.paste(line)
+    assert (ended.code, ended.out) == (0, "2\n")
+    assert await stopped(program) == 0
+    assert program.err[-1] == "stopped"
+
+
+async def test_the_key_stays_the_same_and_is_for_its_owner_alone(place: Place) -> None:
+    place.write({})
+    program = await place.start("up", "--port", "0")
+    await suggested(program)
+    path = key_file(place)
+    key = path.read_text().strip()
+    assert str(path) in await program.says("API key: ")
+    assert key.startswith("a2c_")
+    assert key not in program.said
+    modes = {each: stat.S_IMODE(each.stat().st_mode) for each in (place.state / "a2c-smcp").rglob("*")}
+    assert set(modes.values()) == {0o600, 0o700}
+    assert await stopped(program) == 0
+    path.chmod(0o644)
+    program = await place.start("up", "--port", "0")
+    line = await suggested(program)
+    assert path.read_text().strip() == key
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert (await place.paste(line)).code == 0
+
+
+async def test_a_proxy_for_the_world_is_not_asked_on_this_machine(place: Place) -> None:
+    place.write({"good": good()})
+    place.environ |= {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+    line = await suggested(await place.start("up", "--port", "0"))
+    assert (await place.paste(line)).out == "2\n"
+
+
+async def test_nobody_comes_in_without_the_key(place: Place) -> None:
+    place.write({"good": good()})
+    program = await place.start("up", "--port", "0")
+    url = (await program.says("listening on ")).removeprefix("listening on ")
+    ended = await place.run("agent", "tools", "--url", url)
+    assert ended.code == 1
+    assert "does not accept this key" in ended.err
+
+
+async def test_the_second_in_the_same_folder_says_where_the_first_is(place: Place) -> None:
+    place.write({"good": good()})
+    program = await place.start("up", "--port", "0")
+    url = (await program.says("listening on ")).removeprefix("listening on ")
+    await suggested(program)
+    second = await place.run("up", "--port", "0")
+    assert (second.code, second.out) == (1, "")
+    assert f"is up already: {url}, process {program.process.pid}" in second.err
+    assert "Ctrl-C" in second.err
+    line = next(line for line in second.err.splitlines() if "a2c-smcp agent" in line)
+    assert "add" in (await place.paste(line)).out
+    assert await stopped(program) == 0
+    again = await place.start("up", "--port", "0")
+    await suggested(again)
+
+
+async def test_a_first_that_was_killed_is_not_in_the_way(place: Place) -> None:
+    place.write({})
+    program = await place.start("up", "--port", "0")
+    await suggested(program)
+    await program.kill()
+    await suggested(await place.start("up", "--port", "0"))
+
+
+async def test_a_port_that_somebody_else_has_is_said_with_what_to_do(place: Place) -> None:
+    place.write({"good": good()})
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = await place.run("up", "--port", str(port))
+    assert (ended.code, ended.out) == (1, "")
+    assert f"Port {port} of 127.0.0.1 is used by another program. Give another --port" in ended.err
+
+
+async def test_the_file_is_followed_while_it_runs(place: Place) -> None:
+    path = place.write({"good": good()})
+    program = await place.start("up", "--port", "0")
+    line = re.sub(r"agent .*? --url", "agent tools --url", await suggested(program))
+    place.write({"good": good(), "other": good(tool_meta={"add": {"alias": "plus"}})})
+    await program.says("other: ready")
+    assert {"add", "plus"} <= {tool["name"] for tool in json.loads((await place.paste(line)).out)}
+    path.write_text("{not json", "utf-8")
+    await program.says("the configuration is not taken: ")
+    assert "add" in (await place.paste(line)).out
+    place.write({"other": good()})
+    await program.says("good: stopped")
+    assert await stopped(program) == 0
+
+
+async def test_ctrl_c_leaves_no_child(place: Place) -> None:
+    marker = uuid4().hex
+    place.write({"good": good(marker), "hangs": {**good(marker), "args": ["-c", "import time; time.sleep(600)"]}})
+    program = await place.start("up", "--port", "0")
+    await program.says("good: ready")
+    children = pids_with(marker)
+    assert len(children) >= 2
+    assert await stopped(program) == 0
+    await all_gone([*children, *pids_with(marker)], within=5.0)
+
+
+async def test_on_a_terminal_the_key_is_shown_and_ctrl_c_stops_it(place: Place) -> None:
+    marker = uuid4().hex
+    place.write({"good": good(marker)})
+    command = [str(PROGRAM), "up", "--port", "0", "--config", str(place.folder / "mcp.json"), "--no-input"]
+    async with on_a_terminal(*command, env={**place.environ, "TERM": "xterm-256color"}, columns=300) as program:
+        text = await program.shows("a2c-smcp agent call")
+        assert f"API key: {key_file(place).read_text().strip()} (kept in " in text
+        children = pids_with(marker)
+        program.types("\x03")
+        assert await program.ends() == 0
+    await all_gone(children, within=5.0)
+
+
+async def test_on_a_terminal_its_owner_has_a_prompt_and_leaves_with_ctrl_d(place: Place) -> None:
+    marker = uuid4().hex
+    config = place.write({"good": good(marker, default_tool_meta=None)})
+    command = [str(PROGRAM), "up", "--port", "0", "--name", "laptop", "--config", str(config)]
+    async with on_a_terminal(*command, env={**place.environ, "TERM": "xterm-256color"}, columns=300) as program:
+        text = await program.shows("a2c-smcp agent call laptop add a=1 b=1 ")
+        await program.shows("laptop>")
+        line = next(line for line in text.splitlines() if "a2c-smcp agent call" in line)
+        pasted = asyncio.create_task(place.paste(line.strip()))
+        await program.shows("always")
+        program.types("y\r")
+        assert (await pasted).out == "2\n"
+        program.types("\x04")
+        assert await program.ends() == 0
+    await all_gone(pids_with(marker), within=5.0)
+
+
+async def test_tools_that_need_approval_are_not_suggested_unless_all_may_run(place: Place) -> None:
+    place.write({"good": good(default_tool_meta=None)})
+    program = await place.start("up", "--port", "0")
+    assert "agent tools --url" in await suggested(program)
+    await program.says("--yes lets all run")
+    assert await stopped(program) == 0
+    program = await place.start("up", "--port", "0", "--yes")
+    line = await suggested(program)
+    assert " add a=1 b=1 " in line
+    assert (await place.paste(line)).out == "2\n"
+
+
+async def test_the_server_table_says_where_and_options_go_before_it(place: Place) -> None:
+    place.write({}, "mcp.json")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    table = f'[server]\nport = {port}\noffice = "lab"\nname = "bench"\n'
+    (place.folder / "a2c.toml").write_text(f"{table}\n[servers]\n", "utf-8")
+    program = await place.start("up", "--office", "hall")
+    line = await suggested(program)
+    assert line.endswith(f"agent tools --url http://127.0.0.1:{port} --office hall")
+    members = json.loads((await place.paste(line.replace(" tools ", " room "))).out)
+    assert [each["name"] for each in members if each["role"] == "computer"] == ["bench"]
+
+
+WRONG = {
+    "nothing there": ({}, [], ("no a2c.toml, a2c.json or mcp.json here", "a2c-smcp import", "--config")),
+    "no such file": ({}, ["--config", "nowhere.json"], ("nowhere.json", "cannot be read")),
+    "not JSON": ({"mcp.json": "{"}, [], ("mcp.json", "line 1", "not JSON")),
+    "a wrong server": ({"mcp.json": '{"mcpServers": {"a": {"command": 5}}}'}, [], ("server 'a'", "command")),
+    "no such setting": ({"a2c.toml": "[server.files]\ncommand = 'x'"}, [], ("server.files", "`servers`")),
+    "a wrong setting": ({"a2c.toml": "[server]\nport = 'x'\n[servers]"}, [], ("server.port", "65535")),
+    "not an address": ({"mcp.json": '{"servers": {}}'}, ["--host", "192.0.2.1"], ("192.0.2.1", "--host")),
+    "a wrong name": ({"mcp.json": '{"servers": {}}'}, ["--name", ""], ("--name",)),
+}
+
+
+@pytest.mark.parametrize(("files", "options", "words"), WRONG.values(), ids=WRONG)
+async def test_wrong_use_ends_at_once_and_says_what_to_do(
+    place: Place, files: dict[str, str], options: list[str], words: tuple[str, ...]
+) -> None:
+    for name, text in files.items():
+        (place.folder / name).write_text(text, "utf-8")
+    ended = await place.run("up", *options)
+    assert ended.code in (1, 2)
+    assert ended.out == ""
+    assert [each for each in words if each not in ended.err] == [], ended.err
+
+
+async def test_a_state_folder_that_cannot_be_made_is_named(place: Place) -> None:
+    place.write({})
+    place.state.write_text("not a folder", "utf-8")
+    ended = await place.run("up", "--port", "0")
+    assert ended.code == 1
+    assert str(place.state) in ended.err
+
+
+# Which call is suggested
+
+
+def tool(name: str, properties: dict[str, Any] | None = None, read_only: bool | None = None) -> Any:
+    hints = {} if read_only is None else {"MCP_TOOL_ANNOTATION": json.dumps({"readOnlyHint": read_only})}
+    schema = {"type": "object", "properties": properties or {}, "required": [*(properties or {})]}
+    return {"name": name, "description": "", "params_schema": schema, "return_schema": None, "meta": hints}
+
+
+TEXT = {"type": "string"}
+CHOSEN = {
+    "one that only reads goes first": ([tool("add"), tool("walk", read_only=True)], ["walk"]),
+    "what may do harm is never chosen": ([tool("crash"), tool("remove"), tool("list_all", read_only=False)], None),
+    "names tell where nothing else does": ([tool("crash"), tool("getTime")], ["getTime"]),
+    "fewer guesses are better": ([tool("add", {"a": TEXT}), tool("list_files")], ["list_files"]),
+    "values come from the schema": ([tool("get", {"a": {"enum": ["1", "2"]}, "b": TEXT})], ["get", 'a="1"', "b=hello"]),
+    "what cannot be guessed is left out": ([tool("get", {"a": {"type": "string", "pattern": "^[0-9]+$"}})], None),
+}
+
+
+@pytest.mark.parametrize(("tools", "words"), CHOSEN.values(), ids=CHOSEN)
+def test_the_suggested_call(tools: list[Any], words: list[str] | None) -> None:
+    assert call_of("laptop", tools, may_ask=True) == (words and ["call", "laptop", *words])
+    assert call_of("laptop", tools, may_ask=False) is None
+
+
+async def test_what_was_imported_with_a_secret_is_up_without_a_keyring_and_without_a_question(place: Place) -> None:
+    secret = f"ghp_{uuid4().hex}"
+    claude = {key: value for key, value in good().items() if key != "default_tool_meta"}
+    claude["env"] = {"GITHUB_TOKEN": secret}
+    place.write({"good": claude}, "claude_desktop_config.json")
+    imported = await place.run("import", "claude_desktop_config.json", "--write", "--secrets", "inputs")
+    assert (imported.code, secret in imported.out + imported.err) == (0, False)
+    assert secret not in (place.folder / "a2c.json").read_text()
+    assert stat.S_IMODE((place.folder / "a2c.inputs.json").stat().st_mode) == 0o600
+    program = await place.start("up", "--port", "0", "--name", "laptop", "--yes", "--no-input")
+    line = await suggested(program)
+    seen = await place.paste(re.sub(r"agent call laptop .*? --url", "agent call laptop environment --url", line))
+    assert '"GITHUB_TOKEN": "***"' in seen.out
+    assert await stopped(program) == 0
