@@ -78,7 +78,7 @@ reference: $(READY) ## Print the reference pages of the documentation anew from 
 	@$(BIN)/python -m reference
 
 test: lint types peers examples node-client $(DOCS) ## All checks and all tests
-	@$(BIN)/pytest --numprocesses auto
+	@$(BIN)/pytest --numprocesses logical --dist worksteal
 
 bench: bench-connections bench-computer bench-agent bench-registry ## All benchmarks; ratios beside others are printed
 

@@ -178,6 +178,9 @@ class Line:
             raise LineLost from None
 
     async def _dial(self) -> None:
+        task = asyncio.current_task()
+        assert task
+        cancels = task.cancelling()
         asked = self._route.credentials()
         shown = await asked if inspect.isawaitable(asked) else asked
         try:
@@ -191,6 +194,8 @@ class Line:
             )
         except (socketio.exceptions.SocketIOError, aiohttp.ClientError, OSError) as error:
             raise (self._refusal or Unavailable(f"{self._route.place} cannot be reached, {_cause_of(error)}")) from None
+        if task.cancelling() > cancels:  # one that came together with the answer was lost in asyncio.wait_for (3.11)
+            raise asyncio.CancelledError
 
     def _on_refusal(self, reason: Any) -> None:
         if isinstance(reason, dict):

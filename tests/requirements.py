@@ -194,7 +194,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "agent-program": "a2c-smcp agent lists, calls, cancels, looks and watches, for people and for programs.",
     },
     "The command line": {
-        "prompt": "On a terminal a computer has a line: commands, completion, history, Ctrl-C and Ctrl-D, nothing torn.",
+        "prompt": "On a terminal a computer has a line: commands, completion, history, Ctrl-C, Ctrl-D, nothing torn.",
         "prompt-approvals": "Requests are shown and answered there; what is allowed for good is kept, and revocable.",
         "examples": "Each example runs by itself, and shows what it is there to show.",
         "errors": "Whatever a user can cause ends with what happened and what to do, and no traceback.",

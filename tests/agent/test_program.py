@@ -21,6 +21,7 @@ from tests.computer.hosted import hosted, ready, until
 from tests.computer.pseudo_terminal import on_a_terminal
 from tests.computer.supervised import good
 from tests.peer import Peer
+from tests.program import run_program
 
 SCRIPT = Path(sys.executable).with_name("a2c-smcp")
 PATIENCE = 30.0
@@ -92,13 +93,12 @@ def start(surroundings: dict[str, str]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def run(start: Any) -> Callable[..., Any]:
+def run(surroundings: dict[str, str]) -> Callable[..., Any]:
     async def run(*arguments: str, typed: str = "", **environ: str) -> Ended:
-        process = await start(*arguments, **environ)
-        async with asyncio.timeout(PATIENCE):
-            out, err = await process.communicate(typed.encode())
-        assert b"Traceback" not in err
-        return Ended(process.returncode, out.decode(), err.decode())
+        env = {**surroundings, **environ}
+        done = await asyncio.to_thread(run_program, "agent", *arguments, env=env, typed=typed)
+        assert "Traceback" not in done.stderr
+        return Ended(done.returncode, done.stdout, done.stderr)
 
     return run
 

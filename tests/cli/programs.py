@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.computer.supervised import SERVERS
+from tests.program import run_program
 from tests.server.test_program import Program
 
 __all__ = ["PATIENCE", "Ended", "Place", "good"]
@@ -63,7 +64,8 @@ class Place:
         return self.started[-1]
 
     async def run(self, *words: str, **environ: str) -> Ended:
-        return await self._ended(str(PROGRAM), *words, **environ)
+        done = await asyncio.to_thread(run_program, *words, cwd=self.folder, env=self.environ | environ)
+        return Ended(done.returncode, done.stdout, done.stderr)
 
     async def paste(self, line: str) -> Ended:
         """Into a shell, as a person would."""

@@ -23,6 +23,7 @@ from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
 from tests.computer.hosted import hosted, ready
 from tests.computer.supervised import good
+from tests.program import run_program
 from tests.server.test_program import certificate
 
 SCRIPT = Path(sys.executable).with_name("a2c-smcp")
@@ -42,9 +43,10 @@ class Ended(NamedTuple):
 def run(*command: str | Path, folder: Path, typed: str = "") -> Ended:
     theirs = {name: value for name, value in os.environ.items() if not name.startswith("A2C_")}
     environ = {**theirs, "XDG_STATE_HOME": str(folder / "state"), "COLUMNS": "80"}
-    done = subprocess.run(
-        command, cwd=folder, env=environ, input=typed, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    if command[0] == SCRIPT:
+        done = run_program(*command[1:], cwd=folder, env=environ, typed=typed)
+    else:
+        done = subprocess.run(command, cwd=folder, env=environ, input=typed, capture_output=True, text=True, timeout=60)
     return Ended(done.returncode, done.stdout, done.stderr)
 
 

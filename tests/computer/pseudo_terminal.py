@@ -129,8 +129,11 @@ class OnTerminal:
         return bool(termios.tcgetattr(self._master)[3] & termios.ECHO)
 
     async def ends(self) -> int:
-        async with asyncio.timeout(PATIENCE):
-            return await self.process.wait()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self.process.wait()
+        except TimeoutError:
+            raise AssertionError(f"it has not ended\n{self.screen.text}") from None
 
     def _read(self) -> None:
         try:

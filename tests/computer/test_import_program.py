@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from a2c_smcp.computer.mcp_clients.model import source
 from tests.computer.other_programs import FILES, Home, Sample
 from tests.computer.pseudo_terminal import on_a_terminal
 from tests.computer.supervised import SERVERS, eventually
+from tests.program import run_program
 
 pytestmark = pytest.mark.covers("program-import")
 
@@ -54,15 +54,7 @@ def surroundings(home: Home, **more: str) -> dict[str, str]:
 @pytest.fixture
 def run(home: Home) -> Callable[..., Done]:
     def run(*arguments: str, code: int = 0, **environ: str) -> Done:
-        done = subprocess.run(
-            [SCRIPT, *arguments],
-            cwd=home.project,
-            env=surroundings(home, **environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        done = run_program(*arguments, cwd=home.project, env=surroundings(home, **environ))
         result = Done(done.returncode, done.stdout, done.stderr)
         assert "Traceback" not in result.said
         assert result.code == code, result.said

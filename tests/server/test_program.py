@@ -39,6 +39,7 @@ from a2c_smcp.cli.app import COMMANDS
 from a2c_smcp.server.auth import hash_key, new_key
 from tests.conftest import TRANSPORTS
 from tests.peer import PATIENCE, Peer, Wire
+from tests.program import run_program
 
 SCRIPT = Path(sys.executable).with_name("a2c-smcp")
 ENVIRONMENT = {
@@ -509,15 +510,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
     """Runs a command line that is not expected to go on for long. `''` stands for an empty argument."""
     arguments = ["" if word == "''" else word for word in arguments]
-    return subprocess.run(
-        [SCRIPT, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        env=ENVIRONMENT,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
+    return run_program(*arguments, env=ENVIRONMENT)
 
 
 Outcomes = dict[str, "Future[subprocess.CompletedProcess[str]]"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
@@ -15,12 +16,12 @@ from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.editor import Editor, Interrupted
 from a2c_smcp.cli.prompt.lines import Lines
 from a2c_smcp.cli.prompt.moving import Quit
-from a2c_smcp.cli.prompt.table import WrongUse, find, words_of
+from a2c_smcp.cli.prompt.table import find, words_of
 from a2c_smcp.cli.terminal import Terminal, printable
-from a2c_smcp.computer.inputs.errors import InputError
-from a2c_smcp.errors import SMCPError
 
 __all__ = ["converse"]
+
+logger = logging.getLogger(__name__)
 
 
 async def converse(console: Console, terminal: Terminal, lines: Lines) -> None:
@@ -65,9 +66,12 @@ class _Prompt:
                 return
             command, arguments = find(words, COMMANDS)
             job = await command.run(self._console, arguments)
-        except (WrongUse, SMCPError, InputError) as problem:
+        except Quit:
+            raise
+        except Exception as problem:  # whatever it is, the next line may be better
             self._lines.recall(line.strip())
-            self._console.tell_failure(problem)
+            if not self._console.tell_failure(problem):
+                logger.exception("the command failed")
         else:
             remember = partial(self._remember, line) if command.kept else _nothing
             if job:
