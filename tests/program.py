@@ -13,11 +13,14 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
+from threading import Lock
 
 __all__ = ["run_program"]
 
 PATIENCE = 60.0
 """A bound against hanging, nothing that is measured."""
+
+_asking = Lock()
 
 
 def run_program(
@@ -39,10 +42,11 @@ def run_program(
 
 
 def _ask(request: Mapping[str, object]) -> None:
-    stdin = _zygote().stdin
-    assert stdin
-    stdin.write(json.dumps(request).encode() + b"\n")
-    stdin.flush()
+    with _asking:
+        stdin = _zygote().stdin
+        assert stdin
+        stdin.write(json.dumps(request).encode() + b"\n")
+        stdin.flush()
 
 
 def _code(done: Path, words: tuple[object, ...]) -> int:

@@ -56,7 +56,7 @@ async def separate_server(port: int) -> AsyncIterator[Any]:
     finally:
         if process.returncode is None:
             process.kill()
-        await process.wait()
+        await process.communicate()
 
 
 def free_port() -> int:
