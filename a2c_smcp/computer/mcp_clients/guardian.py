@@ -182,8 +182,14 @@ class _Ends:
 
     async def open_ours(self) -> Pipes:
         stdin, stdout, stderr = self._ours
-        writer = await _writer(stdin)
-        return Pipes(writer, *await _reader(stdout), *await _reader(stderr))
+        with ExitStack() as failing:
+            writer = await _writer(stdin)
+            failing.callback(writer.close)
+            out = await _reader(stdout)
+            failing.callback(out[1].close)
+            err = await _reader(stderr)
+            failing.pop_all()
+        return Pipes(writer, *out, *err)
 
 
 async def _ask(control: Control, spec: dict[str, Any]) -> dict[str, Any]:
