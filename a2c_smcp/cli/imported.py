@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from a2c_smcp.cli.answers import put_json, put_text
+from a2c_smcp.cli.setups import NAMES
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.imports.convert import Conversion
 from a2c_smcp.computer.imports.differences import difference
@@ -156,4 +157,6 @@ def _next_steps(outcome: Outcome) -> Iterator[str]:
     if count:
         yield f"{path} is written, with {count} {'server' if count == 1 else 'servers'} from {outcome.files[0]}"
     if merged.taken:
+        if path.name in NAMES:
+            yield "to try it on this machine: a2c-smcp up"
         yield f"next: {outcome.next_line}"
