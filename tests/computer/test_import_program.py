@@ -186,7 +186,7 @@ def test_a_program_reads_json(run: Any, home: Home) -> None:
 def test_values_go_into_the_keyring_where_there_is_one(run: Any, home: Home) -> None:
     sample, drawer = FILES["claude-desktop"](), home.path / "drawer.json"
     home.put(sample)
-    keyring = {"PYTHON_KEYRING_BACKEND": "drawer_keyring.DrawerKeyring", "DRAWER_KEYRING": str(drawer)}
+    keyring = {"PYTHON_KEYRING_BACKEND": "paper_keyring.PaperKeyring", "PAPER_KEYRING": str(drawer)}
     done = run("import", "claude-desktop", "--write", PYTHONPATH=str(SERVERS), **keyring)
     held = json.loads(drawer.read_text("utf-8"))
     assert held["a2c-smcp/github-personal-access-token"] == sample.secrets[0]
@@ -198,7 +198,7 @@ def test_another_value_in_the_keyring_is_left_alone_unless_it_is_to_be_replaced(
     drawer = home.path / "drawer.json"
     drawer.write_text(json.dumps({"a2c-smcp/search-api-key": "of another project"}), "utf-8")
     home.put(FILES["claude-desktop"]())
-    keyring = {"PYTHON_KEYRING_BACKEND": "drawer_keyring.DrawerKeyring", "DRAWER_KEYRING": str(drawer)}
+    keyring = {"PYTHON_KEYRING_BACKEND": "paper_keyring.PaperKeyring", "PAPER_KEYRING": str(drawer)}
     environ = {"PYTHONPATH": str(SERVERS), **keyring}
     done = run("import", "claude-desktop", "--write", code=1, **environ)
     assert "another value is kept for input 'search-api-key'" in done.err

@@ -16,7 +16,7 @@ from a2c_smcp.computer.inputs.render import render
 
 pytestmark = pytest.mark.covers("program-import")
 
-FOLDER = Path("/work/shop")
+FOLDER = Path("/srv/shop")
 LINUX = {"HOME": "/home/ann"}
 MAC = {"HOME": "/Users/ann"}
 WINDOWS = {"USERPROFILE": "C:/Users/ann", "APPDATA": "D:/Roaming"}
@@ -42,13 +42,13 @@ PLACES = {
         "claude-desktop",
         ["C:/Users/ann/AppData/Roaming/Claude/claude_desktop_config.json"],
     ),
-    "Claude Code": ("linux", LINUX, "claude-code", ["/work/shop/.mcp.json", "/home/ann/.claude.json"]),
-    "Cursor": ("win32", WINDOWS, "cursor", ["/work/shop/.cursor/mcp.json", "C:/Users/ann/.cursor/mcp.json"]),
+    "Claude Code": ("linux", LINUX, "claude-code", ["/srv/shop/.mcp.json", "/home/ann/.claude.json"]),
+    "Cursor": ("win32", WINDOWS, "cursor", ["/srv/shop/.cursor/mcp.json", "C:/Users/ann/.cursor/mcp.json"]),
     "VS Code": (
         "darwin",
         MAC,
         "vscode",
-        ["/work/shop/.vscode/mcp.json", "/Users/ann/Library/Application Support/Code/User/mcp.json"],
+        ["/srv/shop/.vscode/mcp.json", "/Users/ann/Library/Application Support/Code/User/mcp.json"],
     ),
 }
 
@@ -67,7 +67,7 @@ def test_a_file_that_is_named_is_recognised(program: str) -> None:
     assert [program_of(path).name for path in PROGRAMS[program].files(machine)] == [program] * len(
         PROGRAMS[program].paths
     )
-    assert program_of(Path("/work/shop/mcp.json")) is PLAIN
+    assert program_of(Path("/srv/shop/mcp.json")) is PLAIN
 
 
 def converted(
@@ -92,7 +92,7 @@ TEXTS = {
     "a well-known one": ("${HOME}/x", CODE, "/home/ann/x"),
     "one of Cursor": ("${env:X}", CURSOR, "${input:X}"),
     "not one of Cursor": ("${X}", CURSOR, "${X}"),
-    "a place in an editor": ("${userHome}${/}${workspaceFolder}", CURSOR, "/home/ann//work/shop"),
+    "a place in an editor": ("${userHome}${/}${workspaceFolder}", CURSOR, "/home/ann//srv/shop"),
     "a place in Claude Code": ("${workspaceFolder}", CODE, "${input:workspaceFolder}"),
     "an input": ("${input:x}", PLAIN, "${input:x}"),
     "of a shell": ("$X $(id) %X%", PLAIN, "$X $(id) %X%"),
