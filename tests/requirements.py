@@ -102,6 +102,9 @@ _TABLE: dict[str, dict[str, str]] = {
         "calls-resume": "Calls wait for a computer that is away, and go on when either side is back.",
         "calls-one-hurts-no-other": "One call, slow, stuck or broken, never hurts another.",
     },
+    "The fast lane": {
+        "fast-lane": "What is relayed as text obeys the same rules, in the same order, as what is decoded.",
+    },
     "WIRE §6 limits": {
         "names-limits": "Names have 1 to 128 characters, no control characters, no white space at either end.",
         "limit-message": "A message over the limit is 413, counted as encoded, and the connection lives on.",

@@ -60,6 +60,9 @@ def server(
     legacy_notices: Annotated[
         bool, _connections("LEGACY_NOTICES", "Send notices under their older names too, to everybody.")
     ] = False,
+    fast_lane: Annotated[
+        bool, _connections("FAST_LANE", "Relay requests on websockets as text; --no-fast-lane decodes them.")
+    ] = True,
     api_key: Annotated[
         list[str] | None, _admission("API_KEY", "API key that may do anything; repeat for more.")
     ] = None,
@@ -106,6 +109,7 @@ def server(
         trusted_hosts=None if auth or insecure else frozenset(),
         legacy_notices=legacy_notices,
         metrics=metrics,
+        fast_lane=fast_lane,
     )
     run(_serve(settings, host, port, tls_cert, tls_key))
 

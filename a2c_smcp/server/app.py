@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from a2c_smcp.errors import BadRequest, NotFound, SMCPError
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.server import gate, polling
 from a2c_smcp.server.auth import AuthenticationProvider
+from a2c_smcp.server.lane import Acks, Lane
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.namespace import SMCPNamespace
 from a2c_smcp.server.outbox import Outbox
@@ -51,11 +52,15 @@ class SMCPApp:
             require_version=settings.require_version,
             legacy_notices=settings.legacy_notices,
             metrics=self.metrics,
-            reserve=self._reserve,
+            check_room=self._check_room,
         )
         self.sio = _socket_server(settings)
         self.sio.register_namespace(self.namespace)
         self._wires = Wires()
+        self._take: Callable[[str, str], bool] = lambda sid, text: False
+        if settings.fast_lane:
+            lane = Lane(self.sio, self.namespace, self._wires, settings.limits.max_message)
+            self._take, self.namespace.post = lane.take, lane.post
         self._is_watched = False
         self._is_draining = False
 
@@ -106,7 +111,9 @@ class SMCPApp:
         """Passes a request on to the library, and puts right what it leaves behind."""
         limits, sockets = self.settings.limits, self.sio.eio.sockets
         if scope["type"] == "websocket":
-            await self._wires.carry(self.sio.handle_request, sid, scope, receive, send, then=self._end_websocket)
+            await self._wires.carry(
+                self.sio.handle_request, sid, scope, receive, send, take=self._take, then=self._end_websocket
+            )
         elif scope["method"] == "POST":
             handle = self.sio.handle_request
             await polling.post(
@@ -192,10 +199,9 @@ class SMCPApp:
             await asyncio.sleep(_POLL_INTERVAL)
             is_read = not any(socket.queue.unread for socket in self.sio.eio.sockets.values())
 
-    def _reserve(self, sid: str, size: int) -> AbstractContextManager[None]:
-        eio_sid = self.sio.manager.eio_sid_from_sid(sid, SMCP_NAMESPACE)
-        socket = self.sio.eio.sockets.get(eio_sid)
-        return socket.queue.reserve(size) if socket else nullcontext()
+    def _check_room(self, sid: str, size: int) -> None:
+        if socket := self.sio.eio.sockets.get(self.sio.manager.eio_sid_from_sid(sid, SMCP_NAMESPACE)):
+            socket.queue.check_room(size)
 
 
 class _AllowAll(AuthenticationProvider):
@@ -213,6 +219,7 @@ def _socket_server(settings: Settings) -> socketio.AsyncServer:
     engineio.payload.Payload.max_decode_packets = _PACKETS_PER_POST
     sio = socketio.AsyncServer(
         async_mode="asgi",
+        client_manager=Acks(),
         namespaces=[SMCP_NAMESPACE],
         serializer=type("Packet", (SMCPPacket,), {"max_message": limits.max_message}),
         cors_allowed_origins=partial(gate.is_welcome, frozenset(settings.cors_origins)),

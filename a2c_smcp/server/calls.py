@@ -6,23 +6,38 @@ import asyncio
 import json
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, ComputerLeft, RateLimited, SMCPError, Unavailable
+from a2c_smcp.protocol.codec import loads_exactly
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server.background import Background
 from a2c_smcp.server.kept import Kept
-from a2c_smcp.server.packets import Answer, Rejected, size_of
+from a2c_smcp.server.packets import Answer, Payload, Rejected, size_of
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
-__all__ = ["Calls"]
+__all__ = ["Calls", "Reply"]
 
 Key = tuple[str, str, str, str]
-Deliver = Callable[[str, Forward, Callable[..., None]], Awaitable[None]]
+_AFTER_THE_ACK = 0.01  # of the join with which a client came back
+_IDENTITY = ("computer", "tool_name", "params")
+Deliver = Callable[[str, Forward, Callable[..., None]], None]
+Reply = Callable[[Any], None]
+"""Given the answer to a call: an `Answer`, several ack arguments as a tuple, or an `SMCPError`."""
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    """Somebody who waits for a call, until it ends or until his own time is over."""
+
+    caller: str
+    reply: Reply
+    timer: asyncio.TimerHandle | None = None
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -30,15 +45,17 @@ class Call:
     """One request on its way. `caller` and `target` are connections: they change when their client resumes.
 
     `is_awaited` is false from the return of its agent until the agent asks for it again. `cancel` is what its agent
-    sent to cancel it.
+    sent to cancel it. The `outcome` is `None` as long as there is none.
     """
 
     forward: Forward
     key: Key | None
     caller: str
     target: str
-    outcome: asyncio.Future[Any]
+    on_end: Callable[[Call], None]
+    outcome: Any = None
     timer: asyncio.TimerHandle | None = None
+    waiters: list[_Waiter] = field(default_factory=list)
     is_awaited: bool = True
     cancel: dict[str, Any] | None = None
 
@@ -52,8 +69,9 @@ class Call:
                 self.finish(answer)
 
     def finish(self, outcome: Any) -> None:
-        if not self.outcome.done():
-            self.outcome.set_result(outcome)
+        if self.outcome is None:
+            self.outcome = outcome
+            self.on_end(self)
 
     def too_late(self, timeout: float) -> CallTimeout:
         return CallTimeout(f"{self.forward.target.name!r} did not answer within {timeout:g} s")
@@ -87,33 +105,28 @@ class Calls:
         self._unheard: Kept[Key, Call] = Kept(limits.keep_time, limits.max_kept, limits.max_kept_bytes)
         self._recent: Kept[Key, Call] = Kept(limits.half_open_time, limits.max_kept, limits.max_kept_bytes)
         self._closing = False
+        self._over = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._running)
 
-    async def relay(self, forward: Forward, timeout: float) -> Any:
-        """The computer's answer, or an `SMCPError`."""
+    def begin(self, forward: Forward, timeout: float, reply: Reply) -> None:
+        """Passes a request on. `reply` is called once, perhaps at once; what refuses the request is raised."""
         caller = forward.caller.sid
         if self._waiting[caller] >= self._limits.calls_per_agent:
             raise RateLimited(f"at most {self._limits.calls_per_agent} calls of one agent at a time")
         key = _key(forward.caller, forward.data["req_id"]) if forward.event == TOOL_CALL_EVENT else None
         call = self._known(key, forward)
-        self._waiting[caller] += 1
-        try:
-            if call is None:
-                call = self._start(forward, key, timeout)
-                await self._send(call)
-                outcome = await asyncio.shield(call.outcome)
-            else:
-                await asyncio.wait([call.outcome], timeout=timeout)
-                outcome = call.outcome.result() if call.outcome.done() else call.too_late(timeout)
-        finally:
-            self._waiting[caller] -= 1
-            if not self._waiting[caller]:
-                del self._waiting[caller]
-        if isinstance(outcome, SMCPError):
-            raise outcome
-        return outcome
+        if call is None:
+            call = self._start(forward, key, timeout)
+            self._wait(call, _Waiter(caller, reply))
+            self._send(call)
+        elif call.outcome is not None:
+            reply(call.outcome)
+        else:
+            waiter = _Waiter(caller, reply)
+            waiter.timer = asyncio.get_running_loop().call_later(timeout, self._give_up, call, waiter, timeout)
+            self._wait(call, waiter)
 
     def cancel(self, seats: Sequence[Member], data: dict[str, Any]) -> set[str]:
         """Marks the calls of these seats with the cancelled `req_id` and returns their offices.
@@ -146,7 +159,7 @@ class Calls:
             if call.target == old:
                 call.target = new
                 if call.cancel is None:
-                    self._background.spawn(self._send(call))
+                    asyncio.get_running_loop().call_later(_AFTER_THE_ACK, self._send, call)
                 else:
                     missed.append(call.cancel)
         return missed
@@ -170,7 +183,9 @@ class Calls:
         """Takes no new calls, gives those in flight time to finish, and tells the rest."""
         self._closing = True
         if self._running:
-            await asyncio.wait([call.outcome for call in self._running], timeout=self._limits.drain_timeout)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.drain_timeout):
+                    await self._over.wait()
         for call in list(self._running):
             call.finish(Unavailable("the server is shutting down"))
         self._unheard.drop_all()
@@ -186,7 +201,7 @@ class Calls:
         if not call.is_same(forward):
             raise BadRequest("req_id: was used for another call", field="req_id")
         call.is_awaited = True
-        if call.caller != forward.caller.sid and not call.outcome.done():
+        if call.caller != forward.caller.sid and call.outcome is None:
             self._unlink(call.caller, call)
             self._by_member.setdefault(forward.caller.sid, set()).add(call)
         call.caller = forward.caller.sid
@@ -199,9 +214,8 @@ class Calls:
         if len(self._by_member.get(target, ())) >= self._limits.calls_per_computer:
             raise RateLimited(f"at most {self._limits.calls_per_computer} calls to one computer at a time")
         loop = asyncio.get_running_loop()
-        call = Call(forward, key, forward.caller.sid, target, loop.create_future())
+        call = Call(forward, key, forward.caller.sid, target, self._ended)
         call.timer = loop.call_later(timeout, call.expire, timeout)
-        call.outcome.add_done_callback(lambda _: self._ended(call))
         self._running.add(call)
         for sid in (call.caller, target):
             self._by_member.setdefault(sid, set()).add(call)
@@ -209,13 +223,29 @@ class Calls:
             self._by_key[key] = call
         return call
 
-    async def _send(self, call: Call) -> None:
+    def _send(self, call: Call) -> None:
         """Passes a call on, unless its computer is away: it is sent when the computer is back."""
-        if self._is_here(call.target) and not call.outcome.done():
+        if self._is_here(call.target) and call.outcome is None:
             try:
-                await self._deliver(call.target, call.forward, _reply_to(call))
+                self._deliver(call.target, call.forward, _reply_to(call))
             except SMCPError as error:
                 call.finish(error)
+
+    def _wait(self, call: Call, waiter: _Waiter) -> None:
+        self._waiting[waiter.caller] += 1
+        call.waiters.append(waiter)
+
+    def _give_up(self, call: Call, waiter: _Waiter, timeout: float) -> None:
+        call.waiters.remove(waiter)
+        self._tell(waiter, call.too_late(timeout))
+
+    def _tell(self, waiter: _Waiter, outcome: Any) -> None:
+        if waiter.timer:
+            waiter.timer.cancel()
+        self._waiting[waiter.caller] -= 1
+        if not self._waiting[waiter.caller]:
+            del self._waiting[waiter.caller]
+        waiter.reply(outcome)
 
     def _ended(self, call: Call) -> None:
         if call.timer:
@@ -226,6 +256,11 @@ class Calls:
         if call.key:
             del self._by_key[call.key]
             self._keep(call.key, call)
+        waiters, call.waiters = call.waiters, []
+        for waiter in waiters:
+            self._tell(waiter, call.outcome)
+        if self._closing and not self._running:
+            self._over.set()
 
     def _unlink(self, sid: str, call: Call) -> None:
         calls = self._by_member.get(sid, set())
@@ -234,7 +269,7 @@ class Calls:
             self._by_member.pop(sid, None)
 
     def _keep(self, key: Key, call: Call) -> None:
-        outcome = call.outcome.result()
+        outcome = call.outcome
         if isinstance(outcome, SMCPError):
             return
         size = size_of(outcome.text) if isinstance(outcome, Answer) else 0
@@ -246,8 +281,9 @@ class Calls:
 
 def _identity(forward: Forward) -> str:
     """What two requests with one `req_id` must have in common. As text, so that 1 and true differ."""
-    wanted = [forward.data[field] for field in ("computer", "tool_name", "params")]
-    return json.dumps(wanted, sort_keys=True, default=repr)
+    data = forward.data
+    whole = loads_exactly(data.text) if isinstance(data, Payload) and data.text else data
+    return json.dumps([whole[name] for name in _IDENTITY], sort_keys=True, default=repr)
 
 
 def _key(agent: Member, req_id: str) -> Key:

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Container, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -17,13 +17,13 @@ from a2c_smcp.errors import BadRequest, NotAuthenticated, SMCPError, TooLarge, U
 from a2c_smcp.protocol import routing, version
 from a2c_smcp.protocol.codec import decode, dumps, loads_exactly, timeout_of
 from a2c_smcp.protocol.events import OLDER_FIELDS, Action, Event, lookup
-from a2c_smcp.protocol.offices import Change, Member, Notice, instance_digest
+from a2c_smcp.protocol.offices import Change, Member, Notice, Office, instance_digest
 from a2c_smcp.protocol.results import error_ack
 from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server import audit
 from a2c_smcp.server.auth import AuthenticationProvider, Principal, admit
 from a2c_smcp.server.background import Background
-from a2c_smcp.server.calls import Calls
+from a2c_smcp.server.calls import Calls, Reply
 from a2c_smcp.server.directory import Directory, MemoryDirectory
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.notices import Notices, office_room, older_room
@@ -32,16 +32,20 @@ from a2c_smcp.server.packets import HEAD_ROOM, Payload, Rejected
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION, SMCP_NAMESPACE, ListRoomRet
 
-__all__ = ["SMCPNamespace"]
+__all__ = ["Connection", "SMCPNamespace"]
 
 logger = logging.getLogger(__name__)
 
 _SERVER_GRACE = 1.0  # WIRE §5: the Server waits a second longer than the MCP call, the agent another
 _CLEAN = "client disconnect"
+_LONG_WAY = 1.0
 
 Joined = tuple[bool, str | None]
-Reserve = Callable[[str, int], AbstractContextManager[None]]
-"""Holds room for a message among what a connection has not read yet, or raises `RateLimited`."""
+CheckRoom = Callable[[str, int], None]
+"""Raises `RateLimited` if a message of this size does not fit among what a connection has not read yet."""
+
+Post = Callable[[str, str, Payload, Callable[..., None]], None]
+"""Sends an event to a connection at once, as text, and gives its ack to a callback."""
 
 
 @dataclass(eq=False, slots=True)
@@ -54,6 +58,18 @@ class Connection:
     speaks_older_names: bool = False
     is_over: bool = False
     expiry: asyncio.TimerHandle | None = None
+    events_ahead: int = 0
+    behind_until: float = 0.0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether an event that came earlier has not been looked at yet: what comes later may not overtake it."""
+        return self.events_ahead > 0 and asyncio.get_running_loop().time() < self.behind_until
+
+    def expect_event(self) -> None:
+        """One is on the library's way. Some come to nothing, so it is not waited for without end."""
+        self.events_ahead += 1
+        self.behind_until = asyncio.get_running_loop().time() + _LONG_WAY
 
 
 class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped base
@@ -68,7 +84,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         require_version: str | None = None,
         legacy_notices: bool = False,
         metrics: Metrics | None = None,
-        reserve: Reserve | None = None,
+        check_room: CheckRoom = lambda sid, size: None,
         namespace: str = SMCP_NAMESPACE,
     ) -> None:
         super().__init__(namespace)
@@ -78,7 +94,8 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         self.background = Background()
         self._directory = directory or MemoryDirectory()
         self._require_version = require_version
-        self._reserve = reserve or (lambda sid, size: nullcontext())
+        self._check_room = check_room
+        self.post: Post | None = None
         self._offices = Offices(self._directory)
         self._connections: dict[str, Connection] = {}
         self._absent: dict[str, asyncio.TimerHandle] = {}
@@ -107,12 +124,15 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
                 return await self.on_connect(sid, *args)
             if event == "disconnect" and not self.server.manager.is_connected(sid, self.namespace):
                 return await self.on_disconnect(sid, *args)
+            speaker = self._connections.get(sid)
+            if speaker:
+                speaker.events_ahead = max(0, speaker.events_ahead - 1)
             row = lookup(event)
-            if sid not in self._connections:
+            if speaker is None:
                 raise NotAuthenticated
-            answer = await self._handle(self._connections[sid], event, row, args)
+            answer = await self._handle(speaker, event, row, args)
         except SMCPError as error:
-            self._note_refusal(row, sid, error)
+            self.note_refusal(row, sid, error)
             return error_ack(row, error)
         except socketio.exceptions.ConnectionRefusedError:
             raise
@@ -201,12 +221,37 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         await self._notices.update(speaker.sid, event, self._encoded(notice))
 
     async def on_client_request(self, speaker: Connection, event: Event, data: dict[str, Any]) -> Any:
-        timeout = timeout_of(event, data, self.limits.max_timeout)
         seats = await self._directory.seats(speaker.sid)
         offices = [await self._directory.office(seat.office_id) for seat in seats]
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._begin(event, seats, offices, data, partial(_settle, answered))
+        outcome = await answered
+        if isinstance(outcome, SMCPError):
+            raise outcome
+        return outcome
+
+    def relay(self, speaker: Connection, name: str, event: Event, data: Payload, reply: Reply) -> bool:
+        """A request that can be passed on without waiting. `False` if it has to go the long way."""
+        decode(event, data)
+        if not speaker.speaks_older_names and (name != event.name or data.keys() & OLDER_FIELDS.values()):
+            return False
+        seats = self._directory.seats_at_hand(speaker.sid)
+        offices = [self._directory.office_at_hand(seat.office_id) for seat in seats or ()]
+        if seats is None or None in offices:
+            return False
+        self._begin(event, seats, [office for office in offices if office], data, reply)
+        return True
+
+    def connection(self, sid: str | None) -> Connection | None:
+        return self._connections.get(sid) if sid else None
+
+    def _begin(
+        self, event: Event, seats: Sequence[Member], offices: Sequence[Office], data: dict[str, Any], reply: Reply
+    ) -> None:
+        timeout = timeout_of(event, data, self.limits.max_timeout)
         forward = routing.forward(event, seats, offices, data)
         self.metrics.count("calls_total")
-        return await self._calls.relay(forward, timeout + _SERVER_GRACE if timeout else self.limits.request_timeout)
+        self._calls.begin(forward, timeout + _SERVER_GRACE if timeout else self.limits.request_timeout, reply)
 
     # What operators ask for
 
@@ -256,7 +301,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         socket = self.server.eio.sockets.get(self.server.manager.eio_sid_from_sid(sid, self.namespace))
         return reason == _CLEAN and socket is not None and not socket.closing
 
-    def _note_refusal(self, event: Event | None, sid: str, error: SMCPError) -> None:
+    def note_refusal(self, event: Event | None, sid: str, error: SMCPError) -> None:
         self.metrics.count("refused_total", code=error.code)
         if event and event.action is Action.JOIN and (connection := self._connections.get(sid)):
             audit.record("join refused", principal=connection.principal.id, reason=str(error))
@@ -315,11 +360,15 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             self._absent.pop(sid, None)
             await self._apply(await self._offices.vacate(sid), is_lost=True)
 
-    async def _deliver(self, sid: str, forward: Forward, reply: Callable[..., None]) -> None:
-        size = forward.data.size if isinstance(forward.data, Payload) else 0
+    def _deliver(self, sid: str, forward: Forward, reply: Callable[..., None]) -> None:
+        payload = forward.data
+        size = payload.size if isinstance(payload, Payload) else 0
         self._check_size(size + len(forward.event))
-        with self._reserve(sid, size):
-            await self.emit(forward.event, forward.data, to=sid, callback=reply)
+        self._check_room(sid, size)
+        if self.post and isinstance(payload, Payload) and payload.text:
+            self.post(sid, forward.event, payload, reply)
+        else:
+            self.background.spawn(self.emit(forward.event, payload, to=sid, callback=reply))
 
     def _encoded(self, notice: Notice) -> Notice:
         """Encoded once for everybody, and while its sender can still be told that it cannot be."""
@@ -331,6 +380,11 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         """Whether a message still fits when it is passed on under another head: some clients break at the limit."""
         if size + HEAD_ROOM >= self.limits.max_message:
             raise TooLarge(f"{size} bytes and a head of up to {HEAD_ROOM}", size=size, limit=self.limits.max_message)
+
+
+def _settle(answered: asyncio.Future[Any], outcome: Any) -> None:
+    if not answered.done():
+        answered.set_result(outcome)
 
 
 def _exact(data: dict[str, Any]) -> dict[str, Any]:

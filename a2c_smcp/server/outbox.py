@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from a2c_smcp.errors import RateLimited
@@ -28,7 +26,6 @@ class Outbox(asyncio.Queue[Any]):
         self.overflowed = False
         self._budget = budget
         self._queued = 0
-        self._reserved = 0
         self._batch_bytes = 0
         self._batch_packets = 0
 
@@ -36,16 +33,15 @@ class Outbox(asyncio.Queue[Any]):
     def unread(self) -> int:
         return self._queued + self._batch_bytes
 
-    @contextmanager
-    def reserve(self, size: int) -> Iterator[None]:
-        """Holds room for a call while it is being sent. Raises `RateLimited` at once if there is none."""
-        if self.overflowed or self.unread + self._reserved + size > self._budget:
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything has been handed to the transport, so that the next packet may go there by itself."""
+        return not (self._queued or self._batch_packets or self._queue)  # type: ignore[attr-defined]
+
+    def check_room(self, size: int) -> None:
+        """Raises `RateLimited` if a call of this size does not fit any more."""
+        if self.overflowed or self.unread + size > self._budget:
             raise RateLimited("this computer reads too slowly, try again later")
-        self._reserved += size
-        try:
-            yield
-        finally:
-            self._reserved -= size
 
     async def get(self) -> Any:
         self._batch_bytes = self._batch_packets = 0

@@ -59,3 +59,4 @@ class Settings:
     trusted_hosts: frozenset[str] | None = None
     legacy_notices: bool = False
     metrics: bool = False
+    fast_lane: bool = True

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
 from a2c_smcp.protocol.codec import loads
+from a2c_smcp.server.eager import begin
 
-__all__ = ["ASGIApp", "Message", "Receive", "Scope", "Send", "Wires"]
+__all__ = ["ASGIApp", "Message", "Receive", "Scope", "Send", "Wire", "Wires"]
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -20,25 +21,44 @@ _OPEN, _CLOSE = "0{", "1"
 _PACKET_TYPES = tuple("0123456")
 
 
-class _Wire:
+class Wire:
     """One websocket: the task that serves it, the one that is writing to it and since when."""
 
-    __slots__ = ("is_cut", "task", "writer", "writing_since")
+    __slots__ = ("is_cut", "send", "task", "writer", "writing_since")
 
-    def __init__(self) -> None:
+    def __init__(self, send: Send) -> None:
         self.task = asyncio.current_task()
+        self.send = send
         self.writer: asyncio.Task[Any] | None = None
         self.writing_since = 0.0
         self.is_cut = False
 
-    async def write(self, send: Send, message: Message) -> None:
+    async def write(self, message: Message) -> None:
+        while self.writer:
+            await asyncio.wait([self.writer])
         if self.is_cut:
             raise OSError("this websocket was cut")
         self.writer, self.writing_since = asyncio.current_task(), asyncio.get_running_loop().time()
         try:
-            await send(message)
+            await self.send(message)
         finally:
             self.writer = None
+
+    def post(self, text: str) -> bool:
+        """Writes now, without waiting, unless somebody is writing. What the transport does not take at once follows."""
+        if self.writer or self.is_cut:
+            return False
+        writing = self.send({"type": "websocket.send", "text": text})
+        rest = begin(writing)
+        if rest is not None:
+            self.writer, self.writing_since = rest, asyncio.get_running_loop().time()
+            rest.add_done_callback(self._written)
+        return True
+
+    def _written(self, task: asyncio.Task[Any]) -> None:
+        self.writer = None
+        if not task.cancelled() and task.exception() and self.task:
+            self.task.cancel()
 
     def cut(self) -> None:
         self.is_cut = True
@@ -51,7 +71,7 @@ class Wires:
     """Every open websocket by its Engine.IO session id."""
 
     def __init__(self) -> None:
-        self._wires: dict[str, _Wire] = {}
+        self._wires: dict[str, Wire] = {}
 
     async def carry(
         self,
@@ -61,25 +81,29 @@ class Wires:
         receive: Receive,
         send: Send,
         *,
+        take: Callable[[str, str], bool],
         then: Callable[[str | None], Awaitable[None]],
     ) -> None:
         """Serves one websocket with `app`, and then, however it ended, tells its session.
 
-        That is `sid`, which it upgrades, or the session that it opens.
+        That is `sid`, which it upgrades, or the session that it opens. Of the text that comes, `app` hears only what
+        `take` does not want.
         """
-        wire, is_over = _Wire(), False
+        wire, is_over = Wire(send), False
 
         async def watched_send(message: Message) -> None:
             nonlocal sid
             if sid is None and (sid := _opened_by(message)):
                 self._wires[sid] = wire
-            await wire.write(send, message)
+            await wire.write(message)
 
         async def checked_receive() -> Message:
             nonlocal is_over
             if is_over:
                 return {"type": "websocket.disconnect", "code": 1000}
             message = await receive()
+            while sid and (text := message.get("text")) and take(sid, text):
+                message = await receive()
             is_over = message.get("text") == _CLOSE
             return message if _is_sound(message) else {"type": "websocket.disconnect", "code": 1002}
 
@@ -91,6 +115,9 @@ class Wires:
             if sid and self._wires.get(sid) is wire:
                 del self._wires[sid]
             await then(sid)
+
+    def __getitem__(self, sid: str) -> Wire | None:
+        return self._wires.get(sid)
 
     def blocked(self, longer_than: float) -> Iterator[str]:
         """The sessions of which a write has waited this long."""

@@ -18,6 +18,12 @@ class Directory(Protocol):
     async def seats(self, sid: str) -> tuple[Member, ...]:
         """Every seat of a connection."""
 
+    def office_at_hand(self, office_id: str) -> Office | None:
+        """The same without waiting, `None` where it has to be asked for."""
+
+    def seats_at_hand(self, sid: str) -> tuple[Member, ...] | None:
+        """The same without waiting, `None` where they have to be asked for."""
+
     async def holder(self, instance: str) -> str | None:
         """The connection that sits somewhere with this instance digest."""
 

@@ -22,9 +22,15 @@ class MemoryDirectory:
         self._version = 0
 
     async def office(self, office_id: str) -> Office:
-        return self._offices.get(office_id) or Office(office_id)
+        return self.office_at_hand(office_id)
 
     async def seats(self, sid: str) -> tuple[Member, ...]:
+        return self.seats_at_hand(sid)
+
+    def office_at_hand(self, office_id: str) -> Office:
+        return self._offices.get(office_id) or Office(office_id)
+
+    def seats_at_hand(self, sid: str) -> tuple[Member, ...]:
         return tuple(self._seats.get(sid, {}).values())
 
     async def holder(self, instance: str) -> str | None:
