@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -28,9 +28,22 @@ class Hub:
 
 
 @pytest.fixture(scope="session")
-def shared_hub() -> Iterator[Hub]:
-    """One Server with default settings for all tests that need no other, in a thread of its own."""
-    app, listener = create_app(), listen("127.0.0.1", 0)
+def fast_lane() -> bool:
+    """Whether Servers relay requests as text."""
+    return True
+
+
+@pytest.fixture(scope="session")
+def shared_hub(fast_lane: bool) -> Iterator[Hub]:
+    """One Server with default settings for all tests that need no other."""
+    with running(fast_lane=fast_lane) as hub:
+        yield hub
+
+
+@contextmanager
+def running(**settings: Any) -> Iterator[Hub]:
+    """A Server in a thread of its own."""
+    app, listener = create_app(Settings(**settings)), listen("127.0.0.1", 0)
     hub = Hub(app, address_of(listener))
     ready: Future[Callable[[], None]] = Future()
 
@@ -43,18 +56,20 @@ def shared_hub() -> Iterator[Hub]:
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
     stop = ready.result(timeout=10)
-    yield hub
-    stop()
-    thread.join(15)
+    try:
+        yield hub
+    finally:
+        stop()
+        thread.join(15)
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Callable[..., Any]]:
+async def serve(fast_lane: bool) -> AsyncIterator[Callable[..., Any]]:
     """Starts a Server with settings of its own: `await serve(require_version="0.4", limits={"resume_grace": 0.2})`."""
     async with AsyncExitStack() as stack:
 
         async def start(*, limits: dict[str, Any] | None = None, **settings: Any) -> Hub:
-            app = create_app(Settings(limits=Limits(**(limits or {})), **settings))
+            app = create_app(Settings(limits=Limits(**(limits or {})), **{"fast_lane": fast_lane, **settings}))
             listener = listen("127.0.0.1", 0)
             await stack.enter_async_context(serving(app, listener))
             return Hub(app, address_of(listener))

@@ -60,7 +60,7 @@ class SMCPApp:
         self._take: Callable[[str, str], bool] = lambda sid, text: False
         if settings.fast_lane:
             lane = Lane(self.sio, self.namespace, self._wires, settings.limits.max_message)
-            self._take, self.namespace.post = lane.take, lane.post
+            self._take, self.namespace.requests.post = lane.take, lane.post
         self._is_watched = False
         self._is_draining = False
 

@@ -7,28 +7,27 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
 import socketio
 
-from a2c_smcp.errors import BadRequest, NotAuthenticated, SMCPError, TooLarge, Unavailable
+from a2c_smcp.errors import BadRequest, NotAuthenticated, SMCPError, Unavailable
 from a2c_smcp.protocol import routing, version
-from a2c_smcp.protocol.codec import decode, dumps, loads_exactly, timeout_of
+from a2c_smcp.protocol.codec import decode, dumps, loads_exactly
 from a2c_smcp.protocol.events import OLDER_FIELDS, Action, Event, lookup
-from a2c_smcp.protocol.offices import Change, Member, Notice, Office, instance_digest
+from a2c_smcp.protocol.offices import Change, Member, Notice, instance_digest
 from a2c_smcp.protocol.results import error_ack
-from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server import audit
 from a2c_smcp.server.auth import AuthenticationProvider, Principal, admit
 from a2c_smcp.server.background import Background
-from a2c_smcp.server.calls import Calls, Reply
+from a2c_smcp.server.calls import Reply
 from a2c_smcp.server.directory import Directory, MemoryDirectory
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.notices import Notices, office_room, older_room
 from a2c_smcp.server.offices import Offices
-from a2c_smcp.server.packets import HEAD_ROOM, Payload, Rejected
+from a2c_smcp.server.packets import Payload, Rejected
+from a2c_smcp.server.relay import CheckRoom, Relay, check_size
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION, SMCP_NAMESPACE, ListRoomRet
 
@@ -36,16 +35,10 @@ __all__ = ["Connection", "SMCPNamespace"]
 
 logger = logging.getLogger(__name__)
 
-_SERVER_GRACE = 1.0  # WIRE §5: the Server waits a second longer than the MCP call, the agent another
 _CLEAN = "client disconnect"
 _LONG_WAY = 1.0
 
 Joined = tuple[bool, str | None]
-CheckRoom = Callable[[str, int], None]
-"""Raises `RateLimited` if a message of this size does not fit among what a connection has not read yet."""
-
-Post = Callable[[str, str, Payload, Callable[..., None]], None]
-"""Sends an event to a connection at once, as text, and gives its ack to a callback."""
 
 
 @dataclass(eq=False, slots=True)
@@ -94,14 +87,21 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         self.background = Background()
         self._directory = directory or MemoryDirectory()
         self._require_version = require_version
-        self._check_room = check_room
-        self.post: Post | None = None
         self._offices = Offices(self._directory)
         self._connections: dict[str, Connection] = {}
         self._absent: dict[str, asyncio.TimerHandle] = {}
         self._order = asyncio.Lock()  # notices leave in the order in which their changes were committed
         self._notices = Notices(self.emit, self.background, self.limits, older_to_all=legacy_notices)
-        self._calls = Calls(self._deliver, self._connections.__contains__, self.background, self.limits)
+        self.requests = Relay(
+            self._directory,
+            self.emit,
+            self._connections.__contains__,
+            self.background,
+            self.metrics,
+            self.limits,
+            check_room,
+        )
+        self._calls = self.requests.calls
         self._is_draining = False
         self._handlers: dict[Action, Callable[[Connection, Event, dict[str, Any]], Awaitable[Any]]] = {
             Action.JOIN: self.on_server_join_office,
@@ -124,13 +124,10 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
                 return await self.on_connect(sid, *args)
             if event == "disconnect" and not self.server.manager.is_connected(sid, self.namespace):
                 return await self.on_disconnect(sid, *args)
-            speaker = self._connections.get(sid)
-            if speaker:
-                speaker.events_ahead = max(0, speaker.events_ahead - 1)
             row = lookup(event)
-            if speaker is None:
+            if sid not in self._connections:
                 raise NotAuthenticated
-            answer = await self._handle(speaker, event, row, args)
+            answer = await self._handle(self._connections[sid], event, row, args)
         except SMCPError as error:
             self.note_refusal(row, sid, error)
             return error_ack(row, error)
@@ -220,38 +217,18 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         notice = routing.broadcast(event, await self._directory.seats(speaker.sid), _exact(data))
         await self._notices.update(speaker.sid, event, self._encoded(notice))
 
-    async def on_client_request(self, speaker: Connection, event: Event, data: dict[str, Any]) -> Any:
-        seats = await self._directory.seats(speaker.sid)
-        offices = [await self._directory.office(seat.office_id) for seat in seats]
-        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._begin(event, seats, offices, data, partial(_settle, answered))
-        outcome = await answered
-        if isinstance(outcome, SMCPError):
-            raise outcome
-        return outcome
+    async def on_client_request(self, speaker: Connection, event: Event, data: dict[str, Any]) -> asyncio.Future[Any]:
+        return await self.requests.request(speaker.sid, event, data)
 
     def relay(self, speaker: Connection, name: str, event: Event, data: Payload, reply: Reply) -> bool:
         """A request that can be passed on without waiting. `False` if it has to go the long way."""
         decode(event, data)
-        if not speaker.speaks_older_names and (name != event.name or data.keys() & OLDER_FIELDS.values()):
+        if not speaker.speaks_older_names and _has_older_names(name, event, data):
             return False
-        seats = self._directory.seats_at_hand(speaker.sid)
-        offices = [self._directory.office_at_hand(seat.office_id) for seat in seats or ()]
-        if seats is None or None in offices:
-            return False
-        self._begin(event, seats, [office for office in offices if office], data, reply)
-        return True
+        return self.requests.request_at_once(speaker.sid, event, data, reply)
 
     def connection(self, sid: str | None) -> Connection | None:
         return self._connections.get(sid) if sid else None
-
-    def _begin(
-        self, event: Event, seats: Sequence[Member], offices: Sequence[Office], data: dict[str, Any], reply: Reply
-    ) -> None:
-        timeout = timeout_of(event, data, self.limits.max_timeout)
-        forward = routing.forward(event, seats, offices, data)
-        self.metrics.count("calls_total")
-        self._calls.begin(forward, timeout + _SERVER_GRACE if timeout else self.limits.request_timeout, reply)
 
     # What operators ask for
 
@@ -287,12 +264,23 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
     # What follows
 
     async def _handle(self, speaker: Connection, name: str, event: Event, args: Sequence[Any]) -> Any:
+        try:
+            answer = await self._look_at(speaker, name, event, args)
+        finally:
+            speaker.events_ahead = max(0, speaker.events_ahead - 1)
+        outcome = await answer if isinstance(answer, asyncio.Future) else answer
+        if isinstance(outcome, SMCPError):
+            raise outcome
+        return outcome
+
+    async def _look_at(self, speaker: Connection, name: str, event: Event, args: Sequence[Any]) -> Any:
+        """The answer, or a future of it."""
         if args and isinstance(args[0], Rejected):
             raise args[0].error
         if len(args) != 1:
             raise BadRequest("an event carries one object")
         data = decode(event, args[0])
-        if not speaker.speaks_older_names and (name != event.name or data.keys() & OLDER_FIELDS.values()):
+        if not speaker.speaks_older_names and _has_older_names(name, event, data):
             await self._learn_older_names(speaker)
         return await self._handlers[event.action](speaker, event, data)
 
@@ -360,31 +348,15 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             self._absent.pop(sid, None)
             await self._apply(await self._offices.vacate(sid), is_lost=True)
 
-    def _deliver(self, sid: str, forward: Forward, reply: Callable[..., None]) -> None:
-        payload = forward.data
-        size = payload.size if isinstance(payload, Payload) else 0
-        self._check_size(size + len(forward.event))
-        self._check_room(sid, size)
-        if self.post and isinstance(payload, Payload) and payload.text:
-            self.post(sid, forward.event, payload, reply)
-        else:
-            self.background.spawn(self.emit(forward.event, payload, to=sid, callback=reply))
-
     def _encoded(self, notice: Notice) -> Notice:
         """Encoded once for everybody, and while its sender can still be told that it cannot be."""
         payload = Payload(notice.data, dumps(notice.data))
-        self._check_size(payload.size + len(notice.event))
+        check_size(payload.size + len(notice.event), self.limits)
         return replace(notice, data=payload)
 
-    def _check_size(self, size: int) -> None:
-        """Whether a message still fits when it is passed on under another head: some clients break at the limit."""
-        if size + HEAD_ROOM >= self.limits.max_message:
-            raise TooLarge(f"{size} bytes and a head of up to {HEAD_ROOM}", size=size, limit=self.limits.max_message)
 
-
-def _settle(answered: asyncio.Future[Any], outcome: Any) -> None:
-    if not answered.done():
-        answered.set_result(outcome)
+def _has_older_names(name: str, event: Event, data: dict[str, Any]) -> bool:
+    return name != event.name or bool(data.keys() & OLDER_FIELDS.values())
 
 
 def _exact(data: dict[str, Any]) -> dict[str, Any]:
