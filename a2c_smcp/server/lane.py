@@ -5,6 +5,7 @@ The rules are those of the namespace, which also serves everything that is not r
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import Any
 
@@ -16,14 +17,17 @@ from a2c_smcp.errors import SMCPError
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.events import Event, lookup
 from a2c_smcp.protocol.results import error_ack
+from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.frames import ack_frame, read_ack, read_request, request_frame
-from a2c_smcp.server.namespace import Connection, SMCPNamespace
+from a2c_smcp.server.namespace import SMCPNamespace
 from a2c_smcp.server.outbox import Outbox
 from a2c_smcp.server.packets import HEAD_ROOM, Answer, Payload, size_of
 from a2c_smcp.server.wires import Wires
 from a2c_smcp.smcp import SMCP_NAMESPACE
 
 __all__ = ["Acks", "Lane"]
+
+logger = logging.getLogger(__name__)
 
 _EVENT, _ACK, _BINARY_EVENT = "42", "43", "45"
 
@@ -88,7 +92,10 @@ class Lane:
             return self._namespace.relay(speaker, request.event, event, request.payload, partial(answer, event))
         except SMCPError as error:
             answer(event, error)
-            return True
+        except Exception:
+            logger.exception("%s failed", request.event)
+            answer(event, SMCPError())
+        return True
 
     def _take_ack(self, speaker: Connection, text: str) -> bool:
         ack = read_ack(text)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Container, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -19,9 +19,10 @@ from a2c_smcp.protocol.events import OLDER_FIELDS, Action, Event, lookup
 from a2c_smcp.protocol.offices import Change, Member, Notice, instance_digest
 from a2c_smcp.protocol.results import error_ack
 from a2c_smcp.server import audit
-from a2c_smcp.server.auth import AuthenticationProvider, Principal, admit
+from a2c_smcp.server.auth import AuthenticationProvider, admit
 from a2c_smcp.server.background import Background
 from a2c_smcp.server.calls import Reply
+from a2c_smcp.server.connections import Connection, address_in, headers_in
 from a2c_smcp.server.directory import Directory, MemoryDirectory
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.notices import Notices, office_room, older_room
@@ -31,38 +32,13 @@ from a2c_smcp.server.relay import CheckRoom, Relay, check_size
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION, SMCP_NAMESPACE, ListRoomRet
 
-__all__ = ["Connection", "SMCPNamespace"]
+__all__ = ["SMCPNamespace"]
 
 logger = logging.getLogger(__name__)
 
 _CLEAN = "client disconnect"
-_LONG_WAY = 1.0
 
 Joined = tuple[bool, str | None]
-
-
-@dataclass(eq=False, slots=True)
-class Connection:
-    """One authenticated session. One that `is_over` has lost its seats for good and is about to end."""
-
-    sid: str
-    principal: Principal
-    version: str
-    speaks_older_names: bool = False
-    is_over: bool = False
-    expiry: asyncio.TimerHandle | None = None
-    events_ahead: int = 0
-    behind_until: float = 0.0
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether an event that came earlier has not been looked at yet: what comes later may not overtake it."""
-        return self.events_ahead > 0 and asyncio.get_running_loop().time() < self.behind_until
-
-    def expect_event(self) -> None:
-        """One is on the library's way. Some come to nothing, so it is not waited for without end."""
-        self.events_ahead += 1
-        self.behind_until = asyncio.get_running_loop().time() + _LONG_WAY
 
 
 class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped base
@@ -147,18 +123,18 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             claimed = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True).get("a2c_version", [None])
             spoken = version.accept(claimed[0], self._require_version)
             principal = await admit(
-                self.auth_provider, self.server, environ, auth, _headers(environ), self.limits.authentication_timeout
+                self.auth_provider, self.server, environ, auth, headers_in(environ), self.limits.authentication_timeout
             )
         except SMCPError as error:
             self.metrics.count("refused_total", code=error.code)
-            audit.record("refused", code=error.code, client=_address(environ))
+            audit.record("refused", code=error.code, client=address_in(environ))
             data = {"code": error.code, "message": error.message}
             raise socketio.exceptions.ConnectionRefusedError(error.message, data) from None
         connection = self._connections[sid] = Connection(sid, principal, spoken)
         if principal.expires is not None:
             connection.expiry = self.background.later(principal.expires - time.time(), lambda: self.dismiss(sid))
         self.metrics.count("connections_total")
-        audit.record("connected", principal=principal.id, version=spoken, client=_address(environ))
+        audit.record("connected", principal=principal.id, version=spoken, client=address_in(environ))
 
     async def on_disconnect(self, sid: str, reason: Any = None) -> None:
         """Seats with an instance are kept for a while after an unexpected end, all others are given up at once."""
@@ -363,17 +339,3 @@ def _exact(data: dict[str, Any]) -> dict[str, Any]:
     """A payload that will be encoded again, to the last digit."""
     exact: dict[str, Any] = loads_exactly(data.text) if isinstance(data, Payload) else data
     return exact
-
-
-def _address(environ: dict[str, Any]) -> str | None:
-    """Where a connection comes from; behind a proxy, that is the proxy."""
-    client = environ.get("asgi.scope", {}).get("client")
-    return client[0] if client else None
-
-
-def _headers(environ: dict[str, Any]) -> dict[str, str]:
-    """The request's headers under lower-case names; outside of ASGI the library no longer knows `_` from `-`."""
-    if scope := environ.get("asgi.scope"):
-        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    found = {name.removeprefix("HTTP_").lower(): value for name, value in environ.items() if name.startswith("HTTP_")}
-    return found | {name.replace("_", "-"): value for name, value in found.items()}

@@ -48,8 +48,11 @@ class Wire:
         """Writes now, without waiting, unless somebody is writing. What the transport does not take at once follows."""
         if self.writer or self.is_cut:
             return False
-        writing = self.send({"type": "websocket.send", "text": text})
-        rest = begin(writing)
+        try:
+            rest = begin(self.send({"type": "websocket.send", "text": text}))
+        except Exception:  # its peer is gone: whoever writes is not to blame
+            self.cut()
+            return True
         if rest is not None:
             self.writer, self.writing_since = rest, asyncio.get_running_loop().time()
             rest.add_done_callback(self._written)

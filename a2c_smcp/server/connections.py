@@ -1,0 +1,51 @@
+"""One authenticated session, and what the request that opened it says."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from a2c_smcp.server.auth import Principal
+
+__all__ = ["Connection", "address_in", "headers_in"]
+
+_LONG_WAY = 1.0
+
+
+@dataclass(eq=False, slots=True)
+class Connection:
+    """One authenticated session. One that `is_over` has lost its seats for good and is about to end."""
+
+    sid: str
+    principal: Principal
+    version: str
+    speaks_older_names: bool = False
+    is_over: bool = False
+    expiry: asyncio.TimerHandle | None = None
+    events_ahead: int = 0
+    behind_until: float = 0.0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether an event that came earlier has not been looked at yet: what comes later may not overtake it."""
+        return self.events_ahead > 0 and asyncio.get_running_loop().time() < self.behind_until
+
+    def expect_event(self) -> None:
+        """One is on the library's way. Some come to nothing, so it is not waited for without end."""
+        self.events_ahead += 1
+        self.behind_until = asyncio.get_running_loop().time() + _LONG_WAY
+
+
+def address_in(environ: dict[str, Any]) -> str | None:
+    """Where a connection comes from; behind a proxy, that is the proxy."""
+    client = environ.get("asgi.scope", {}).get("client")
+    return client[0] if client else None
+
+
+def headers_in(environ: dict[str, Any]) -> dict[str, str]:
+    """The request's headers under lower-case names; outside of ASGI the library no longer knows `_` from `-`."""
+    if scope := environ.get("asgi.scope"):
+        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    found = {name.removeprefix("HTTP_").lower(): value for name, value in environ.items() if name.startswith("HTTP_")}
+    return found | {name.replace("_", "-"): value for name, value in found.items()}
