@@ -22,31 +22,32 @@ _PACKET_TYPES = tuple("0123456")
 
 
 class Wire:
-    """One websocket: the task that serves it, the one that is writing to it and since when."""
+    """One websocket: the task that serves it, the one that is writing to it and since when, and what was posted."""
 
-    __slots__ = ("is_cut", "send", "task", "writer", "writing_since")
+    __slots__ = ("is_cut", "posting", "send", "task", "writer", "writing_since")
 
     def __init__(self, send: Send) -> None:
         self.task = asyncio.current_task()
         self.send = send
         self.writer: asyncio.Task[Any] | None = None
+        self.posting: asyncio.Task[None] | None = None
         self.writing_since = 0.0
         self.is_cut = False
 
     async def write(self, message: Message) -> None:
-        while self.writer:
-            await asyncio.wait([self.writer])
         if self.is_cut:
             raise OSError("this websocket was cut")
         self.writer, self.writing_since = asyncio.current_task(), asyncio.get_running_loop().time()
         try:
+            if self.posting:
+                await asyncio.wait([self.posting])
             await self.send(message)
         finally:
             self.writer = None
 
     def post(self, text: str) -> bool:
         """Writes now, without waiting, unless somebody is writing. What the transport does not take at once follows."""
-        if self.writer or self.is_cut:
+        if self.writer or self.posting or self.is_cut:
             return False
         try:
             rest = begin(self.send({"type": "websocket.send", "text": text}))
@@ -54,18 +55,21 @@ class Wire:
             self.cut()
             return True
         if rest is not None:
-            self.writer, self.writing_since = rest, asyncio.get_running_loop().time()
-            rest.add_done_callback(self._written)
+            self.posting, self.writing_since = rest, asyncio.get_running_loop().time()
+            rest.add_done_callback(self._posted)
         return True
 
-    def _written(self, task: asyncio.Task[Any]) -> None:
-        self.writer = None
-        if not task.cancelled() and task.exception() and self.task:
-            self.task.cancel()
+    def _posted(self, task: asyncio.Task[None]) -> None:
+        self.posting = None
+        if not task.cancelled() and task.exception():
+            self.cut()
+
+    def is_blocked(self, since: float) -> bool:
+        return bool(self.writer or self.posting) and self.writing_since < since
 
     def cut(self) -> None:
         self.is_cut = True
-        for task in {self.task, self.writer}:
+        for task in {self.task, self.writer, self.posting}:
             if task:
                 task.cancel()
 
@@ -125,7 +129,7 @@ class Wires:
     def blocked(self, longer_than: float) -> Iterator[str]:
         """The sessions of which a write has waited this long."""
         limit = asyncio.get_running_loop().time() - longer_than
-        yield from [sid for sid, wire in self._wires.items() if wire.writer and wire.writing_since < limit]
+        yield from [sid for sid, wire in self._wires.items() if wire.is_blocked(limit)]
 
     def cut(self, sid: str) -> None:
         """Ends a websocket now, whether or not its peer reads."""
