@@ -12,6 +12,7 @@ import uvicorn
 
 from a2c_smcp.server import web
 from a2c_smcp.server.app import SMCPApp
+from a2c_smcp.server.websocket import WebSocket
 
 __all__ = ["address_of", "listen", "serving"]
 
@@ -58,7 +59,7 @@ async def serving(
     config = uvicorn.Config(
         app,
         http=web.http_protocol(app.settings.limits.handshake_timeout),
-        ws=web.WebSocket,
+        ws=WebSocket,
         ws_max_size=app.settings.limits.max_transport,
         ws_per_message_deflate=False,
         ws_ping_interval=None,

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-__all__ = ["WebSocket", "http_protocol"]
+from a2c_smcp.server.websocket import WebSocket, upgrade_key
+
+__all__ = ["http_protocol"]
 
 _MAX_HEADERS = 64 * 1024
-_MAX_PONGS = 256 * 1024
 
 
 def http_protocol(patience: float) -> Any:
     """The HTTP protocol class for a Server that waits this long for the headers of a request."""
     return type("Http", (_Http,), {"patience": patience})
-
-
-class WebSocket(WebSocketsSansIOProtocol):
-    """Ends a connection whose peer pings but does not read the pongs."""
-
-    def handle_ping(self) -> None:
-        super().handle_ping()
-        if self.transport.get_write_buffer_size() > _MAX_PONGS:
-            self.transport.abort()
 
 
 class _Http(HttpToolsProtocol):
@@ -58,8 +50,33 @@ class _Http(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
-        self.transport = self.transport.bare  # type: ignore[attr-defined]
-        super().handle_websocket_upgrade()
+        """The connection is a websocket's from here on."""
+        self.connections.discard(self)  # type: ignore[arg-type]
+        key = upgrade_key(self.scope["headers"])
+        if key is None:
+            self.send_400_response("not a websocket upgrade that is understood here")
+            return
+        state = self.server_state
+        websocket = WebSocket(
+            self.transport.bare,  # type: ignore[attr-defined]
+            key,
+            self.config.ws_max_size,
+            lambda: state.connections.discard(websocket),
+        )
+        state.connections.add(websocket)
+        raw_path, _, query = self.url.partition(b"?")
+        scope = {
+            **self.scope,
+            "type": "websocket",
+            "scheme": {"http": "ws", "https": "wss"}[self.scope["scheme"]],
+            "path": self.root_path + unquote_to_bytes(raw_path).decode(errors="replace"),
+            "raw_path": self.root_path.encode() + raw_path,
+            "query_string": query,
+            "subprotocols": [],
+        }
+        task = self.loop.create_task(websocket.serve(self.app, scope))
+        state.tasks.add(task)
+        task.add_done_callback(state.tasks.discard)
 
     def _wait(self) -> None:
         self._stop_waiting()

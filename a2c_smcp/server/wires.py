@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from a2c_smcp.protocol.codec import loads
 from a2c_smcp.server.eager import begin
 
-__all__ = ["ASGIApp", "Message", "Receive", "Scope", "Send", "Wire", "Wires"]
+__all__ = ["DIRECT", "ASGIApp", "Direct", "Message", "Receive", "Scope", "Send", "Wire", "Wires"]
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -17,18 +18,34 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+DIRECT = "a2c_smcp.direct"
+"""The ASGI extension under which a web server offers a `Direct`."""
+
 _OPEN, _CLOSE = "0{", "1"
 _PACKET_TYPES = tuple("0123456")
+
+
+class Direct(Protocol):
+    """A websocket of a web server that needs no task to be read or written."""
+
+    hear: Callable[[str], bool] | None
+    """Offered text that comes while the application waits for a message. `False` leaves it to the application."""
+
+    @property
+    def is_blocked(self) -> bool: ...
+
+    def post(self, text: str) -> None: ...
 
 
 class Wire:
     """One websocket: the task that serves it, the one that is writing to it and since when, and what was posted."""
 
-    __slots__ = ("is_cut", "posting", "send", "task", "writer", "writing_since")
+    __slots__ = ("direct", "is_cut", "posting", "send", "task", "writer", "writing_since")
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, direct: Direct | None) -> None:
         self.task = asyncio.current_task()
         self.send = send
+        self.direct = direct
         self.writer: asyncio.Task[Any] | None = None
         self.posting: asyncio.Task[None] | None = None
         self.writing_since = 0.0
@@ -49,6 +66,8 @@ class Wire:
         """Writes now, without waiting, unless somebody is writing. What the transport does not take at once follows."""
         if self.writer or self.posting or self.is_cut:
             return False
+        if self.direct:
+            return self._post_directly(self.direct, text)
         try:
             rest = begin(self.send({"type": "websocket.send", "text": text}))
         except Exception:  # its peer is gone: whoever writes is not to blame
@@ -57,6 +76,12 @@ class Wire:
         if rest is not None:
             self.posting, self.writing_since = rest, asyncio.get_running_loop().time()
             rest.add_done_callback(self._posted)
+        return True
+
+    def _post_directly(self, direct: Direct, text: str) -> bool:
+        if direct.is_blocked:
+            return False
+        direct.post(text)
         return True
 
     def _posted(self, task: asyncio.Task[None]) -> None:
@@ -96,12 +121,18 @@ class Wires:
         That is `sid`, which it upgrades, or the session that it opens. Of the text that comes, `app` hears only what
         `take` does not want.
         """
-        wire, is_over = Wire(send), False
+        direct: Direct | None = scope.get("extensions", {}).get(DIRECT)
+        wire, is_over = Wire(send, direct), False
+
+        def bind(session: str) -> None:
+            self._wires[session] = wire
+            if direct:
+                direct.hear = partial(take, session)
 
         async def watched_send(message: Message) -> None:
             nonlocal sid
             if sid is None and (sid := _opened_by(message)):
-                self._wires[sid] = wire
+                bind(sid)
             await wire.write(message)
 
         async def checked_receive() -> Message:
@@ -109,13 +140,13 @@ class Wires:
             if is_over:
                 return {"type": "websocket.disconnect", "code": 1000}
             message = await receive()
-            while sid and (text := message.get("text")) and take(sid, text):
+            while sid and not direct and (text := message.get("text")) and take(sid, text):
                 message = await receive()
             is_over = message.get("text") == _CLOSE
             return message if _is_sound(message) else {"type": "websocket.disconnect", "code": 1002}
 
         if sid:
-            self._wires[sid] = wire
+            bind(sid)
         try:
             await app(scope, checked_receive, watched_send)
         finally:
