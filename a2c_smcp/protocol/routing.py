@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from a2c_smcp.errors import AmbiguousComputer, ComputerNotFound, NameMismatch, NotInOffice, WrongRole
 from a2c_smcp.protocol.events import OLDER_FIELDS, Event
@@ -14,8 +13,10 @@ from a2c_smcp.smcp import ListRoomRet, SessionInfo
 __all__ = ["Forward", "broadcast", "cancel", "forward", "list_room", "seated"]
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+_SPELLINGS = {role: (role, OLDER_FIELDS.get(role, role)) for role in ("agent", "computer")}
+
+
+class Forward(NamedTuple):
     """A request on its way from an agent to a computer of the same office."""
 
     event: str
@@ -31,9 +32,8 @@ def seated(event: Event, seats: Sequence[Member], data: Mapping[str, Any]) -> li
     if seats[0].role not in event.senders:
         raise WrongRole(f"{event.name} is not for a {seats[0].role}")
     speaker = seats[0].role
-    spellings = (speaker, OLDER_FIELDS.get(speaker, speaker))
-    claims = [claim for spelling in spellings if (claim := data.get(spelling)) is not None]
-    speaking = [seat for seat in seats if all(claim == seat.name for claim in claims)]
+    claims = [claim for spelling in _SPELLINGS[speaker] if (claim := data.get(spelling)) is not None]
+    speaking = [seat for seat in seats if claims.count(seat.name) == len(claims)]
     if not speaking:
         names = {seat.name for seat in seats}
         stranger = next((claim for claim in claims if claim not in names), claims[0])
@@ -43,23 +43,18 @@ def seated(event: Event, seats: Sequence[Member], data: Mapping[str, Any]) -> li
 
 def forward(event: Event, seats: Sequence[Member], offices: Iterable[Office], data: dict[str, Any]) -> Forward:
     """Where an agent's request goes. A computer elsewhere and one that does not exist are the same to it."""
-    speaking = {seat.office_id: seat for seat in seated(event, seats, data)}
-    wanted = data.get("office_id")
-    if wanted is not None and wanted not in speaking:
+    wanted, name = data.get("office_id"), data["computer"]
+    callers = [seat for seat in seated(event, seats, data) if wanted in (None, seat.office_id)]
+    if not callers:
         raise NotInOffice(repr(wanted))
-    found = [
-        (speaking[office.office_id], computer)
-        for office in offices
-        if office.office_id in speaking
-        and wanted in (None, office.office_id)
-        and (computer := office.computers.get(data["computer"]))
-    ]
+    computers = {office.office_id: office.computers for office in offices}
+    found = [seat for seat in callers if name in computers[seat.office_id]]
     if not found:
-        raise ComputerNotFound(repr(data["computer"]), computer=data["computer"])
+        raise ComputerNotFound(repr(name), computer=name)
     if len(found) > 1:
-        raise AmbiguousComputer(repr(data["computer"]), offices=sorted(computer.office_id for _, computer in found))
-    ((caller, target),) = found
-    return Forward(event.name, caller, target, data)
+        raise AmbiguousComputer(repr(name), offices=sorted(seat.office_id for seat in found))
+    (caller,) = found
+    return Forward(event.name, caller, computers[caller.office_id][name], data)
 
 
 def broadcast(event: Event, seats: Sequence[Member], data: Mapping[str, Any]) -> Notice:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,7 +20,7 @@ from a2c_smcp.server.namespace import SMCPNamespace
 from a2c_smcp.server.outbox import Outbox
 from a2c_smcp.server.packets import SMCPPacket
 from a2c_smcp.server.settings import Settings
-from a2c_smcp.server.wires import Receive, Scope, Send, Wires
+from a2c_smcp.server.wires import Bind, Receive, Scope, Send, Wires
 from a2c_smcp.smcp import SMCP_NAMESPACE
 
 __all__ = ["SMCPApp", "create_app"]
@@ -57,10 +56,10 @@ class SMCPApp:
         self.sio = _socket_server(settings)
         self.sio.register_namespace(self.namespace)
         self._wires = Wires()
-        self._take: Callable[[str, str], bool] = lambda sid, text: False
+        self._bind: Bind | None = None
         if settings.fast_lane:
-            lane = Lane(self.sio, self.namespace, self._wires, settings.limits.max_message)
-            self._take, self.namespace.requests.post = lane.take, lane.post
+            lane = Lane(self.sio, self.namespace, settings.limits.max_message)
+            self._bind, self.namespace.requests.post = lane.bind, lane.post
         self._is_watched = False
         self._is_draining = False
 
@@ -112,7 +111,7 @@ class SMCPApp:
         limits, sockets = self.settings.limits, self.sio.eio.sockets
         if scope["type"] == "websocket":
             await self._wires.carry(
-                self.sio.handle_request, sid, scope, receive, send, take=self._take, then=self._end_websocket
+                self.sio.handle_request, sid, scope, receive, send, bind=self._bind, then=self._end_websocket
             )
         elif scope["method"] == "POST":
             handle = self.sio.handle_request

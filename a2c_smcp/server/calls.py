@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import weakref
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from a2c_smcp.protocol.codec import loads_exactly
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server.background import Background
+from a2c_smcp.server.deadlines import Deadlines
 from a2c_smcp.server.kept import Kept
 from a2c_smcp.server.packets import Answer, Payload, Rejected, size_of
 from a2c_smcp.server.settings import Limits
@@ -53,8 +53,8 @@ class Call:
     caller: str
     target: str
     on_end: Callable[[Call], None]
+    timeout: float
     outcome: Any = None
-    timer: asyncio.TimerHandle | None = None
     waiters: list[_Waiter] = field(default_factory=list)
     is_awaited: bool = True
     cancel: dict[str, Any] | None = None
@@ -101,7 +101,8 @@ class Calls:
         self._running: set[Call] = set()
         self._by_key: dict[Key, Call] = {}
         self._by_member: dict[str, set[Call]] = {}
-        self._waiting: Counter[str] = Counter()
+        self._waiting: dict[str, int] = {}
+        self._deadlines: Deadlines[Call] = Deadlines(Call.expire)
         self._unheard: Kept[Key, Call] = Kept(limits.keep_time, limits.max_kept, limits.max_kept_bytes)
         self._recent: Kept[Key, Call] = Kept(limits.half_open_time, limits.max_kept, limits.max_kept_bytes)
         self._closing = False
@@ -113,7 +114,7 @@ class Calls:
     def begin(self, forward: Forward, timeout: float, reply: Reply) -> None:
         """Passes a request on. `reply` is called once, perhaps at once; what refuses the request is raised."""
         caller = forward.caller.sid
-        if self._waiting[caller] >= self._limits.calls_per_agent:
+        if self._waiting.get(caller, 0) >= self._limits.calls_per_agent:
             raise RateLimited(f"at most {self._limits.calls_per_agent} calls of one agent at a time")
         key = _key(forward.caller, forward.data["req_id"]) if forward.event == TOOL_CALL_EVENT else None
         call = self._known(key, forward)
@@ -213,9 +214,8 @@ class Calls:
             raise Unavailable("the server is shutting down")
         if len(self._by_member.get(target, ())) >= self._limits.calls_per_computer:
             raise RateLimited(f"at most {self._limits.calls_per_computer} calls to one computer at a time")
-        loop = asyncio.get_running_loop()
-        call = Call(forward, key, forward.caller.sid, target, self._ended)
-        call.timer = loop.call_later(timeout, call.expire, timeout)
+        call = Call(forward, key, forward.caller.sid, target, self._ended, timeout)
+        self._deadlines.add(call, timeout)
         self._running.add(call)
         for sid in (call.caller, target):
             self._by_member.setdefault(sid, set()).add(call)
@@ -232,7 +232,7 @@ class Calls:
                 call.finish(error)
 
     def _wait(self, call: Call, waiter: _Waiter) -> None:
-        self._waiting[waiter.caller] += 1
+        self._waiting[waiter.caller] = self._waiting.get(waiter.caller, 0) + 1
         call.waiters.append(waiter)
 
     def _give_up(self, call: Call, waiter: _Waiter, timeout: float) -> None:
@@ -242,14 +242,12 @@ class Calls:
     def _tell(self, waiter: _Waiter, outcome: Any) -> None:
         if waiter.timer:
             waiter.timer.cancel()
-        self._waiting[waiter.caller] -= 1
-        if not self._waiting[waiter.caller]:
-            del self._waiting[waiter.caller]
+        if left := self._waiting.pop(waiter.caller) - 1:
+            self._waiting[waiter.caller] = left
         waiter.reply(outcome)
 
     def _ended(self, call: Call) -> None:
-        if call.timer:
-            call.timer.cancel()
+        self._deadlines.discard(call, call.timeout)
         self._running.discard(call)
         for sid in (call.caller, call.target):
             self._unlink(sid, call)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.server.auth import Principal
+
+if TYPE_CHECKING:
+    from a2c_smcp.server.lane import Track
 
 __all__ = ["Connection", "address_in", "headers_in"]
 
@@ -15,7 +18,10 @@ _LONG_WAY = 1.0
 
 @dataclass(eq=False, slots=True)
 class Connection:
-    """One authenticated session. One that `is_over` has lost its seats for good and is about to end."""
+    """One authenticated session. One that `is_over` has lost its seats for good and is about to end.
+
+    The `track` is the way to it over its websocket, once that is known.
+    """
 
     sid: str
     principal: Principal
@@ -25,6 +31,8 @@ class Connection:
     expiry: asyncio.TimerHandle | None = None
     events_ahead: int = 0
     behind_until: float = 0.0
+    is_gone: bool = False
+    track: Track | None = None
 
     @property
     def is_behind(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import msgspec
+from typing_extensions import TypedDict
 
 from a2c_smcp.server.packets import Payload
 from a2c_smcp.smcp import SMCP_NAMESPACE
@@ -16,6 +17,7 @@ __all__ = ["Ack", "Request", "ack_frame", "read_ack", "read_request", "request_f
 
 _EVENT, _ACK = f"42{SMCP_NAMESPACE},", f"43{SMCP_NAMESPACE},"
 _NAME = '["client:'
+_OBJECT = ord("{")
 _LONGEST_ID = 15
 
 
@@ -41,21 +43,25 @@ class _Unread(dict[str, Any]):
 _UNREAD = _Unread()
 
 
-class _Fields(msgspec.Struct):
-    agent: Any = msgspec.UNSET
-    robot_id: Any = msgspec.UNSET
-    req_id: Any = msgspec.UNSET
-    computer: Any = msgspec.UNSET
-    office_id: Any = msgspec.UNSET
-    tool_name: Any = msgspec.UNSET
-    timeout: Any = msgspec.UNSET
-    desktop_size: Any = msgspec.UNSET
-    window: Any = msgspec.UNSET
-    params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+class _Fields(TypedDict, total=False):
+    agent: Any
+    robot_id: Any
+    req_id: Any
+    computer: Any
+    office_id: Any
+    tool_name: Any
+    timeout: Any
+    desktop_size: Any
+    window: Any
+    params: msgspec.Raw
+
+
+class _Array(msgspec.Struct, array_like=True):
+    """Any array: its elements are checked, and made nothing of."""
 
 
 _fields = msgspec.json.Decoder(_Fields)
-_arguments = msgspec.json.Decoder(list[msgspec.Raw])
+_array = msgspec.json.Decoder(_Array)
 
 
 def read_request(text: str) -> Request | None:
@@ -72,7 +78,9 @@ def read_request(text: str) -> Request | None:
         fields = _fields.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return None
-    return Request(number, name, _payload(fields, body))
+    if params := fields.get("params"):
+        fields["params"] = _UNREAD if memoryview(params)[0] == _OBJECT else None  # type: ignore[typeddict-item]
+    return Request(number, name, Payload(fields, body))  # type: ignore[arg-type]
 
 
 def read_ack(text: str) -> Ack | None:
@@ -83,7 +91,7 @@ def read_ack(text: str) -> Ack | None:
         return None
     arguments = text[start:]
     try:
-        _arguments.decode(arguments)
+        _array.decode(arguments)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return None
     return Ack(int(number), arguments)
@@ -96,12 +104,3 @@ def request_frame(number: int, event: str, payload: Payload) -> str:
 def ack_frame(number: str, arguments: str) -> str:
     return f"{_ACK}{number}{arguments}"
 
-
-def _payload(fields: _Fields, text: str) -> Payload:
-    given = {name: value for name in _NAMES if (value := getattr(fields, name)) is not msgspec.UNSET}
-    if fields.params is not msgspec.UNSET:
-        given["params"] = _UNREAD if bytes(fields.params)[:1] == b"{" else None
-    return Payload(given, text)
-
-
-_NAMES = tuple(name for name in _Fields.__struct_fields__ if name != "params")

@@ -6,6 +6,7 @@ The rules are those of the namespace, which also serves everything that is not r
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,16 +21,17 @@ from a2c_smcp.protocol.results import error_ack
 from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.frames import ack_frame, read_ack, read_request, request_frame
 from a2c_smcp.server.namespace import SMCPNamespace
-from a2c_smcp.server.outbox import Outbox
 from a2c_smcp.server.packets import HEAD_ROOM, Answer, Payload, size_of
-from a2c_smcp.server.wires import Wires
+from a2c_smcp.server.wires import Wire
 from a2c_smcp.smcp import SMCP_NAMESPACE
 
-__all__ = ["Acks", "Lane"]
+__all__ = ["Acks", "Lane", "Track"]
 
 logger = logging.getLogger(__name__)
 
 _EVENT, _ACK, _BINARY_EVENT = "42", "43", "45"
+_KINDS = {_EVENT, _ACK, _BINARY_EVENT}
+_BYTES_PER_CHARACTER = 4
 
 
 class Acks(socketio.AsyncManager):  # type: ignore[misc]  # untyped base
@@ -46,88 +48,110 @@ class Acks(socketio.AsyncManager):  # type: ignore[misc]  # untyped base
             reply(answer)
 
 
-class Lane:
-    """Takes the frames that it can read, in their order, and posts what becomes of them."""
+class Track:
+    """One session on its websocket: what it says, and the way to it."""
 
-    def __init__(self, sio: socketio.AsyncServer, namespace: SMCPNamespace, wires: Wires, max_message: int) -> None:
+    __slots__ = ("_acks", "_lane", "_socket", "_speaker", "_wire", "eio_sid")
+
+    def __init__(self, lane: Lane, acks: Acks, eio_sid: str, socket: Any, wire: Wire) -> None:
+        self.eio_sid = eio_sid
+        self._lane = lane
+        self._acks = acks
+        self._socket = socket
+        self._wire = wire
+        self._speaker: Connection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        socket = self._socket
+        return socket.upgraded and not (socket.closing or socket.closed)
+
+    def take(self, text: str) -> bool:
+        """Whether this frame was one for this lane. All others go the long way, and what follows waits for them."""
+        kind = text[:2]
+        if kind not in _KINDS or not self.is_open:
+            return False
+        speaker = self._speaker
+        if speaker is None or speaker.is_gone:
+            speaker = self._speaker = self._lane.speaker(self)
+            if speaker is None:
+                return False
+        if not speaker.is_behind and self._lane.fits(text):
+            if kind == _EVENT and self._lane.take_request(speaker, text):
+                return True
+            if kind == _ACK and (ack := read_ack(text)):
+                self._acks.settle(speaker.sid, ack.id, Answer(ack.text))
+                return True
+        if kind != _ACK:
+            speaker.expect_event()
+        return False
+
+    def send(self, text: str) -> None:
+        """To the transport if nothing is on its way there, else behind what is."""
+        if not (self._socket.queue.is_idle and self.is_open and self._wire.post(text)):
+            self._socket.queue.put_nowait(eio_packet.Packet(eio_packet.MESSAGE, text[1:]))
+
+
+class Lane:
+    """Reads requests and acks off websockets, in their order, and sends what becomes of them."""
+
+    def __init__(self, sio: socketio.AsyncServer, namespace: SMCPNamespace, max_message: int) -> None:
         self._sio = sio
         self._acks: Acks = sio.manager
         self._namespace = namespace
-        self._wires = wires
-        self._max_message = max_message
-        self._takers = {_EVENT: self._take_request, _ACK: self._take_ack, _BINARY_EVENT: _take_nothing}
+        self._max_message = max_message - HEAD_ROOM
 
-    def take(self, eio_sid: str, text: str) -> bool:
-        """Whether this frame was one for this lane. All others go the long way, and what follows waits for them."""
-        take = self._takers.get(text[:2])
-        connection = self._namespace.connection(self._acks.sid_from_eio_sid(eio_sid, SMCP_NAMESPACE))
-        if take is None or connection is None or not self._is_open(eio_sid):
-            return False
-        if not connection.is_behind and size_of(text) + HEAD_ROOM < self._max_message and take(connection, text):
-            return True
-        if text[:2] != _ACK:
-            connection.expect_event()
-        return False
+    def bind(self, eio_sid: str, wire: Wire) -> Callable[[str], bool]:
+        """What is offered the text that comes over this websocket of a session."""
+        return Track(self, self._acks, eio_sid, self._sio.eio.sockets[eio_sid], wire).take
 
-    def post(self, sid: str, event: str, payload: Payload, reply: Any) -> None:
-        """Sends a request whose ack is given to `reply`."""
-        eio_sid = self._acks.eio_sid_from_sid(sid, SMCP_NAMESPACE)
-        socket = self._sio.eio.sockets.get(eio_sid)
-        if socket is None:
-            return
-        self._send(eio_sid, socket, request_frame(self._acks.expect(sid, reply), event, payload))
+    def speaker(self, track: Track) -> Connection | None:
+        """Who speaks on this websocket, once it is anybody."""
+        connection = self._namespace.connection(self._acks.sid_from_eio_sid(track.eio_sid, SMCP_NAMESPACE))
+        if connection:
+            connection.track = track
+        return connection
 
-    def _is_open(self, eio_sid: str) -> bool:
-        socket = self._sio.eio.sockets.get(eio_sid)
-        return socket is not None and socket.upgraded and not (socket.closing or socket.closed)
+    def fits(self, text: str) -> bool:
+        return len(text) * _BYTES_PER_CHARACTER < self._max_message or size_of(text) < self._max_message
 
-    def _take_request(self, speaker: Connection, text: str) -> bool:
+    def take_request(self, speaker: Connection, text: str) -> bool:
         request = read_request(text)
         if request is None:
             return False
-        answer = partial(self._answer, speaker.sid, request.id)
         event = None
         try:
             event = lookup(request.event)
-            return self._namespace.relay(speaker, request.event, event, request.payload, partial(answer, event))
+            answer = partial(self._answer, speaker, request.id, event)
+            return self._namespace.relay(speaker, request.event, event, request.payload, answer)
         except SMCPError as error:
-            answer(event, error)
+            self._answer(speaker, request.id, event, error)
         except Exception:
             logger.exception("%s failed", request.event)
-            answer(event, SMCPError())
+            self._answer(speaker, request.id, event, SMCPError())
         return True
 
-    def _take_ack(self, speaker: Connection, text: str) -> bool:
-        ack = read_ack(text)
-        if ack is None:
-            return False
-        self._acks.settle(speaker.sid, ack.id, Answer(ack.text))
-        return True
+    def post(self, connection: Connection, event: str, payload: Payload, reply: Any) -> None:
+        """Sends a request whose ack is given to `reply`."""
+        self._send(connection, request_frame(self._acks.expect(connection.sid, reply), event, payload))
 
-    def _answer(self, sid: str, number: str, event: Event | None, outcome: Any) -> None:
-        eio_sid = self._acks.eio_sid_from_sid(sid, SMCP_NAMESPACE)
-        socket = self._sio.eio.sockets.get(eio_sid)
-        if socket is None or self._namespace.connection(sid) is None:
+    def _answer(self, speaker: Connection, number: str, event: Event | None, outcome: Any) -> None:
+        if speaker.is_gone:
             return
         if isinstance(outcome, Answer):
-            self._send(eio_sid, socket, ack_frame(number, outcome.text))
+            self._send(speaker, ack_frame(number, outcome.text))
         elif isinstance(outcome, SMCPError):
-            self._namespace.note_refusal(event, sid, outcome)
-            self._send(eio_sid, socket, ack_frame(number, f"[{dumps(error_ack(event, outcome))}]"))
+            self._namespace.note_refusal(event, speaker.sid, outcome)
+            self._send(speaker, ack_frame(number, f"[{dumps(error_ack(event, outcome))}]"))
         else:
-            self._namespace.background.spawn(self._send_binary(eio_sid, int(number), list(outcome)))
+            self._namespace.background.spawn(self._send_binary(speaker.sid, int(number), list(outcome)))
 
-    def _send(self, eio_sid: str, socket: Any, text: str) -> None:
-        """To the transport if nothing is on its way there, else behind what is."""
-        outbox: Outbox = socket.queue
-        wire = self._wires[eio_sid]
-        if not (wire and socket.upgraded and outbox.is_idle and wire.post(text)):
-            outbox.put_nowait(eio_packet.Packet(eio_packet.MESSAGE, text[1:]))
+    def _send(self, connection: Connection, text: str) -> None:
+        if connection.track:
+            connection.track.send(text)
+        elif socket := self._sio.eio.sockets.get(self._acks.eio_sid_from_sid(connection.sid, SMCP_NAMESPACE)):
+            socket.queue.put_nowait(eio_packet.Packet(eio_packet.MESSAGE, text[1:]))
 
-    async def _send_binary(self, eio_sid: str, number: int, arguments: list[Any]) -> None:
+    async def _send_binary(self, sid: str, number: int, arguments: list[Any]) -> None:
         packet = self._sio.packet_class(sio_packet.ACK, namespace=SMCP_NAMESPACE, id=number, data=arguments)
-        await self._sio._send_packet(eio_sid, packet)
-
-
-def _take_nothing(speaker: Connection, text: str) -> bool:
-    return False
+        await self._sio._send_packet(self._acks.eio_sid_from_sid(sid, SMCP_NAMESPACE), packet)

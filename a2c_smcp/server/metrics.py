@@ -16,7 +16,7 @@ class Metrics:
         self._gauges: dict[str, Callable[[], float]] = {}
 
     def count(self, name: str, **label: object) -> None:
-        self._counts[_series(name, label)] += 1
+        self._counts[_series(name, label) if label else name] += 1
 
     def gauge(self, name: str, read: Callable[[], float]) -> None:
         self._gauges[name] = read

@@ -71,7 +71,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         self.requests = Relay(
             self._directory,
             self.emit,
-            self._connections.__contains__,
+            self._connections.get,
             self.background,
             self.metrics,
             self.limits,
@@ -141,6 +141,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         connection = self._connections.pop(sid, None)
         if connection is None:
             return
+        connection.is_gone = True
         if connection.expiry:
             connection.expiry.cancel()
         is_clean = connection.is_over or self._is_draining or self._is_clean_disconnect(sid, reason)

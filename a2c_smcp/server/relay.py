@@ -15,6 +15,7 @@ from a2c_smcp.protocol.offices import Member, Office
 from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server.background import Background
 from a2c_smcp.server.calls import Calls, Reply
+from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.packets import HEAD_ROOM, Payload
@@ -27,7 +28,7 @@ _GRACE = 1.0  # WIRE §5: the Server waits a second longer than the MCP call, th
 CheckRoom: TypeAlias = Callable[[str, int], None]
 """Raises `RateLimited` if a message of this size does not fit among what a connection has not read yet."""
 
-Post: TypeAlias = Callable[[str, str, Payload, Callable[..., None]], None]
+Post: TypeAlias = Callable[[Connection, str, Payload, Callable[..., None]], None]
 """Sends an event to a connection at once, as text, and gives its ack to a callback."""
 
 Emit: TypeAlias = Callable[..., Awaitable[None]]
@@ -40,15 +41,16 @@ class Relay:
         self,
         directory: Directory,
         emit: Emit,
-        is_here: Callable[[str], bool],
+        connection: Callable[[str], Connection | None],
         background: Background,
         metrics: Metrics,
         limits: Limits,
         check_room: CheckRoom,
     ) -> None:
-        self.calls = Calls(self._deliver, is_here, background, limits)
+        self.calls = Calls(self._deliver, lambda sid: connection(sid) is not None, background, limits)
         self.post: Post | None = None
         self._directory = directory
+        self._connection = connection
         self._emit = emit
         self._background = background
         self._metrics = metrics
@@ -68,11 +70,13 @@ class Relay:
         seats = self._directory.seats_at_hand(sid)
         if seats is None:
             return False
-        offices = [self._directory.office_at_hand(seat.office_id) for seat in seats]
-        known = [office for office in offices if office is not None]
-        if len(known) < len(offices):
-            return False
-        self._begin(event, seats, known, data, reply)
+        offices: list[Office] = []
+        for seat in seats:
+            office = self._directory.office_at_hand(seat.office_id)
+            if office is None:
+                return False
+            offices.append(office)
+        self._begin(event, seats, offices, data, reply)
         return True
 
     def _begin(
@@ -88,8 +92,9 @@ class Relay:
         size = payload.size if isinstance(payload, Payload) else 0
         check_size(size + len(forward.event), self._limits)
         self._check_room(sid, size)
-        if self.post and isinstance(payload, Payload) and payload.text:
-            self.post(sid, forward.event, payload, reply)
+        connection = self._connection(sid)
+        if self.post and connection and isinstance(payload, Payload) and payload.text:
+            self.post(connection, forward.event, payload, reply)
         else:
             self._background.spawn(self._emitted(sid, forward, reply))
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from functools import partial
 from typing import Any, Protocol
 
 from a2c_smcp.protocol.codec import loads
 from a2c_smcp.server.eager import begin
 
-__all__ = ["DIRECT", "ASGIApp", "Direct", "Message", "Receive", "Scope", "Send", "Wire", "Wires"]
+__all__ = ["DIRECT", "ASGIApp", "Bind", "Direct", "Message", "Receive", "Scope", "Send", "Wire", "Wires"]
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -99,6 +98,10 @@ class Wire:
                 task.cancel()
 
 
+Take = Callable[[str], bool]
+Bind = Callable[[str, Wire], Take]
+
+
 class Wires:
     """Every open websocket by its Engine.IO session id."""
 
@@ -113,26 +116,29 @@ class Wires:
         receive: Receive,
         send: Send,
         *,
-        take: Callable[[str, str], bool],
+        bind: Bind | None,
         then: Callable[[str | None], Awaitable[None]],
     ) -> None:
         """Serves one websocket with `app`, and then, however it ended, tells its session.
 
         That is `sid`, which it upgrades, or the session that it opens. Of the text that comes, `app` hears only what
-        `take` does not want.
+        nobody takes who was bound to it.
         """
         direct: Direct | None = scope.get("extensions", {}).get(DIRECT)
         wire, is_over = Wire(send, direct), False
+        take: Take | None = None
 
-        def bind(session: str) -> None:
+        def belong_to(session: str) -> None:
+            nonlocal take
             self._wires[session] = wire
+            take = bind(session, wire) if bind else None
             if direct:
-                direct.hear = partial(take, session)
+                direct.hear = take
 
         async def watched_send(message: Message) -> None:
             nonlocal sid
             if sid is None and (sid := _opened_by(message)):
-                bind(sid)
+                belong_to(sid)
             await wire.write(message)
 
         async def checked_receive() -> Message:
@@ -140,13 +146,13 @@ class Wires:
             if is_over:
                 return {"type": "websocket.disconnect", "code": 1000}
             message = await receive()
-            while sid and not direct and (text := message.get("text")) and take(sid, text):
+            while take and not direct and (text := message.get("text")) and take(text):
                 message = await receive()
             is_over = message.get("text") == _CLOSE
             return message if _is_sound(message) else {"type": "websocket.disconnect", "code": 1002}
 
         if sid:
-            bind(sid)
+            belong_to(sid)
         try:
             await app(scope, checked_receive, watched_send)
         finally:

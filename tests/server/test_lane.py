@@ -44,6 +44,7 @@ async def test_an_answer_does_not_overtake_the_notice_that_was_sent_before_it(
 ) -> None:
     wire: Wire = await connect_wire()
     await wire.join("computer", "laptop", office)
+    await agent.hears("notify:enter_office")
     for turn in range(20):
         seen = len(agent.heard)
         call = asyncio.create_task(agent.call_tool("laptop"))
