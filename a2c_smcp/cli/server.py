@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+import gc
 import ssl
 import sys
 from functools import partial
@@ -175,7 +176,14 @@ def _check_tls(cert: Path | None, key: Path | None) -> None:
         raise WrongUse(f"{path}: cannot be read: {error.strerror}", "Name a file that this user may read.") from None
 
 
+def _collect_rarely() -> None:
+    """Nearly all that a Server makes dies with its request, without the garbage collector's help."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
 async def _serve(settings: Settings, host: str, port: int, tls_cert: Path | None, tls_key: Path | None) -> None:
+    _collect_rarely()
     app = create_app(settings)
     try:
         listener = listen(host, port)

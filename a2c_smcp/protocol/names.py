@@ -19,6 +19,8 @@ def fault_in(name: object, longest: int = MAX_NAME, shortest: int = 1) -> str | 
     """Why this cannot be a name, or `None` if it can."""
     if not isinstance(name, str):
         return "must be a string"
+    if shortest <= len(name) <= longest and name.isascii() and name.isprintable() and name[0] != " " != name[-1]:
+        return None  # as nearly all are; the rules follow
     if not shortest <= len(name) <= longest:
         return f"must have {shortest} to {longest} characters"
     if name != name.strip():

@@ -44,17 +44,21 @@ def seated(event: Event, seats: Sequence[Member], data: Mapping[str, Any]) -> li
 def forward(event: Event, seats: Sequence[Member], offices: Iterable[Office], data: dict[str, Any]) -> Forward:
     """Where an agent's request goes. A computer elsewhere and one that does not exist are the same to it."""
     wanted, name = data.get("office_id"), data["computer"]
-    callers = [seat for seat in seated(event, seats, data) if wanted in (None, seat.office_id)]
-    if not callers:
-        raise NotInOffice(repr(wanted))
-    computers = {office.office_id: office.computers for office in offices}
-    found = [seat for seat in callers if name in computers[seat.office_id]]
+    callers = seated(event, seats, data)
+    if wanted is not None:
+        callers = [seat for seat in callers if seat.office_id == wanted]
+        if not callers:
+            raise NotInOffice(repr(wanted))
+    found = []
+    for office in offices:
+        for caller in callers:
+            if caller.office_id == office.office_id and (target := office.computers.get(name)):
+                found.append(Forward(event.name, caller, target, data))
     if not found:
         raise ComputerNotFound(repr(name), computer=name)
     if len(found) > 1:
-        raise AmbiguousComputer(repr(name), offices=sorted(seat.office_id for seat in found))
-    (caller,) = found
-    return Forward(event.name, caller, computers[caller.office_id][name], data)
+        raise AmbiguousComputer(repr(name), offices=sorted(way.target.office_id for way in found))
+    return found[0]
 
 
 def broadcast(event: Event, seats: Sequence[Member], data: Mapping[str, Any]) -> Notice:

@@ -59,7 +59,8 @@ class SMCPApp:
         self._bind: Bind | None = None
         if settings.fast_lane:
             lane = Lane(self.sio, self.namespace, settings.limits.max_message)
-            self._bind, self.namespace.requests.post = lane.bind, lane.post
+            self._bind = lane.bind
+            self.namespace.requests.post, self.namespace.notices.emit = lane.post, lane.broadcast
         self._is_watched = False
         self._is_draining = False
 

@@ -60,13 +60,8 @@ class Call:
     cancel: dict[str, Any] | None = None
 
     def answered(self, *answer: Any) -> None:
-        match answer:
-            case (Answer(),):
-                self.finish(answer[0])
-            case (Rejected(error),):
-                self.finish(error)
-            case _:
-                self.finish(answer)
+        outcome: Any = answer[0] if len(answer) == 1 and isinstance(answer[0], Answer | Rejected) else answer
+        self.finish(outcome.error if isinstance(outcome, Rejected) else outcome)
 
     def finish(self, outcome: Any) -> None:
         if self.outcome is None:
@@ -154,7 +149,7 @@ class Calls:
         """
         missed = []
         for call in self._by_member.pop(old, set()):
-            self._by_member.setdefault(new, set()).add(call)
+            self._link(new, call)
             if call.caller == old:
                 call.caller, call.is_awaited = new, False
             if call.target == old:
@@ -204,7 +199,7 @@ class Calls:
         call.is_awaited = True
         if call.caller != forward.caller.sid and call.outcome is None:
             self._unlink(call.caller, call)
-            self._by_member.setdefault(forward.caller.sid, set()).add(call)
+            self._link(forward.caller.sid, call)
         call.caller = forward.caller.sid
         return call
 
@@ -217,8 +212,8 @@ class Calls:
         call = Call(forward, key, forward.caller.sid, target, self._ended, timeout)
         self._deadlines.add(call, timeout)
         self._running.add(call)
-        for sid in (call.caller, target):
-            self._by_member.setdefault(sid, set()).add(call)
+        self._link(call.caller, call)
+        self._link(target, call)
         if key:
             self._by_key[key] = call
         return call
@@ -249,8 +244,8 @@ class Calls:
     def _ended(self, call: Call) -> None:
         self._deadlines.discard(call, call.timeout)
         self._running.discard(call)
-        for sid in (call.caller, call.target):
-            self._unlink(sid, call)
+        self._unlink(call.caller, call)
+        self._unlink(call.target, call)
         if call.key:
             del self._by_key[call.key]
             self._keep(call.key, call)
@@ -260,21 +255,24 @@ class Calls:
         if self._closing and not self._running:
             self._over.set()
 
+    def _link(self, sid: str, call: Call) -> None:
+        if calls := self._by_member.get(sid):
+            calls.add(call)
+        else:
+            self._by_member[sid] = {call}
+
     def _unlink(self, sid: str, call: Call) -> None:
-        calls = self._by_member.get(sid, set())
-        calls.discard(call)
-        if not calls:
-            self._by_member.pop(sid, None)
+        if calls := self._by_member.get(sid):
+            calls.discard(call)
+            if not calls:
+                del self._by_member[sid]
 
     def _keep(self, key: Key, call: Call) -> None:
-        outcome = call.outcome
-        if isinstance(outcome, SMCPError):
+        is_heard = call.is_awaited and self._is_here(call.caller)
+        if isinstance(call.outcome, SMCPError) or (is_heard and not call.forward.caller.instance):
             return
-        size = size_of(outcome.text) if isinstance(outcome, Answer) else 0
-        if not (call.is_awaited and self._is_here(call.caller)):
-            self._unheard.keep(key, call, size)
-        elif call.forward.caller.instance:
-            self._recent.keep(key, call, size)
+        size = size_of(call.outcome.text) if isinstance(call.outcome, Answer) else 0
+        (self._recent if is_heard else self._unheard).keep(key, call, size)
 
 
 def _identity(forward: Forward) -> str:

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import msgspec
 from typing_extensions import TypedDict
 
+from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.server.packets import Payload
 from a2c_smcp.smcp import SMCP_NAMESPACE
 
-__all__ = ["Ack", "Request", "ack_frame", "read_ack", "read_request", "request_frame"]
+__all__ = ["Ack", "Request", "ack_frame", "notice_frame", "read_ack", "read_request", "request_frame"]
 
 _EVENT, _ACK = f"42{SMCP_NAMESPACE},", f"43{SMCP_NAMESPACE},"
 _NAME = '["client:'
@@ -99,6 +100,10 @@ def read_ack(text: str) -> Ack | None:
 
 def request_frame(number: int, event: str, payload: Payload) -> str:
     return f'{_EVENT}{number}["{event}",{payload.text}]'
+
+
+def notice_frame(event: str, data: str) -> str:
+    return f"{_EVENT}[{dumps(event)},{data}]"
 
 
 def ack_frame(number: str, arguments: str) -> str:

@@ -19,7 +19,7 @@ from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.events import Event, lookup
 from a2c_smcp.protocol.results import error_ack
 from a2c_smcp.server.connections import Connection
-from a2c_smcp.server.frames import ack_frame, read_ack, read_request, request_frame
+from a2c_smcp.server.frames import ack_frame, notice_frame, read_ack, read_request, request_frame
 from a2c_smcp.server.namespace import SMCPNamespace
 from a2c_smcp.server.packets import HEAD_ROOM, Answer, Payload, size_of
 from a2c_smcp.server.wires import Wire
@@ -134,6 +134,13 @@ class Lane:
     def post(self, connection: Connection, event: str, payload: Payload, reply: Any) -> None:
         """Sends a request whose ack is given to `reply`."""
         self._send(connection, request_frame(self._acks.expect(connection.sid, reply), event, payload))
+
+    async def broadcast(self, event: str, data: dict[str, Any], *, room: str, skip_sid: str | None) -> None:
+        """Sends a notice, encoded once, to everybody in a room."""
+        frame = notice_frame(event, data.text if isinstance(data, Payload) else dumps(data))
+        for sid, _ in list(self._acks.get_participants(SMCP_NAMESPACE, room)):
+            if sid != skip_sid and (connection := self._namespace.connection(sid)):
+                self._send(connection, frame)
 
     def _answer(self, speaker: Connection, number: str, event: Event | None, outcome: Any) -> None:
         if speaker.is_gone:

@@ -37,6 +37,7 @@ __all__ = ["SMCPNamespace"]
 logger = logging.getLogger(__name__)
 
 _CLEAN = "client disconnect"
+_OLDER_FIELDS = frozenset(OLDER_FIELDS.values())
 
 Joined = tuple[bool, str | None]
 
@@ -67,7 +68,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         self._connections: dict[str, Connection] = {}
         self._absent: dict[str, asyncio.TimerHandle] = {}
         self._order = asyncio.Lock()  # notices leave in the order in which their changes were committed
-        self._notices = Notices(self.emit, self.background, self.limits, older_to_all=legacy_notices)
+        self.notices = Notices(self.emit, self.background, self.limits, older_to_all=legacy_notices)
         self.requests = Relay(
             self._directory,
             self.emit,
@@ -147,8 +148,8 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         is_clean = connection.is_over or self._is_draining or self._is_clean_disconnect(sid, reason)
         self._absent[sid] = self.background.later(self.limits.resume_grace, lambda: self._give_up(sid))
         async with self._order:
-            await self._notices.flush(sid)
-            self._notices.forget(sid)
+            await self.notices.flush(sid)
+            self.notices.forget(sid)
             for seat in await self._directory.seats(sid):
                 if is_clean or seat.instance is None:
                     await self._apply(await self._offices.leave(sid, seat.office_id), is_lost=not is_clean)
@@ -188,11 +189,11 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         seats, data = await self._directory.seats(speaker.sid), _exact(data)
         offices = self._calls.cancel(routing.seated(event, seats, data), data)
         for notice in routing.cancel(event, seats, data, offices):
-            await self._notices.announce(self._encoded(notice))
+            await self.notices.announce(self._encoded(notice))
 
     async def on_server_update(self, speaker: Connection, event: Event, data: dict[str, Any]) -> None:
         notice = routing.broadcast(event, await self._directory.seats(speaker.sid), _exact(data))
-        await self._notices.update(speaker.sid, event, self._encoded(notice))
+        await self.notices.update(speaker.sid, event, self._encoded(notice))
 
     async def on_client_request(self, speaker: Connection, event: Event, data: dict[str, Any]) -> asyncio.Future[Any]:
         return await self.requests.request(speaker.sid, event, data)
@@ -284,7 +285,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         stays = {(seat.office_id, seat.role, seat.name) for seat in change.enters}
         for seat in change.leaves:
             if (seat.office_id, seat.role, seat.name) not in stays:
-                await self._notices.flush(seat.sid)
+                await self.notices.flush(seat.sid)
                 if seat.role == "computer":
                     self._calls.computer_left(seat)
                 elif not is_lost:
@@ -297,7 +298,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         for seat in change.enters:
             await self._enter_rooms(seat)
         for notice in change.notices:
-            await self._notices.announce(notice)
+            await self.notices.announce(notice)
 
     async def _enter_rooms(self, seat: Member) -> None:
         connection = self._connections.get(seat.sid)
@@ -312,7 +313,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         """The seats of an older connection are somebody else's now. If it is still open, it is ended."""
         if timer := self._absent.pop(ghost, None):
             timer.cancel()
-        await self._notices.flush(ghost)
+        await self.notices.flush(ghost)
         for missed in self._calls.move(ghost, by):
             self.background.spawn(self.emit(CANCEL_TOOL_CALL_NOTIFICATION, missed, to=by))
         if connection := self._connections.get(ghost):
@@ -333,7 +334,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
 
 
 def _has_older_names(name: str, event: Event, data: dict[str, Any]) -> bool:
-    return name != event.name or bool(data.keys() & OLDER_FIELDS.values())
+    return name != event.name or not _OLDER_FIELDS.isdisjoint(data)
 
 
 def _exact(data: dict[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Notices:
     """Delivers notices. The known updates of a computer are merged when they come too fast, newer ones refused."""
 
     def __init__(self, emit: Emit, background: Background, limits: Limits, *, older_to_all: bool = False) -> None:
-        self._emit = emit
+        self.emit = emit
         self._background = background
         self._limits = limits
         self._older_to_all = older_to_all
@@ -57,10 +57,10 @@ class Notices:
 
     async def announce(self, notice: Notice) -> None:
         room = office_room(notice.office_id)
-        await self._emit(notice.event, notice.data, room=room, skip_sid=notice.skip_sid)
+        await self.emit(notice.event, notice.data, room=room, skip_sid=notice.skip_sid)
         if older := OLDER_NOTICES.get(notice.event):
             room = room if self._older_to_all else older_room(notice.office_id)
-            await self._emit(older, notice.data, room=room, skip_sid=notice.skip_sid)
+            await self.emit(older, notice.data, room=room, skip_sid=notice.skip_sid)
 
     async def update(self, sid: str, event: Event, notice: Notice) -> None:
         """A computer's update: now, or merged with what follows within the pace that WIRE §6 allows."""

@@ -28,6 +28,7 @@ _MAX_PONGS = 256 * 1024
 _MAX_WAITING = 16
 _CLOSE_TIMEOUT = 10.0
 _READ_BUFFER = 2048
+_LARGE = 64 * 1024
 _UPGRADE = (
     "GET / HTTP/1.1\r\nHost: -\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {}\r\n\r\n"
@@ -141,9 +142,13 @@ class WebSocket(WSListener):
         return self._unblocked is not None or self._is_over
 
     def post(self, text: str) -> None:
-        """Writes now."""
-        if self._frames:
-            self._frames.send(_TEXT, text)
+        """Writes now, or with whatever else is written in this turn of the event loop."""
+        data = text.encode()
+        head = _head(len(data))
+        if len(data) < _LARGE:
+            self._transport.write(head + data)
+        else:
+            self._transport.writelines([head, data])
 
     # For picows
 
@@ -186,8 +191,11 @@ class WebSocket(WSListener):
     # What follows
 
     def _take_text(self, frame: WSFrame) -> None:
-        text = _text_of(frame.get_payload_as_bytes())
-        if not (self.hear and self._waiter and not self._messages and self.hear(text)):
+        try:
+            text = frame.get_payload_as_utf8_text()
+        except UnicodeDecodeError:
+            raise WSProtocolError(WSCloseCode.INVALID_TEXT, "not UTF-8") from None
+        if self._messages or not (self._waiter and self.hear and self.hear(text)):
             self._queue({"type": "websocket.receive", "text": text})
 
     def _take_part(self, kind: WSMsgType, frame: WSFrame) -> None:
@@ -262,6 +270,13 @@ class _Opening(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._websocket.ended()
+
+
+def _head(size: int) -> bytes:
+    """Of a whole text message from a server."""
+    if size < 126:
+        return bytes((0x81, size))
+    return b"\x81\x7e" + size.to_bytes(2) if size < 1 << 16 else b"\x81\x7f" + size.to_bytes(8)
 
 
 def _text_of(data: bytes) -> str:
