@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import socket
-import gc
 import ssl
 import sys
 from functools import partial

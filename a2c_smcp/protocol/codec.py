@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import orjson
 
@@ -15,8 +15,6 @@ from a2c_smcp.protocol.events import OLDER_FIELDS, Event
 from a2c_smcp.protocol.names import MAX_INSTANCE, MAX_TOOL_NAME, MAX_WINDOW_URI, MIN_INSTANCE, fault_in
 
 __all__ = ["MAX_TIMEOUT", "decode", "dumps", "loads", "loads_exactly", "timeout_of"]
-
-Rule: TypeAlias = Callable[[object], str | None]
 
 MAX_TIMEOUT = 3600
 """The longest `timeout` of a call, in seconds, unless configured otherwise."""
@@ -56,13 +54,12 @@ def decode(event: Event, data: object) -> dict[str, Any]:
     """
     if not isinstance(data, dict):
         raise BadRequest("the payload must be an object")
-    required, rules = _rules(event.required, event.checked)
-    for field in required:
+    for field in sorted(event.required):
         if field not in data and data.get(OLDER_FIELDS.get(field, field)) is None:
             raise BadRequest(f"{field}: missing", field=field)
-    for field, rule in rules:
+    for field, rule in _rules(event.checked):
         value = data.get(field)
-        if (value is not None or (field in data and field in event.required)) and (fault := rule(value)):
+        if (value is not None or field in event.required) and field in data and (fault := rule(value)):
             raise BadRequest(f"{field}: {fault}", field=field)
     return data
 
@@ -127,7 +124,7 @@ def _integer_fault(value: object) -> str | None:
     return None if type(value) is int else "must be an integer"
 
 
-_RULES: dict[str, Rule] = {
+_RULES: dict[str, Callable[[object], str | None]] = {
     "role": _role_fault,
     "name": fault_in,
     "office_id": fault_in,
@@ -144,9 +141,8 @@ _RULES: dict[str, Rule] = {
 
 
 @cache
-def _rules(required: frozenset[str], checked: frozenset[str]) -> tuple[tuple[str, ...], tuple[tuple[str, Rule], ...]]:
-    """In one order. Kept by the fields, of which there are a few sets, not by the event, which a client may invent."""
+def _rules(checked: frozenset[str]) -> tuple[tuple[str, Callable[[object], str | None]], ...]:
+    """Kept by the fields, of which there are a few sets, not by the event, which a client may invent."""
     spellings = [(field, field) for field in sorted(checked)]
     spellings += [(older, field) for field, older in OLDER_FIELDS.items() if field in checked]
-    rules = tuple((spelling, _RULES[field]) for spelling, field in spellings if field in _RULES)
-    return tuple(sorted(required)), rules
+    return tuple((spelling, _RULES[field]) for spelling, field in spellings if field in _RULES)

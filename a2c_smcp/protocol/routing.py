@@ -49,11 +49,12 @@ def forward(event: Event, seats: Sequence[Member], offices: Iterable[Office], da
         callers = [seat for seat in callers if seat.office_id == wanted]
         if not callers:
             raise NotInOffice(repr(wanted))
-    found = []
-    for office in offices:
-        for caller in callers:
-            if caller.office_id == office.office_id and (target := office.computers.get(name)):
-                found.append(Forward(event.name, caller, target, data))
+    found = [
+        Forward(event.name, caller, target, data)
+        for office in offices
+        for caller in callers
+        if caller.office_id == office.office_id and (target := office.computers.get(name))
+    ]
     if not found:
         raise ComputerNotFound(repr(name), computer=name)
     if len(found) > 1:

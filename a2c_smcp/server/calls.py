@@ -17,7 +17,7 @@ from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server.background import Background
 from a2c_smcp.server.deadlines import Deadlines
 from a2c_smcp.server.kept import Kept
-from a2c_smcp.server.packets import Answer, Payload, Rejected, size_of
+from a2c_smcp.server.packets import Answer, Payload, Rejected
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
@@ -271,14 +271,14 @@ class Calls:
         is_heard = call.is_awaited and self._is_here(call.caller)
         if isinstance(call.outcome, SMCPError) or (is_heard and not call.forward.caller.instance):
             return
-        size = size_of(call.outcome.text) if isinstance(call.outcome, Answer) else 0
+        size = len(call.outcome.json) if isinstance(call.outcome, Answer) else 0
         (self._recent if is_heard else self._unheard).keep(key, call, size)
 
 
 def _identity(forward: Forward) -> str:
     """What two requests with one `req_id` must have in common. As text, so that 1 and true differ."""
     data = forward.data
-    whole = loads_exactly(data.text) if isinstance(data, Payload) and data.text else data
+    whole = loads_exactly(data.text) if isinstance(data, Payload) and data.json else data
     return json.dumps([whole[name] for name in _IDENTITY], sort_keys=True, default=repr)
 
 

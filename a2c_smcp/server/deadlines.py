@@ -1,4 +1,4 @@
-"""Deadlines by the thousand: what may take equally long is due in the order in which it began, so one timer serves all."""
+"""Deadlines by the thousand: what may take equally long is due in the order in which it began."""
 
 from __future__ import annotations
 

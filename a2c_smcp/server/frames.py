@@ -11,30 +11,31 @@ import msgspec
 from typing_extensions import TypedDict
 
 from a2c_smcp.protocol.codec import dumps
-from a2c_smcp.server.packets import Payload
+from a2c_smcp.server.packets import Json, Payload
 from a2c_smcp.smcp import SMCP_NAMESPACE
 
-__all__ = ["Ack", "Request", "ack_frame", "notice_frame", "read_ack", "read_request", "request_frame"]
+__all__ = ["Ack", "Request", "ack_head", "notice_frame", "read_ack", "read_request", "request_head"]
 
-_EVENT, _ACK = f"42{SMCP_NAMESPACE},", f"43{SMCP_NAMESPACE},"
-_NAME = '["client:'
+_EVENT, _ACK = f"42{SMCP_NAMESPACE},".encode(), f"43{SMCP_NAMESPACE},".encode()
+_NAME = b'["client:'
 _OBJECT = ord("{")
 _LONGEST_ID = 15
+_LARGE = 64 * 1024
 
 
 class Request(NamedTuple):
     """An event that wants an ack. Of its payload only the fields are there that routing may look at."""
 
-    id: str
+    id: bytes
     event: str
     payload: Payload
 
 
 class Ack(NamedTuple):
-    """The arguments of an ack, as the text of their array."""
+    """The arguments of an ack, as the JSON of their array."""
 
     id: int
-    text: str
+    json: Json
 
 
 class _Unread(dict[str, Any]):
@@ -65,47 +66,53 @@ _fields = msgspec.json.Decoder(_Fields)
 _array = msgspec.json.Decoder(_Array)
 
 
-def read_request(text: str) -> Request | None:
+def read_request(frame: bytes) -> Request | None:
     """`42/smcp,<id>["client:<x>",{…}]`, or `None`."""
-    start = text.find("[", len(_EVENT))
-    number = text[len(_EVENT) : start]
-    if not (text.startswith(_EVENT) and number.isdecimal() and number.isascii() and text.startswith(_NAME, start)):
+    start = frame.find(b"[", len(_EVENT))
+    number = frame[len(_EVENT) : start]
+    if not (frame.startswith(_EVENT) and number.isdigit() and frame.startswith(_NAME, start)):
         return None
-    end = text.find('"', start + 2)
-    name, body = text[start + 2 : end], text[end + 2 : -1]
-    if "\\" in name or text[end + 1 : end + 3] != ",{" or text[-1] != "]":
+    end = frame.find(b'"', start + 2)
+    name, body = frame[start + 2 : end], _part(frame, end + 2, -1)
+    if b"\\" in name or frame[end + 1 : end + 3] != b",{" or frame[-1:] != b"]":
         return None
     try:
-        fields = _fields.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        fields, event = _fields.decode(body), name.decode()
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
     if params := fields.get("params"):
         fields["params"] = _UNREAD if memoryview(params)[0] == _OBJECT else None  # type: ignore[typeddict-item]
-    return Request(number, name, Payload(fields, body))  # type: ignore[arg-type]
+    return Request(number, event, Payload(fields, body))  # type: ignore[arg-type]
 
 
-def read_ack(text: str) -> Ack | None:
+def read_ack(frame: bytes) -> Ack | None:
     """`43/smcp,<id>[…]`, or `None`."""
-    start = text.find("[", len(_ACK))
-    number = text[len(_ACK) : start]
-    if not (text.startswith(_ACK) and number.isdecimal() and number.isascii() and len(number) <= _LONGEST_ID):
+    start = frame.find(b"[", len(_ACK))
+    number = frame[len(_ACK) : start]
+    if not (frame.startswith(_ACK) and number.isdigit() and len(number) <= _LONGEST_ID):
         return None
-    arguments = text[start:]
+    arguments = _part(frame, start, len(frame))
     try:
         _array.decode(arguments)
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
     return Ack(int(number), arguments)
 
 
-def request_frame(number: int, event: str, payload: Payload) -> str:
-    return f'{_EVENT}{number}["{event}",{payload.text}]'
+def request_head(number: int, event: str) -> bytes:
+    """What stands before the payload; `]` follows it."""
+    return b'%s%d["%s",' % (_EVENT, number, event.encode())
 
 
-def notice_frame(event: str, data: str) -> str:
-    return f"{_EVENT}[{dumps(event)},{data}]"
+def notice_frame(event: str, data: Json) -> bytes:
+    return b"%s[%s,%s]" % (_EVENT, dumps(event).encode(), data)
 
 
-def ack_frame(number: str, arguments: str) -> str:
-    return f"{_ACK}{number}{arguments}"
+def ack_head(number: bytes) -> bytes:
+    """What stands before the arguments."""
+    return _ACK + number
 
+
+def _part(frame: bytes, start: int, end: int) -> Json:
+    """Without a copy where that is worth it."""
+    return frame[start:end] if len(frame) < _LARGE else memoryview(frame)[start:end]

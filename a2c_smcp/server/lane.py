@@ -6,7 +6,7 @@ The rules are those of the namespace, which also serves everything that is not r
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -19,19 +19,18 @@ from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.events import Event, lookup
 from a2c_smcp.protocol.results import error_ack
 from a2c_smcp.server.connections import Connection
-from a2c_smcp.server.frames import ack_frame, notice_frame, read_ack, read_request, request_frame
+from a2c_smcp.server.frames import ack_head, notice_frame, read_ack, read_request, request_head
 from a2c_smcp.server.namespace import SMCPNamespace
-from a2c_smcp.server.packets import HEAD_ROOM, Answer, Payload, size_of
-from a2c_smcp.server.wires import Wire
+from a2c_smcp.server.packets import HEAD_ROOM, Answer, Json, Payload
+from a2c_smcp.server.wires import Take, Wire
 from a2c_smcp.smcp import SMCP_NAMESPACE
 
 __all__ = ["Acks", "Lane", "Track"]
 
 logger = logging.getLogger(__name__)
 
-_EVENT, _ACK, _BINARY_EVENT = "42", "43", "45"
+_EVENT, _ACK, _BINARY_EVENT = b"42", b"43", b"45"
 _KINDS = {_EVENT, _ACK, _BINARY_EVENT}
-_BYTES_PER_CHARACTER = 4
 
 
 class Acks(socketio.AsyncManager):  # type: ignore[misc]  # untyped base
@@ -66,9 +65,9 @@ class Track:
         socket = self._socket
         return socket.upgraded and not (socket.closing or socket.closed)
 
-    def take(self, text: str) -> bool:
+    def take(self, frame: bytes) -> bool:
         """Whether this frame was one for this lane. All others go the long way, and what follows waits for them."""
-        kind = text[:2]
+        kind = frame[:2]
         if kind not in _KINDS or not self.is_open:
             return False
         speaker = self._speaker
@@ -76,20 +75,20 @@ class Track:
             speaker = self._speaker = self._lane.speaker(self)
             if speaker is None:
                 return False
-        if not speaker.is_behind and self._lane.fits(text):
-            if kind == _EVENT and self._lane.take_request(speaker, text):
+        if not speaker.is_behind and len(frame) < self._lane.max_frame:
+            if kind == _EVENT and self._lane.take_request(speaker, frame):
                 return True
-            if kind == _ACK and (ack := read_ack(text)):
-                self._acks.settle(speaker.sid, ack.id, Answer(ack.text))
+            if kind == _ACK and (ack := read_ack(frame)):
+                self._acks.settle(speaker.sid, ack.id, Answer(ack.json))
                 return True
         if kind != _ACK:
             speaker.expect_event()
         return False
 
-    def send(self, text: str) -> None:
+    def send(self, *parts: Json) -> None:
         """To the transport if nothing is on its way there, else behind what is."""
-        if not (self._socket.queue.is_idle and self.is_open and self._wire.post(text)):
-            self._socket.queue.put_nowait(eio_packet.Packet(eio_packet.MESSAGE, text[1:]))
+        if not (self._socket.queue.is_idle and self.is_open and self._wire.post(parts)):
+            self._socket.queue.put_nowait(_packet(parts))
 
 
 class Lane:
@@ -99,9 +98,9 @@ class Lane:
         self._sio = sio
         self._acks: Acks = sio.manager
         self._namespace = namespace
-        self._max_message = max_message - HEAD_ROOM
+        self.max_frame = max_message - HEAD_ROOM
 
-    def bind(self, eio_sid: str, wire: Wire) -> Callable[[str], bool]:
+    def bind(self, eio_sid: str, wire: Wire) -> Take:
         """What is offered the text that comes over this websocket of a session."""
         return Track(self, self._acks, eio_sid, self._sio.eio.sockets[eio_sid], wire).take
 
@@ -112,11 +111,8 @@ class Lane:
             connection.track = track
         return connection
 
-    def fits(self, text: str) -> bool:
-        return len(text) * _BYTES_PER_CHARACTER < self._max_message or size_of(text) < self._max_message
-
-    def take_request(self, speaker: Connection, text: str) -> bool:
-        request = read_request(text)
+    def take_request(self, speaker: Connection, frame: bytes) -> bool:
+        request = read_request(frame)
         if request is None:
             return False
         event = None
@@ -133,32 +129,36 @@ class Lane:
 
     def post(self, connection: Connection, event: str, payload: Payload, reply: Any) -> None:
         """Sends a request whose ack is given to `reply`."""
-        self._send(connection, request_frame(self._acks.expect(connection.sid, reply), event, payload))
+        self._send(connection, request_head(self._acks.expect(connection.sid, reply), event), payload.json, b"]")
 
     async def broadcast(self, event: str, data: dict[str, Any], *, room: str, skip_sid: str | None) -> None:
         """Sends a notice, encoded once, to everybody in a room."""
-        frame = notice_frame(event, data.text if isinstance(data, Payload) else dumps(data))
+        frame = notice_frame(event, data.json if isinstance(data, Payload) else dumps(data).encode())
         for sid, _ in list(self._acks.get_participants(SMCP_NAMESPACE, room)):
             if sid != skip_sid and (connection := self._namespace.connection(sid)):
                 self._send(connection, frame)
 
-    def _answer(self, speaker: Connection, number: str, event: Event | None, outcome: Any) -> None:
+    def _answer(self, speaker: Connection, number: bytes, event: Event | None, outcome: Any) -> None:
         if speaker.is_gone:
             return
         if isinstance(outcome, Answer):
-            self._send(speaker, ack_frame(number, outcome.text))
+            self._send(speaker, ack_head(number), outcome.json)
         elif isinstance(outcome, SMCPError):
             self._namespace.note_refusal(event, speaker.sid, outcome)
-            self._send(speaker, ack_frame(number, f"[{dumps(error_ack(event, outcome))}]"))
+            self._send(speaker, ack_head(number), f"[{dumps(error_ack(event, outcome))}]".encode())
         else:
             self._namespace.background.spawn(self._send_binary(speaker.sid, int(number), list(outcome)))
 
-    def _send(self, connection: Connection, text: str) -> None:
+    def _send(self, connection: Connection, *parts: Json) -> None:
         if connection.track:
-            connection.track.send(text)
+            connection.track.send(*parts)
         elif socket := self._sio.eio.sockets.get(self._acks.eio_sid_from_sid(connection.sid, SMCP_NAMESPACE)):
-            socket.queue.put_nowait(eio_packet.Packet(eio_packet.MESSAGE, text[1:]))
+            socket.queue.put_nowait(_packet(parts))
 
     async def _send_binary(self, sid: str, number: int, arguments: list[Any]) -> None:
         packet = self._sio.packet_class(sio_packet.ACK, namespace=SMCP_NAMESPACE, id=number, data=arguments)
         await self._sio._send_packet(self._acks.eio_sid_from_sid(sid, SMCP_NAMESPACE), packet)
+
+
+def _packet(parts: Iterable[Json]) -> eio_packet.Packet:
+    return eio_packet.Packet(eio_packet.MESSAGE, str(b"".join(parts)[1:], "utf-8"))

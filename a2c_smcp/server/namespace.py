@@ -328,7 +328,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
 
     def _encoded(self, notice: Notice) -> Notice:
         """Encoded once for everybody, and while its sender can still be told that it cannot be."""
-        payload = Payload(notice.data, dumps(notice.data))
+        payload = Payload(notice.data, dumps(notice.data).encode())
         check_size(payload.size + len(notice.event), self.limits)
         return replace(notice, data=payload)
 

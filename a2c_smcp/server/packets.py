@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from socketio import packet
 
 from a2c_smcp.errors import BadRequest, SMCPError, TooLarge
 from a2c_smcp.protocol.codec import dumps, loads, loads_exactly
 
-__all__ = ["HEAD_ROOM", "Answer", "Payload", "Rejected", "SMCPPacket", "size_of"]
+__all__ = ["HEAD_ROOM", "Answer", "Json", "Payload", "Rejected", "SMCPPacket", "size_of"]
 
 HEAD_ROOM = 64
 """Bytes that the head of a packet may take: what is passed on gets another one, and may not outgrow the limit by it."""
@@ -21,25 +21,36 @@ _HEAD = re.compile(r'\s*\[\s*("(?:[^"\\]|\\.){0,1024}")\s*,\s*')
 _NOBODY_ASKED = -1
 
 
+Json: TypeAlias = bytes | memoryview
+"""JSON as it came, which is passed on untouched; of what is large, a view of it."""
+
+
 class Payload(dict[str, Any]):
-    """A JSON object that knows its size, and the text it was read from, to be passed on untouched.
+    """A JSON object that knows its size, and the JSON it was read from. One with binary parts has no JSON."""
 
-    One with binary parts has no text.
-    """
+    __slots__ = ("json", "size")
 
-    __slots__ = ("size", "text")
-
-    def __init__(self, value: dict[str, Any], text: str = "", size: int | None = None) -> None:
+    def __init__(self, value: dict[str, Any], json: Json = b"", size: int | None = None) -> None:
         super().__init__(value)
-        self.text = text
-        self.size = size_of(text) if size is None else size
+        self.json = json
+        self.size = len(json) if size is None else size
+
+    @property
+    def text(self) -> str:
+        return str(self.json, "utf-8")
 
 
-@dataclass(frozen=True, slots=True)
 class Answer:
-    """The arguments of an ack, as the text of their array."""
+    """The arguments of an ack, as the JSON of their array."""
 
-    text: str
+    __slots__ = ("json",)
+
+    def __init__(self, json: Json) -> None:
+        self.json = json
+
+    @property
+    def text(self) -> str:
+        return str(self.json, "utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +187,7 @@ class SMCPPacket(packet.Packet):  # type: ignore[misc]  # untyped base
             return attachments
         self.packet_type = packet.EVENT
         if head and len(args) == 2 and type(args[1]) is dict:
-            args[1] = Payload(args[1], text[head.end() : text.rindex("]")])
+            args[1] = Payload(args[1], text[head.end() : text.rindex("]")].encode())
         return 0
 
     def _ack(self, text: str, attachments: int) -> int:
@@ -190,7 +201,7 @@ class SMCPPacket(packet.Packet):  # type: ignore[misc]  # untyped base
                 raise BadRequest("an ack is an array")
         except (BadRequest, TooLarge) as error:
             return self._reject(error)
-        self.data = args if attachments else [Answer(text)]
+        self.data = args if attachments else [Answer(text.encode())]
         self.packet_type = packet.BINARY_ACK if attachments else packet.ACK
         return attachments
 

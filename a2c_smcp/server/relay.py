@@ -93,7 +93,7 @@ class Relay:
         check_size(size + len(forward.event), self._limits)
         self._check_room(sid, size)
         connection = self._connection(sid)
-        if self.post and connection and isinstance(payload, Payload) and payload.text:
+        if self.post and connection and isinstance(payload, Payload) and payload.json:
             self.post(connection, forward.event, payload, reply)
         else:
             self._background.spawn(self._emitted(sid, forward, reply))

@@ -12,7 +12,6 @@ import uvicorn
 
 from a2c_smcp.server import web
 from a2c_smcp.server.app import SMCPApp
-from a2c_smcp.server.websocket import WebSocket
 
 __all__ = ["address_of", "listen", "serving"]
 
@@ -59,7 +58,7 @@ async def serving(
     config = uvicorn.Config(
         app,
         http=web.http_protocol(app.settings.limits.handshake_timeout),
-        ws=WebSocket,
+        ws=asyncio.Protocol,  # that upgrades are wanted: our HTTP protocol hands them over itself
         ws_max_size=app.settings.limits.max_transport,
         ws_per_message_deflate=False,
         ws_ping_interval=None,

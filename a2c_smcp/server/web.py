@@ -51,7 +51,7 @@ class _Http(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         """The connection is a websocket's from here on."""
-        self.connections.discard(self)  # type: ignore[arg-type]
+        self.connections.discard(self)
         key = upgrade_key(self.scope["headers"])
         if key is None:
             self.send_400_response("not a websocket upgrade that is understood here")
@@ -63,7 +63,7 @@ class _Http(HttpToolsProtocol):
             self.config.ws_max_size,
             lambda: state.connections.discard(websocket),
         )
-        state.connections.add(websocket)
+        state.connections.add(websocket)  # type: ignore[arg-type]  # it can be shut down, as the others can
         raw_path, _, query = self.url.partition(b"?")
         scope = {
             **self.scope,

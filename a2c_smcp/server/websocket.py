@@ -10,13 +10,14 @@ import base64
 import binascii
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from picows import WSAutoPingStrategy, WSCloseCode, WSFrame, WSListener, WSMsgType, WSProtocolError, WSTransport
-from picows.picows import WSProtocol
+from picows.picows import WSProtocol  # type: ignore[attr-defined]  # its stubs leave it out
 
+from a2c_smcp.server.packets import Json
 from a2c_smcp.server.wires import DIRECT, ASGIApp, Message, Scope
 
 __all__ = ["WebSocket", "upgrade_key"]
@@ -67,7 +68,7 @@ class WebSocket(WSListener):
     """
 
     def __init__(self, transport: asyncio.Transport, key: str, max_size: int, on_end: Callable[[], None]) -> None:
-        self.hear: Callable[[str], bool] | None = None
+        self.hear: Callable[[bytes], bool] | None = None
         self._transport = transport
         self._key = key
         self._max_size = max_size
@@ -77,8 +78,8 @@ class WebSocket(WSListener):
         self._messages: deque[Message] = deque([{"type": "websocket.connect"}])
         self._waiter: asyncio.Future[None] | None = None
         self._unblocked: asyncio.Future[None] | None = None
-        self._parts: list[bytes] = []
-        self._part_type: Any = None
+        self._parts = bytearray()
+        self._unfinished: Any = None
         self._is_paused = True
         self._is_over = False
         transport.pause_reading()
@@ -99,7 +100,7 @@ class WebSocket(WSListener):
         """Ends it, whatever state it is in."""
         if self._frames is None and not self._response:
             self._respond(500, [])
-        self._close(WSCloseCode.SERVICE_RESTART, "")
+        self._close(1012, "")
 
     # For the application
 
@@ -141,14 +142,13 @@ class WebSocket(WSListener):
         """Whether the transport has enough to write already."""
         return self._unblocked is not None or self._is_over
 
-    def post(self, text: str) -> None:
-        """Writes now, or with whatever else is written in this turn of the event loop."""
-        data = text.encode()
-        head = _head(len(data))
-        if len(data) < _LARGE:
-            self._transport.write(head + data)
+    def post(self, parts: Sequence[Json]) -> None:
+        """Writes the text of these parts now, or with whatever else is written in this turn of the event loop."""
+        size = sum(map(len, parts))
+        if size < _LARGE:
+            self._transport.write(b"".join((_head(size), *parts)))
         else:
-            self._transport.writelines([head, data])
+            self._transport.writelines([_head(size), *parts])
 
     # For picows
 
@@ -157,7 +157,7 @@ class WebSocket(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
-        if kind is _TEXT and frame.fin and not (self._parts or frame.rsv1 or frame.rsv2 or frame.rsv3):
+        if kind is _TEXT and frame.fin and not (self._unfinished or frame.rsv1 or frame.rsv2 or frame.rsv3):
             self._take_text(frame)
         elif frame.rsv1 or frame.rsv2 or frame.rsv3:
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "no extension was agreed on")
@@ -166,8 +166,8 @@ class WebSocket(WSListener):
         elif kind is WSMsgType.PING:
             self._pong(frame)
         elif kind is WSMsgType.CLOSE:
-            self._queue({"type": "websocket.disconnect", "code": int(frame.get_close_code()) or 1005})
-            self._close(WSCloseCode.OK, "")
+            self._queue({"type": "websocket.disconnect", "code": frame.get_close_code().value or 1005})
+            self._close(1000, "")
             transport.disconnect()
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
@@ -191,25 +191,24 @@ class WebSocket(WSListener):
     # What follows
 
     def _take_text(self, frame: WSFrame) -> None:
-        try:
-            text = frame.get_payload_as_utf8_text()
-        except UnicodeDecodeError:
-            raise WSProtocolError(WSCloseCode.INVALID_TEXT, "not UTF-8") from None
-        if self._messages or not (self._waiter and self.hear and self.hear(text)):
-            self._queue({"type": "websocket.receive", "text": text})
+        data = frame.get_payload_as_bytes()
+        text = None if data.isascii() else _text_of(data)
+        if self._messages or not (self._waiter and self.hear and self.hear(data)):
+            self._queue({"type": "websocket.receive", "text": text or data.decode()})
 
     def _take_part(self, kind: WSMsgType, frame: WSFrame) -> None:
         """A binary message, or a part of one that comes in several frames."""
-        if (kind is _CONTINUATION) is not bool(self._parts):
+        if (kind is _CONTINUATION) is (self._unfinished is None):
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "a message within a message")
-        if not self._parts:
-            self._part_type = kind
-        self._parts.append(frame.get_payload_as_bytes())
-        if sum(map(len, self._parts)) > self._max_size:
+        if kind is not _CONTINUATION:
+            self._unfinished = kind
+        self._parts += frame.get_payload_as_memoryview()
+        if len(self._parts) > self._max_size:
             raise WSProtocolError(WSCloseCode.MESSAGE_TOO_BIG, "too large")
         if frame.fin:
-            whole, self._parts = b"".join(self._parts), []
-            content = {"text": _text_of(whole)} if self._part_type is _TEXT else {"bytes": whole}
+            kind, self._unfinished = self._unfinished, None
+            whole, self._parts = bytes(self._parts), bytearray()
+            content = {"text": _text_of(whole)} if kind is _TEXT else {"bytes": whole}
             self._queue({"type": "websocket.receive", **content})
 
     def _queue(self, message: Message) -> None:
@@ -258,7 +257,7 @@ class WebSocket(WSListener):
         if self._frames is None:
             self._transport.close()
             return
-        self._frames.send_close(code, reason)
+        self._frames.send_close(WSCloseCode(code), reason)
         asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT, self._transport.close)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from typing import Any, Protocol
 
 from a2c_smcp.protocol.codec import loads
 from a2c_smcp.server.eager import begin
+from a2c_smcp.server.packets import Json
 
-__all__ = ["DIRECT", "ASGIApp", "Bind", "Direct", "Message", "Receive", "Scope", "Send", "Wire", "Wires"]
+__all__ = ["DIRECT", "ASGIApp", "Bind", "Direct", "Message", "Receive", "Scope", "Send", "Take", "Wire", "Wires"]
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -27,13 +28,13 @@ _PACKET_TYPES = tuple("0123456")
 class Direct(Protocol):
     """A websocket of a web server that needs no task to be read or written."""
 
-    hear: Callable[[str], bool] | None
+    hear: Callable[[bytes], bool] | None
     """Offered text that comes while the application waits for a message. `False` leaves it to the application."""
 
     @property
     def is_blocked(self) -> bool: ...
 
-    def post(self, text: str) -> None: ...
+    def post(self, parts: Sequence[Json]) -> None: ...
 
 
 class Wire:
@@ -61,14 +62,14 @@ class Wire:
         finally:
             self.writer = None
 
-    def post(self, text: str) -> bool:
+    def post(self, parts: Sequence[Json]) -> bool:
         """Writes now, without waiting, unless somebody is writing. What the transport does not take at once follows."""
         if self.writer or self.posting or self.is_cut:
             return False
         if self.direct:
-            return self._post_directly(self.direct, text)
+            return self._post_directly(self.direct, parts)
         try:
-            rest = begin(self.send({"type": "websocket.send", "text": text}))
+            rest = begin(self.send({"type": "websocket.send", "text": str(b"".join(parts), "utf-8")}))
         except Exception:  # its peer is gone: whoever writes is not to blame
             self.cut()
             return True
@@ -77,10 +78,10 @@ class Wire:
             rest.add_done_callback(self._posted)
         return True
 
-    def _post_directly(self, direct: Direct, text: str) -> bool:
+    def _post_directly(self, direct: Direct, parts: Sequence[Json]) -> bool:
         if direct.is_blocked:
             return False
-        direct.post(text)
+        direct.post(parts)
         return True
 
     def _posted(self, task: asyncio.Task[None]) -> None:
@@ -98,7 +99,7 @@ class Wire:
                 task.cancel()
 
 
-Take = Callable[[str], bool]
+Take = Callable[[bytes], bool]
 Bind = Callable[[str, Wire], Take]
 
 
@@ -146,7 +147,7 @@ class Wires:
             if is_over:
                 return {"type": "websocket.disconnect", "code": 1000}
             message = await receive()
-            while take and not direct and (text := message.get("text")) and take(text):
+            while take and not direct and (text := message.get("text")) and take(text.encode()):
                 message = await receive()
             is_over = message.get("text") == _CLOSE
             return message if _is_sound(message) else {"type": "websocket.disconnect", "code": 1002}
