@@ -4,58 +4,91 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+from itertools import cycle
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from a2c_smcp.server import Limits, Settings, SMCPApp, create_app
+from a2c_smcp.server.directory.redis import RedisDirectory
 from a2c_smcp.server.run import address_of, listen, serving
 from tests.peer import Peer, Wire
+from tests.valkey import running_valkey
 
 TRANSPORTS = {"websocket": ["websocket"], "polling": ["polling"], "upgrade": ["polling", "websocket"]}
 
 
 class Hub:
-    """A Server that is running somewhere."""
+    """A Server that is running somewhere. One of several nodes is another one whenever somebody asks where it is."""
 
-    def __init__(self, app: SMCPApp, address: str) -> None:
-        self.app = app
-        self.url = f"http://{address}"
+    def __init__(self, apps: Sequence[SMCPApp], addresses: Sequence[str]) -> None:
+        self.app = apps[0]
+        self.urls = [f"http://{address}" for address in addresses]
+        self._turns = cycle(self.urls)
+
+    @property
+    def url(self) -> str:
+        return next(self._turns)
+
+
+@asynccontextmanager
+async def serving_hub(settings: Settings, store: str | None) -> AsyncIterator[Hub]:
+    """One Server, or two nodes that share a place in the store at this URL."""
+    prefix = f"test-{uuid4().hex[:12]}:"
+    async with AsyncExitStack() as stack:
+        apps, addresses = [], []
+        for name in ("n1", "n2") if store else ("",):
+            listener = listen("127.0.0.1", 0)
+            addresses.append(address_of(listener))
+            node_url = f"http://{addresses[-1]}"
+            directory = RedisDirectory(store, node=name, node_url=node_url, prefix=prefix) if store else None
+            apps.append(create_app(replace(settings, directory=directory)))
+            await stack.enter_async_context(serving(apps[-1], listener))
+        yield Hub(apps, addresses)
 
 
 @pytest.fixture(scope="session")
-def fast_lane() -> bool:
-    """Whether Servers relay requests as text."""
-    return True
+def lane() -> str:
+    """How Servers of a test relay: `fast`, `plain`, or between two `nodes`."""
+    return "fast"
 
 
 @pytest.fixture(scope="session")
-def shared_hub(fast_lane: bool) -> Iterator[Hub]:
+def store(lane: str) -> Iterator[str | None]:
+    """The URL of what nodes share, where there are some."""
+    if lane != "nodes":
+        yield None
+        return
+    with running_valkey() as valkey:
+        yield valkey.url
+
+
+@pytest.fixture(scope="session")
+def shared_hub(lane: str, store: str | None) -> Iterator[Hub]:
     """One Server with default settings for all tests that need no other."""
-    with running(fast_lane=fast_lane) as hub:
+    with running(Settings(fast_lane=lane != "plain"), store) as hub:
         yield hub
 
 
 @contextmanager
-def running(**settings: Any) -> Iterator[Hub]:
+def running(settings: Settings, store: str | None = None) -> Iterator[Hub]:
     """A Server in a thread of its own."""
-    app, listener = create_app(Settings(**settings)), listen("127.0.0.1", 0)
-    hub = Hub(app, address_of(listener))
-    ready: Future[Callable[[], None]] = Future()
+    ready: Future[tuple[Hub, Callable[[], None]]] = Future()
 
     async def run() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        async with serving(app, listener):
-            ready.set_result(lambda: loop.call_soon_threadsafe(stop.set))
+        async with serving_hub(settings, store) as hub:
+            ready.set_result((hub, lambda: loop.call_soon_threadsafe(stop.set)))
             await stop.wait()
 
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
-    stop = ready.result(timeout=10)
+    hub, stop = ready.result(timeout=10)
     try:
         yield hub
     finally:
@@ -64,15 +97,13 @@ def running(**settings: Any) -> Iterator[Hub]:
 
 
 @pytest.fixture
-async def serve(fast_lane: bool) -> AsyncIterator[Callable[..., Any]]:
+async def serve(lane: str, store: str | None) -> AsyncIterator[Callable[..., Any]]:
     """Starts a Server with settings of its own: `await serve(require_version="0.4", limits={"resume_grace": 0.2})`."""
     async with AsyncExitStack() as stack:
 
         async def start(*, limits: dict[str, Any] | None = None, **settings: Any) -> Hub:
-            app = create_app(Settings(limits=Limits(**(limits or {})), **{"fast_lane": fast_lane, **settings}))
-            listener = listen("127.0.0.1", 0)
-            await stack.enter_async_context(serving(app, listener))
-            return Hub(app, address_of(listener))
+            chosen = Settings(limits=Limits(**(limits or {})), **{"fast_lane": lane != "plain", **settings})
+            return await stack.enter_async_context(serving_hub(chosen, store))
 
         yield start
 

@@ -21,6 +21,7 @@ __all__ = [
     "join",
     "leave",
     "left",
+    "part_of",
     "seats_of",
     "vacate",
 ]
@@ -79,7 +80,8 @@ class Notice:
 class Change:
     """All of it is committed, or nothing: only while every office in `expects` still has the version given there.
 
-    `replaces` is the older connection whose seats the newcomer has taken over.
+    `replaces` is the older connection whose seats the newcomer has taken over. With `is_lost` those who leave may be
+    back: they did not say goodbye.
     """
 
     expects: Mapping[str, int] = field(default_factory=dict)
@@ -87,6 +89,7 @@ class Change:
     enters: tuple[Member, ...] = ()
     notices: tuple[Notice, ...] = ()
     replaces: str | None = None
+    is_lost: bool = False
 
 
 def instance_digest(owner: str, role: Role, name: str, instance: str) -> str:
@@ -144,6 +147,16 @@ def vacate(sid: str, offices: Iterable[Office]) -> Change:
         expects={office.office_id: office.version for office in offices},
         leaves=tuple(seats),
         notices=tuple(left(seat, sid) for seat in seats),
+    )
+
+
+def part_of(change: Change, office_id: str) -> Change:
+    """What a change means for one of its offices."""
+    return replace(
+        change,
+        leaves=tuple(seat for seat in change.leaves if seat.office_id == office_id),
+        enters=tuple(seat for seat in change.enters if seat.office_id == office_id),
+        notices=tuple(notice for notice in change.notices if notice.office_id == office_id),
     )
 
 

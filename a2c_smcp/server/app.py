@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -14,11 +15,14 @@ from a2c_smcp.errors import BadRequest, NotFound, SMCPError
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.server import gate, polling
 from a2c_smcp.server.auth import AuthenticationProvider
+from a2c_smcp.server.directory.nodes import sid_at
 from a2c_smcp.server.lane import Acks, Lane
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.namespace import SMCPNamespace
+from a2c_smcp.server.neighbours import shared
 from a2c_smcp.server.outbox import Outbox
 from a2c_smcp.server.packets import SMCPPacket
+from a2c_smcp.server.proxy import Proxy
 from a2c_smcp.server.settings import Settings
 from a2c_smcp.server.wires import Bind, Receive, Scope, Send, Wires
 from a2c_smcp.smcp import SMCP_NAMESPACE
@@ -55,6 +59,15 @@ class SMCPApp:
         )
         self.sio = _socket_server(settings)
         self.sio.register_namespace(self.namespace)
+        self._shared = shared(settings.directory)
+        self._proxy = Proxy(self._shared, settings.limits) if self._shared else None
+        if self._shared:
+            _name_sessions(self.sio, self._shared.node)
+            self.namespace.span(self._shared)
+        self._unstarted: list[Callable[[], Awaitable[None]]] = []
+        if self._shared:
+            self._unstarted = [self._shared.start]
+        self._starting: asyncio.Task[None] | None = None
         self._wires = Wires()
         self._bind: Bind | None = None
         if settings.fast_lane:
@@ -74,6 +87,17 @@ class SMCPApp:
         else:
             await self._serve_status(path, scope, send)
 
+    async def start(self) -> None:
+        """Takes its place among the nodes of a shared directory, once. A first request does so where nobody else did.
+
+        Raises `Unavailable`, and may be tried again.
+        """
+        if not self._unstarted:
+            return
+        if self._starting is None or self._starting.done():
+            self._starting = asyncio.create_task(self._start())
+        await asyncio.shield(self._starting)
+
     async def reload(self) -> None:
         """Reads the credentials again."""
         await self.namespace.reload()
@@ -87,7 +111,17 @@ class SMCPApp:
 
     async def close(self) -> None:
         await self.sio.shutdown()
+        if self._starting:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        if self._proxy:
+            await self._proxy.close()
         await self.namespace.close()
+
+    async def _start(self) -> None:
+        while self._unstarted:
+            await self._unstarted[0]()
+            del self._unstarted[0]
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Everything under `/socket.io/`."""
@@ -96,16 +130,25 @@ class SMCPApp:
             self.namespace.background.spawn(self._watch())
         sid = gate.session_in(scope)
         try:
+            await self.start()
+            scope, elsewhere = await self._proxy.look_at(scope, sid) if self._proxy else (scope, None)
             gate.check_host(scope, self.settings.trusted_hosts)
-            if sid is None:
-                gate.check_newcomer(scope, self.settings.require_version, is_draining=self._is_draining)
-            elif sid not in self.sio.eio.sockets or self.sio.eio.sockets[sid].closed:
-                raise BadRequest("no such session")
-            await self._carry(sid, scope, receive, send)
+            if self._proxy and elsewhere:
+                self.metrics.count("passed_on_total")
+                await self._proxy.carry(elsewhere, scope, receive, send)
+            else:
+                self._check_session(sid, scope)
+                await self._carry(sid, scope, receive, send)
         except SMCPError as error:
             self.metrics.count("refused_total", code=error.code)
             await gate.refuse(scope, send, error)
             await self.sio.eio.disconnect(sid or "")
+
+    def _check_session(self, sid: str | None, scope: Scope) -> None:
+        if sid is None:
+            gate.check_newcomer(scope, self.settings.require_version, is_draining=self._is_draining)
+        elif sid not in self.sio.eio.sockets or self.sio.eio.sockets[sid].closed:
+            raise BadRequest("no such session")
 
     async def _carry(self, sid: str | None, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on to the library, and puts right what it leaves behind."""
@@ -138,9 +181,9 @@ class SMCPApp:
             case "/healthz":
                 await gate.respond(scope, send, 200, dumps({"status": "ok"}), "application/json")
             case "/readyz":
-                ready = not self._is_draining
-                status = {"status": "ready" if ready else "draining"}
-                await gate.respond(scope, send, 200 if ready else 503, dumps(status), "application/json")
+                readiness = gate.readiness(self._shared, is_draining=self._is_draining)
+                status = 200 if readiness["status"] == "ready" else 503
+                await gate.respond(scope, send, status, dumps(readiness), "application/json")
             case "/metrics" if self.settings.metrics:
                 await gate.respond(scope, send, 200, self.metrics.render(), "text/plain; version=0.0.4")
             case _:
@@ -149,8 +192,11 @@ class SMCPApp:
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
-            if message["type"] == "lifespan.shutdown":
-                await self.close()
+            try:
+                await (self.close if message["type"] == "lifespan.shutdown" else self.start)()
+            except SMCPError as error:
+                await send({"type": f"{message['type']}.failed", "message": str(error)})
+                return
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
@@ -209,6 +255,12 @@ class _AllowAll(AuthenticationProvider):
 
     async def authenticate(self, sio: Any, environ: Any, auth: Any, headers: Any) -> bool:
         return True
+
+
+def _name_sessions(sio: socketio.AsyncServer, node: str) -> None:
+    """Session ids of both protocols say which node has them."""
+    new_token = sio.eio.generate_id
+    sio.eio.generate_id = lambda: sid_at(node, new_token())
 
 
 def _socket_server(settings: Settings) -> socketio.AsyncServer:

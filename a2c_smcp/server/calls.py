@@ -26,7 +26,7 @@ __all__ = ["Calls", "Reply"]
 Key = tuple[str, str, str, str]
 _AFTER_THE_ACK = 0.01  # of the join with which a client came back
 _IDENTITY = ("computer", "tool_name", "params")
-Deliver = Callable[[str, Forward, Callable[..., None]], None]
+Deliver = Callable[[str, Forward, float, Callable[..., None]], None]
 Reply = Callable[[Any], None]
 """Given the answer to a call: an `Answer`, several ack arguments as a tuple, or an `SMCPError`."""
 
@@ -87,10 +87,16 @@ class Calls:
     """
 
     def __init__(
-        self, deliver: Deliver, is_here: Callable[[str], bool], background: Background, limits: Limits
+        self,
+        deliver: Deliver,
+        is_here: Callable[[str], bool],
+        is_reachable: Callable[[str], bool],
+        background: Background,
+        limits: Limits,
     ) -> None:
         self._deliver = deliver
         self._is_here = is_here
+        self._is_reachable = is_reachable
         self._background = background
         self._limits = limits
         self._running: set[Call] = set()
@@ -129,14 +135,8 @@ class Calls:
 
         A computer that does not answer soon is answered for.
         """
-        offices = {seat.office_id for seat in seats}
-        found = [
-            call
-            for call in self._by_member.get(seats[0].sid, ())
-            if call.forward.event == TOOL_CALL_EVENT
-            and call.forward.data["req_id"] == data["req_id"]
-            and call.forward.caller.office_id in offices
-        ]
+        keys = [_key(seat, data["req_id"]) for seat in seats]
+        found = [call for key in keys if (call := self._by_key.get(key))]
         for call in found:
             call.cancel = data
             asyncio.get_running_loop().call_later(self._limits.cancel_grace, call.finish, CallCancelled())
@@ -220,9 +220,9 @@ class Calls:
 
     def _send(self, call: Call) -> None:
         """Passes a call on, unless its computer is away: it is sent when the computer is back."""
-        if self._is_here(call.target) and call.outcome is None:
+        if self._is_reachable(call.target) and call.outcome is None:
             try:
-                self._deliver(call.target, call.forward, _reply_to(call))
+                self._deliver(call.target, call.forward, call.timeout, _reply_to(call))
             except SMCPError as error:
                 call.finish(error)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from a2c_smcp.protocol.events import Action, Event
 from a2c_smcp.server.auth import Principal
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _LONG_WAY = 1.0
 class Connection:
     """One authenticated session. One that `is_over` has lost its seats for good and is about to end.
 
-    The `track` is the way to it over its websocket, once that is known.
+    Its seats change one after the other, under its `lock`. The `track` is the way to it over its websocket, if known.
     """
 
     sid: str
@@ -32,12 +33,19 @@ class Connection:
     events_ahead: int = 0
     behind_until: float = 0.0
     is_gone: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     track: Track | None = None
 
     @property
     def is_behind(self) -> bool:
         """Whether an event that came earlier has not been looked at yet: what comes later may not overtake it."""
         return self.events_ahead > 0 and asyncio.get_running_loop().time() < self.behind_until
+
+    async def until_seated(self, event: Event) -> None:
+        """What is said right after joining is heard as if it were said from the seat."""
+        if self.lock.locked() and event.action not in (Action.JOIN, Action.LEAVE):
+            async with self.lock:
+                pass
 
     def expect_event(self) -> None:
         """One is on the library's way. Some come to nothing, so it is not waited for without end."""

@@ -10,9 +10,10 @@ from urllib.parse import parse_qs
 from a2c_smcp.errors import BadRequest, SMCPError, Unavailable, VersionMismatch
 from a2c_smcp.protocol import version
 from a2c_smcp.protocol.codec import dumps
+from a2c_smcp.server.neighbours import Shared
 from a2c_smcp.server.wires import Message, Scope, Send
 
-__all__ = ["check_host", "check_newcomer", "is_loopback", "is_welcome", "refuse", "respond", "session_in"]
+__all__ = ["check_host", "check_newcomer", "is_loopback", "is_welcome", "readiness", "refuse", "respond", "session_in"]
 
 _PAGE_SCHEMES = {"ws": "http", "wss": "https"}
 
@@ -58,6 +59,14 @@ def is_welcome(allowed: frozenset[str], origin: str | None, environ: Mapping[str
 def session_in(scope: Scope) -> str | None:
     """The Engine.IO session that a request belongs to; `None` for one that opens a session."""
     return _in_query(scope, "sid")
+
+
+def readiness(directory: Shared | None, *, is_draining: bool) -> dict[str, str]:
+    """Whether newcomers are welcome here, and which of several nodes this is."""
+    if directory is None:
+        return {"status": "draining" if is_draining else "ready"}
+    status = "draining" if is_draining else "ready" if directory.is_ready else "degraded"
+    return {"status": status, "node": directory.node}
 
 
 async def refuse(scope: Scope, send: Send, error: SMCPError) -> None:

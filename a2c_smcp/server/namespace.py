@@ -16,21 +16,23 @@ from a2c_smcp.errors import BadRequest, NotAuthenticated, SMCPError, Unavailable
 from a2c_smcp.protocol import routing, version
 from a2c_smcp.protocol.codec import decode, dumps, loads_exactly
 from a2c_smcp.protocol.events import OLDER_FIELDS, Action, Event, lookup
-from a2c_smcp.protocol.offices import Change, Member, Notice, instance_digest
+from a2c_smcp.protocol.offices import Member, Notice, instance_digest
 from a2c_smcp.protocol.results import error_ack
 from a2c_smcp.server import audit
 from a2c_smcp.server.auth import AuthenticationProvider, admit
 from a2c_smcp.server.background import Background
+from a2c_smcp.server.bus import Bus
 from a2c_smcp.server.calls import Reply
 from a2c_smcp.server.connections import Connection, address_in, headers_in
 from a2c_smcp.server.directory import Directory, MemoryDirectory
 from a2c_smcp.server.metrics import Metrics
-from a2c_smcp.server.notices import Notices, office_room, older_room
-from a2c_smcp.server.offices import Offices
+from a2c_smcp.server.neighbours import Shared
+from a2c_smcp.server.notices import Notices, older_room
 from a2c_smcp.server.packets import Payload, Rejected
 from a2c_smcp.server.relay import CheckRoom, Relay, check_size
+from a2c_smcp.server.seating import Seating
 from a2c_smcp.server.settings import Limits
-from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION, SMCP_NAMESPACE, ListRoomRet
+from a2c_smcp.smcp import SMCP_NAMESPACE, ListRoomRet
 
 __all__ = ["SMCPNamespace"]
 
@@ -64,10 +66,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         self.background = Background()
         self._directory = directory or MemoryDirectory()
         self._require_version = require_version
-        self._offices = Offices(self._directory)
         self._connections: dict[str, Connection] = {}
-        self._absent: dict[str, asyncio.TimerHandle] = {}
-        self._order = asyncio.Lock()  # notices leave in the order in which their changes were committed
         self.notices = Notices(self.emit, self.background, self.limits, older_to_all=legacy_notices)
         self.requests = Relay(
             self._directory,
@@ -79,6 +78,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             check_room,
         )
         self._calls = self.requests.calls
+        self._seating = Seating(self, self._directory, self._calls, self.notices)
         self._is_draining = False
         self._handlers: dict[Action, Callable[[Connection, Event, dict[str, Any]], Awaitable[Any]]] = {
             Action.JOIN: self.on_server_join_office,
@@ -138,7 +138,6 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         audit.record("connected", principal=principal.id, version=spoken, client=address_in(environ))
 
     async def on_disconnect(self, sid: str, reason: Any = None) -> None:
-        """Seats with an instance are kept for a while after an unexpected end, all others are given up at once."""
         connection = self._connections.pop(sid, None)
         if connection is None:
             return
@@ -146,15 +145,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         if connection.expiry:
             connection.expiry.cancel()
         is_clean = connection.is_over or self._is_draining or self._is_clean_disconnect(sid, reason)
-        self._absent[sid] = self.background.later(self.limits.resume_grace, lambda: self._give_up(sid))
-        async with self._order:
-            await self.notices.flush(sid)
-            self.notices.forget(sid)
-            for seat in await self._directory.seats(sid):
-                if is_clean or seat.instance is None:
-                    await self._apply(await self._offices.leave(sid, seat.office_id), is_lost=not is_clean)
-            if not await self._directory.seats(sid) and (timer := self._absent.pop(sid, None)):
-                timer.cancel()
+        await self._seating.disconnected(connection, is_clean=is_clean)
         audit.record("disconnected", principal=connection.principal.id, reason=reason)
 
     # What clients ask for
@@ -166,33 +157,25 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         if self._is_draining:
             raise Unavailable("the server is shutting down")
         digest = instance_digest(owner, role, name, instance) if instance else None
-        newcomer = Member(speaker.sid, role, name, office_id, digest, owner, speaker.version)
-        async with self._order:
-            if speaker.is_over or speaker.sid not in self._connections:
-                raise NotAuthenticated("this connection has ended")
-            allows = speaker.principal.allows
-            await self._apply(
-                await self._offices.join(newcomer, lambda seat: allows(seat.role, seat.name, seat.office_id))
-            )
+        await self._seating.join(speaker, Member(speaker.sid, role, name, office_id, digest, owner, speaker.version))
         return True, None
 
     async def on_server_leave_office(self, speaker: Connection, event: Event, data: dict[str, Any]) -> Joined:
-        async with self._order:
-            await self._apply(await self._offices.leave(speaker.sid, data["office_id"]))
+        await self._seating.leave(speaker, data["office_id"])
         return True, None
 
     async def on_server_list_room(self, speaker: Connection, event: Event, data: dict[str, Any]) -> ListRoomRet:
-        seats = await self._directory.seats(speaker.sid)
-        return routing.list_room(event, seats, await self._directory.office(data["office_id"]), data)
+        seats = await self.requests.seats(speaker.sid)
+        return routing.list_room(event, seats, await self.requests.office(data["office_id"]), data)
 
     async def on_server_tool_call_cancel(self, speaker: Connection, event: Event, data: dict[str, Any]) -> None:
-        seats, data = await self._directory.seats(speaker.sid), _exact(data)
+        seats, data = await self.requests.seats(speaker.sid), _exact(data)
         offices = self._calls.cancel(routing.seated(event, seats, data), data)
         for notice in routing.cancel(event, seats, data, offices):
-            await self.notices.announce(self._encoded(notice))
+            await self.notices.spread(self._encoded(notice))
 
     async def on_server_update(self, speaker: Connection, event: Event, data: dict[str, Any]) -> None:
-        notice = routing.broadcast(event, await self._directory.seats(speaker.sid), _exact(data))
+        notice = routing.broadcast(event, await self.requests.seats(speaker.sid), _exact(data))
         await self.notices.update(speaker.sid, event, self._encoded(notice))
 
     async def on_client_request(self, speaker: Connection, event: Event, data: dict[str, Any]) -> asyncio.Future[Any]:
@@ -235,6 +218,11 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         self._is_draining = True
         await self._calls.drain()
 
+    def span(self, directory: Shared) -> None:
+        """Offices have members on other nodes too."""
+        self.requests.bus = self._seating.bus = Bus(directory, self.requests.serve, self.background)
+        self.notices.everywhere = directory.announce
+
     async def close(self) -> None:
         await self.background.close()
         await self._directory.close()
@@ -260,6 +248,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         data = decode(event, args[0])
         if not speaker.speaks_older_names and _has_older_names(name, event, data):
             await self._learn_older_names(speaker)
+        await speaker.until_seated(event)
         return await self._handlers[event.action](speaker, event, data)
 
     def _is_clean_disconnect(self, sid: str, reason: Any) -> bool:
@@ -274,57 +263,8 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
 
     async def _learn_older_names(self, speaker: Connection) -> None:
         speaker.speaks_older_names = True
-        for seat in await self._directory.seats(speaker.sid):
+        for seat in await self.requests.seats(speaker.sid):
             await self.enter_room(speaker.sid, older_room(seat.office_id))
-
-    async def _apply(self, change: Change, *, is_lost: bool = False) -> None:
-        """Carries out what has been committed: who hears what, what becomes of calls, what others are told.
-
-        Of an agent that was lost and did not leave, answers are kept.
-        """
-        stays = {(seat.office_id, seat.role, seat.name) for seat in change.enters}
-        for seat in change.leaves:
-            if (seat.office_id, seat.role, seat.name) not in stays:
-                await self.notices.flush(seat.sid)
-                if seat.role == "computer":
-                    self._calls.computer_left(seat)
-                elif not is_lost:
-                    self._calls.agent_left(seat)
-                audit.record("left", office=seat.office_id, role=seat.role, name=seat.name)
-            await self.leave_room(seat.sid, office_room(seat.office_id))
-            await self.leave_room(seat.sid, older_room(seat.office_id))
-        if change.replaces:
-            await self._replace(change.replaces, by=change.enters[0].sid)
-        for seat in change.enters:
-            await self._enter_rooms(seat)
-        for notice in change.notices:
-            await self.notices.announce(notice)
-
-    async def _enter_rooms(self, seat: Member) -> None:
-        connection = self._connections.get(seat.sid)
-        if connection is None:
-            return
-        await self.enter_room(seat.sid, office_room(seat.office_id))
-        if connection.speaks_older_names:
-            await self.enter_room(seat.sid, older_room(seat.office_id))
-        audit.record("joined", office=seat.office_id, role=seat.role, name=seat.name, principal=seat.owner)
-
-    async def _replace(self, ghost: str, by: str) -> None:
-        """The seats of an older connection are somebody else's now. If it is still open, it is ended."""
-        if timer := self._absent.pop(ghost, None):
-            timer.cancel()
-        await self.notices.flush(ghost)
-        for missed in self._calls.move(ghost, by):
-            self.background.spawn(self.emit(CANCEL_TOOL_CALL_NOTIFICATION, missed, to=by))
-        if connection := self._connections.get(ghost):
-            connection.is_over = True
-            self.background.spawn(self.dismiss(ghost))
-
-    async def _give_up(self, sid: str) -> None:
-        """Nobody came back for these seats."""
-        async with self._order:
-            self._absent.pop(sid, None)
-            await self._apply(await self._offices.vacate(sid), is_lost=True)
 
     def _encoded(self, notice: Notice) -> Notice:
         """Encoded once for everybody, and while its sender can still be told that it cannot be."""

@@ -5,17 +5,48 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
-from a2c_smcp.errors import RateLimited
+import msgspec
+
+from a2c_smcp.errors import RateLimited, Unavailable
+from a2c_smcp.protocol.codec import dumps, loads
 from a2c_smcp.protocol.events import OLDER_NOTICES, Event
 from a2c_smcp.protocol.offices import Notice
 from a2c_smcp.server.background import Background
+from a2c_smcp.server.packets import Payload
 from a2c_smcp.server.settings import Limits
+from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 
-__all__ = ["Emit", "Notices", "office_room", "older_room"]
+__all__ = ["Emit", "Everywhere", "Notices", "office_room", "older_room", "read_notice"]
 
 Emit = Callable[..., Awaitable[None]]
+Everywhere = Callable[[str, str], Awaitable[int]]
+"""Tells all nodes of an office something, this one included."""
+
+
+class _Written(msgspec.Struct, array_like=True):
+    event: str
+    skip_sid: str | None
+    data: msgspec.Raw
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_Written)
+
+
+def read_notice(office_id: str, text: str) -> Notice:
+    """A notice as it was spread."""
+    written = _decoder.decode(text)
+    data = bytes(written.data)
+    return Notice(written.event, office_id, Payload(loads(data.decode()), data), written.skip_sid)
+
+
+def _written(notice: Notice) -> str:
+    json = notice.data.json if isinstance(notice.data, Payload) else dumps(notice.data).encode()
+    return _encoder.encode(_Written(notice.event, notice.skip_sid, msgspec.Raw(json))).decode()
 
 
 def office_room(office_id: str) -> str:
@@ -49,13 +80,23 @@ class Notices:
     """Delivers notices. The known updates of a computer are merged when they come too fast, newer ones refused."""
 
     def __init__(self, emit: Emit, background: Background, limits: Limits, *, older_to_all: bool = False) -> None:
-        self.emit = emit
+        self.emit = self._emit_to = emit
+        self.everywhere: Everywhere | None = None
         self._background = background
         self._limits = limits
         self._older_to_all = older_to_all
         self._updates: dict[str, _Updates] = {}
 
+    async def spread(self, notice: Notice) -> None:
+        """To the whole office, on whatever nodes its members are."""
+        if self.everywhere:
+            with suppress(Unavailable):  # then at least those on this node hear it
+                await self.everywhere(notice.office_id, _written(notice))
+                return
+        await self.announce(notice)
+
     async def announce(self, notice: Notice) -> None:
+        """To those of an office who are on this node."""
         room = office_room(notice.office_id)
         await self.emit(notice.event, notice.data, room=room, skip_sid=notice.skip_sid)
         if older := OLDER_NOTICES.get(notice.event):
@@ -68,18 +109,25 @@ class Notices:
         now = asyncio.get_running_loop().time()
         if event.request is None:
             self._admit(updates.newer, now)
-            return await self.announce(notice)
+            return await self.spread(notice)
         pace = updates.paces.setdefault(notice.event, _Pace())
         due = pace.sent + 1 / self._limits.updates_per_second
         if pace.timer:
             pace.pending = notice
         elif now >= due:
             pace.sent = now
-            await self.announce(notice)
+            await self.spread(notice)
         else:
             pace.pending = notice
             pace.timer = self._background.later(due - now, lambda: self._send_pending(pace))
         return None
+
+    def remind(self, sid: str, cancel: dict[str, Any]) -> None:
+        """Tells a computer that is back of a cancel that it has missed."""
+        self._background.spawn(self._tell(sid, cancel))
+
+    async def _tell(self, sid: str, cancel: dict[str, Any]) -> None:
+        await self._emit_to(CANCEL_TOOL_CALL_NOTIFICATION, cancel, to=sid)
 
     async def flush(self, sid: str) -> None:
         """Sends what still waits, before its sender leaves."""
@@ -97,7 +145,7 @@ class Notices:
         notice, pace.pending, pace.timer = pace.pending, None, None
         if notice:
             pace.sent = asyncio.get_running_loop().time()
-            await self.announce(notice)
+            await self.spread(notice)
 
     def _admit(self, recent: deque[float], now: float) -> None:
         while recent and recent[0] <= now - 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.protocol import offices as protocol
@@ -34,15 +35,18 @@ class Offices:
 
         return await self._commit(decide)
 
-    async def leave(self, sid: str, office_id: str) -> Change:
+    async def leave(self, sid: str, office_id: str, *, is_lost: bool = False) -> Change:
         async def decide() -> Change:
-            return protocol.leave(sid, await self._directory.office(office_id))
+            change = protocol.leave(sid, await self._directory.office(office_id))
+            return replace(change, is_lost=is_lost)
 
         return await self._commit(decide)
 
     async def vacate(self, sid: str) -> Change:
+        """Of somebody who was lost."""
+
         async def decide() -> Change:
-            return protocol.vacate(sid, await self._around(sid))
+            return replace(protocol.vacate(sid, await self._around(sid)), is_lost=True)
 
         return await self._commit(decide)
 

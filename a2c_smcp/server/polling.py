@@ -6,7 +6,7 @@ import asyncio
 import base64
 import binascii
 
-from a2c_smcp.errors import BadRequest, CallTimeout, TooLarge
+from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge
 from a2c_smcp.server.wires import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["poll", "post"]
@@ -16,14 +16,19 @@ _PACKET_TYPES = tuple("0123456")
 
 
 async def poll(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """A GET that waits for packets. When its client is gone it is cancelled: the library then ends the session."""
+    """A GET that waits for packets. When its client is gone it is cancelled: the library then ends the session.
+
+    Raises what `app` refuses it with.
+    """
     request = await receive()
     work = asyncio.ensure_future(app(scope, _replay(request), send))
     gone = asyncio.ensure_future(_until_gone(receive))
     await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
     for task in (work, gone):
         task.cancel()
-    await asyncio.gather(work, gone, return_exceptions=True)
+    outcome, _ = await asyncio.gather(work, gone, return_exceptions=True)
+    if isinstance(outcome, SMCPError):
+        raise outcome
 
 
 async def post(app: ASGIApp, scope: Scope, receive: Receive, send: Send, *, limit: int, patience: float) -> None:

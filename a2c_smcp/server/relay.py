@@ -7,18 +7,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from a2c_smcp.errors import TooLarge
+from a2c_smcp.errors import ComputerLeft, SMCPError, TooLarge, Unavailable
 from a2c_smcp.protocol import routing
 from a2c_smcp.protocol.codec import timeout_of
 from a2c_smcp.protocol.events import Event
 from a2c_smcp.protocol.offices import Member, Office
 from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server.background import Background
+from a2c_smcp.server.bus import GONE, LOST, Bus, Outcome, Request
 from a2c_smcp.server.calls import Calls, Reply
 from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.metrics import Metrics
-from a2c_smcp.server.packets import HEAD_ROOM, Payload
+from a2c_smcp.server.packets import HEAD_ROOM, Payload, Rejected
 from a2c_smcp.server.settings import Limits
 
 __all__ = ["CheckRoom", "Emit", "Post", "Relay", "check_size"]
@@ -47,8 +48,9 @@ class Relay:
         limits: Limits,
         check_room: CheckRoom,
     ) -> None:
-        self.calls = Calls(self._deliver, lambda sid: connection(sid) is not None, background, limits)
+        self.calls = Calls(self._deliver, self._is_here, self._is_reachable, background, limits)
         self.post: Post | None = None
+        self.bus: Bus | None = None
         self._directory = directory
         self._connection = connection
         self._emit = emit
@@ -59,11 +61,19 @@ class Relay:
 
     async def request(self, sid: str, event: Event, data: dict[str, Any]) -> asyncio.Future[Any]:
         """What will be answered. Raises what refuses the request at once."""
-        seats = await self._directory.seats(sid)
-        offices = [await self._directory.office(seat.office_id) for seat in seats]
+        seats = await self.seats(sid)
+        offices = [await self.office(seat.office_id) for seat in seats]
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._begin(event, seats, offices, data, partial(_settle, answered))
         return answered
+
+    async def seats(self, sid: str) -> Sequence[Member]:
+        """Those of a connection, without asking the store where that is not needed."""
+        seats = self._directory.seats_at_hand(sid)
+        return await self._directory.seats(sid) if seats is None else seats
+
+    async def office(self, office_id: str) -> Office:
+        return self._directory.office_at_hand(office_id) or await self._directory.office(office_id)
 
     def request_at_once(self, sid: str, event: Event, data: dict[str, Any], reply: Reply) -> bool:
         """The same without waiting. `False`, and nothing done, where the directory has to be waited for."""
@@ -87,16 +97,66 @@ class Relay:
         self._metrics.count("calls_total")
         self.calls.begin(forward, timeout + _GRACE if timeout else self._limits.request_timeout, reply)
 
-    def _deliver(self, sid: str, forward: Forward, reply: Callable[..., None]) -> None:
-        payload = forward.data
+    def serve(self, request: Request, reply: Reply) -> None:
+        """What another node asks of a member of this one. The node of the computer owns the call."""
+        seats = self._directory.seats_at_hand(request.target)
+        if seats is None:
+            raise Unavailable("this node has lost touch with the others")
+        target = next((seat for seat in seats if seat.office_id == request.caller.office_id), None)
+        if target is None:
+            reply(GONE)
+            return
+        self.calls.begin(Forward(request.event, request.caller, target, request.payload), request.timeout, reply)
+
+    def _is_here(self, sid: str) -> bool:
+        return self._connection(sid) is not None
+
+    def _is_reachable(self, sid: str) -> bool:
+        return self._is_here(sid) or bool(self.bus and self.bus.elsewhere(sid))
+
+    def _deliver(self, sid: str, forward: Forward, timeout: float, reply: Callable[..., None]) -> None:
+        payload, connection = forward.data, self._connection(sid)
         size = payload.size if isinstance(payload, Payload) else 0
         check_size(size + len(forward.event), self._limits)
+        if connection is None:
+            self._ask(sid, forward, timeout, reply)
+            return
         self._check_room(sid, size)
-        connection = self._connection(sid)
-        if self.post and connection and isinstance(payload, Payload) and payload.json:
+        if self.post and isinstance(payload, Payload) and payload.json:
             self.post(connection, forward.event, payload, reply)
         else:
             self._background.spawn(self._emitted(sid, forward, reply))
+
+    def _ask(self, sid: str, forward: Forward, timeout: float, reply: Callable[..., None]) -> None:
+        """The computer is on another node, where it may have moved from one session to the next since."""
+        node = self.bus.elsewhere(sid) if self.bus else None
+        if self.bus and node:
+            self.bus.ask(node, sid, forward, timeout, partial(self._heard, forward, reply))
+
+    def _heard(self, forward: Forward, reply: Callable[..., None], outcome: Outcome) -> None:
+        """A computer without an instance does not come back; any other has its grace to do so."""
+        match outcome:
+            case SMCPError():
+                reply(Rejected(outcome))
+            case tuple():
+                reply(*outcome)
+            case _ if outcome is GONE:
+                self._background.spawn(self._look_again(forward, reply))
+            case _ if outcome is not LOST:
+                reply(outcome)
+            case _ if forward.target.instance is None:
+                reply(Rejected(_left(forward)))
+
+    async def _look_again(self, forward: Forward, reply: Callable[..., None]) -> None:
+        """Whoever is elsewhere by now has been sent the call there, as soon as the office was seen to change."""
+        target = forward.target
+        try:
+            holder = (await self._directory.office(target.office_id)).computers.get(target.name)
+        except SMCPError as error:
+            reply(Rejected(error))
+            return
+        if holder is None or (holder == target and target.instance is None):
+            reply(Rejected(_left(forward)))
 
     async def _emitted(self, sid: str, forward: Forward, reply: Callable[..., None]) -> None:
         await self._emit(forward.event, forward.data, to=sid, callback=reply)
@@ -106,6 +166,10 @@ def check_size(size: int, limits: Limits) -> None:
     """Whether a message still fits when it is passed on under another head: some clients break at the limit."""
     if size + HEAD_ROOM >= limits.max_message:
         raise TooLarge(f"{size} bytes and a head of up to {HEAD_ROOM}", size=size, limit=limits.max_message)
+
+
+def _left(forward: Forward) -> ComputerLeft:
+    return ComputerLeft(repr(forward.target.name), computer=forward.target.name)
 
 
 def _settle(answered: asyncio.Future[Any], outcome: Any) -> None:

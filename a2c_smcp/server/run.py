@@ -7,41 +7,75 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
 from a2c_smcp.server import web
 from a2c_smcp.server.app import SMCPApp
 
-__all__ = ["address_of", "listen", "serving"]
+__all__ = ["address_of", "listen", "reserve", "serving"]
 
 _DEAD_PEER = 20_000  # milliseconds until the kernel gives up on a peer that takes no data
 _CLOSE_TIMEOUT = 2
+_BACKLOG = 2048
 
 
 class _Uvicorn(uvicorn.Server):
-    """Signals belong to whoever runs the event loop."""
+    """Signals belong to whoever runs the event loop. What comes in by the side door speaks no TLS."""
+
+    def __init__(self, config: uvicorn.Config, side_door: socket.socket | None) -> None:
+        super().__init__(config)
+        self._side_door = side_door
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._side_door:
+            create = asyncio.get_running_loop().create_server
+            self.servers.append(await create(self._protocol, sock=self._side_door, backlog=_BACKLOG))
+
+    def close_front(self) -> None:
+        """Accepts no more. Other nodes still bring what belongs to sessions here."""
+        for accepting in self.servers[:-1] if self._side_door else self.servers:
+            accepting.close()
+
+    def _protocol(self) -> asyncio.Protocol:
+        create: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = create(self.config, self.server_state, self.lifespan.state)
+        return protocol
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that accepts connections. Raises `OSError`."""
-    *kind, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    listener = socket.socket(*kind)  # with its protocol: asyncio sets TCP_NODELAY only where it sees that it is TCP
+def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
+    """A socket that accepts connections; with `reuse_port`, beside others of this user. Raises `OSError`."""
+    listener = reserve(host, port, reuse_port=reuse_port)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_PEER)
-        listener.bind(address)
-        listener.listen(2048)
+        listener.listen(_BACKLOG)
     except OSError:
         listener.close()
         raise
     listener.setblocking(False)
     return listener
+
+
+def reserve(host: str, port: int, *, reuse_port: bool) -> socket.socket:
+    """A socket that holds a port and accepts nothing; with `reuse_port`, others of this user may listen there."""
+    *kind, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    holder = socket.socket(*kind)  # with its protocol: asyncio sets TCP_NODELAY only where it sees that it is TCP
+    try:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            holder.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_PEER)
+        holder.bind(address)
+    except OSError:
+        holder.close()
+        raise
+    return holder
 
 
 def address_of(listener: socket.socket) -> str:
@@ -52,9 +86,17 @@ def address_of(listener: socket.socket) -> str:
 
 @asynccontextmanager
 async def serving(
-    app: SMCPApp, listener: socket.socket, *, tls_cert: Path | None = None, tls_key: Path | None = None
+    app: SMCPApp,
+    listener: socket.socket,
+    *,
+    side_door: socket.socket | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
 ) -> AsyncIterator[None]:
-    """Serves until the block ends, then stops accepting, lets calls finish, and closes every connection."""
+    """Serves until the block ends, then stops accepting, lets calls finish, and closes every connection.
+
+    The `side_door` is a second listener, for other nodes, without TLS.
+    """
     config = uvicorn.Config(
         app,
         http=web.http_protocol(app.settings.limits.handshake_timeout),
@@ -70,7 +112,8 @@ async def serving(
         ssl_certfile=tls_cert,
         ssl_keyfile=tls_key,
     )
-    server = _Uvicorn(config)
+    await app.start()
+    server = _Uvicorn(config, side_door)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         while not server.started and not task.done():  # noqa: ASYNC110, uvicorn offers nothing to wait for
@@ -78,8 +121,7 @@ async def serving(
         if task.done():
             task.result()
         yield
-        for accepting in server.servers:
-            accepting.close()
+        server.close_front()
         await app.drain()
     finally:
         server.should_exit = True

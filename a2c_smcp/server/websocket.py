@@ -82,6 +82,7 @@ class WebSocket(WSListener):
         self._unfinished: Any = None
         self._is_paused = True
         self._is_over = False
+        self._is_handed_over = False
         transport.pause_reading()
         transport.set_protocol(_Opening(self))
 
@@ -98,6 +99,10 @@ class WebSocket(WSListener):
 
     def shutdown(self) -> None:
         """Ends it, whatever state it is in."""
+        if self._is_handed_over:
+            self._transport.close()
+            self._on_end()
+            return
         if self._frames is None and not self._response:
             self._respond(500, [])
         self._close(1012, "")
@@ -136,6 +141,15 @@ class WebSocket(WSListener):
             case "websocket.http.response.body":
                 self._transport.write(message.get("body", b""))
                 self._close(1000, "")
+
+    def hand_over(self, protocol: asyncio.Protocol) -> asyncio.Transport:
+        """Gives the connection away, with an upgrade request that is still to be answered. Raises `OSError`."""
+        if self._is_over:
+            raise OSError("this websocket has ended")
+        self._is_handed_over = True
+        self._transport.set_protocol(protocol)
+        self._transport.resume_reading()
+        return self._transport
 
     @property
     def is_blocked(self) -> bool:

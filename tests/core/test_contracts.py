@@ -11,7 +11,8 @@ import a2c_smcp
 ROOT = Path(a2c_smcp.__file__).parent
 SOCKETS = ("server/", "link.py")
 MCP = ("computer/mcp_clients/", "registry/serving.py", "cli/demo_server.py")  # a client's side, and two servers
-ONLY_UNDER = {"socketio": SOCKETS, "engineio": SOCKETS, "mcp": MCP}
+STORE = ("server/directory/line.py", "server/directory/post.py")
+ONLY_UNDER = {"socketio": SOCKETS, "engineio": SOCKETS, "mcp": MCP, "redis": STORE, "hiredis": STORE}
 
 NAMES = ("a2c_smcp.types", "a2c_smcp.smcp", "a2c_smcp.errors")
 OURS = {  # what each part of the core may import of ours

@@ -208,6 +208,7 @@ async def test_a_duplicate_has_a_deadline_of_its_own(agent: Peer, computer: Peer
 
 
 @pytest.mark.covers("calls-duplicates", "calls-one-hurts-no-other")
+@pytest.mark.one_process
 async def test_nothing_is_left_behind_when_everybody_is_gone(serve: Any, connect: Any, office: str) -> None:
     hub = await serve(limits={"keep_time": 0.1})
     computer, gate = await connect(hub), Gate()
@@ -229,7 +230,7 @@ async def test_nothing_is_left_behind_when_everybody_is_gone(serve: Any, connect
     namespace = hub.app.namespace
     calls, directory = namespace._calls, namespace._directory
     held = (calls._running, calls._by_key, calls._by_member, calls._waiting, calls._unheard, namespace._connections)
-    held = (*held, namespace._absent, directory._seats, directory._offices, directory._holders)
+    held = (*held, namespace._seating._absent, directory._seats, directory._offices, directory._holders)
     async with asyncio.timeout(10):
         while any(map(len, held)):  # noqa: ASYNC110, there is nothing to wait for but that nothing is left
             await asyncio.sleep(0.02)

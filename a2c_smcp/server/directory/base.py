@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Protocol
 
 from a2c_smcp.protocol.offices import Change, Member, Office
+from a2c_smcp.server.directory.listener import Listener
 
 __all__ = ["Directory"]
 
 
 class Directory(Protocol):
-    """Who sits where. The only writer is `commit`, which is compare-and-swap."""
+    """Who sits where. The only writer is `commit`, which is compare-and-swap, and the `listener` hears of all of it."""
+
+    listener: Listener
 
     async def office(self, office_id: str) -> Office:
         """A snapshot; an office nobody sits in is empty, with the version that it will be compared by."""

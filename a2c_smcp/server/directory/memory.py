@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from a2c_smcp.protocol.offices import Change, Member, Office
+from a2c_smcp.protocol.offices import Change, Member, Office, part_of
+from a2c_smcp.server.directory.listener import Listener
+from a2c_smcp.server.directory.mirror import Turn
 
 __all__ = ["MemoryDirectory"]
 
@@ -20,6 +22,7 @@ class MemoryDirectory:
         self._seats: dict[str, dict[str, Member]] = {}
         self._holders: dict[str, str] = {}
         self._version = 0
+        self.listener = Listener()
 
     async def office(self, office_id: str) -> Office:
         return self.office_at_hand(office_id)
@@ -44,6 +47,8 @@ class MemoryDirectory:
             self._unseat(member)
         for member in change.enters:
             self._seat(member)
+        for office_id in dict.fromkeys(member.office_id for member in (*change.leaves, *change.enters)):
+            self.listener.turned(Turn(self.office_at_hand(office_id), part_of(change, office_id)))
         return True
 
     async def close(self) -> None:
@@ -62,8 +67,12 @@ class MemoryDirectory:
 
     def _unseat(self, member: Member) -> None:
         office = self._offices[member.office_id]
-        others = {name: other for name, other in office.computers.items() if other != member}
-        self._put(replace(office, agent=None if office.agent == member else office.agent, computers=others))
+        if member.role == "agent":
+            self._put(replace(office, agent=None))
+        else:
+            others = dict(office.computers)
+            del others[member.name]
+            self._put(replace(office, computers=others))
         seats = self._seats[member.sid]
         del seats[member.office_id]
         if not seats:

@@ -1,0 +1,8 @@
+-- A node renews its lease, and hears whose has lapsed.
+
+local node, epoch, ttl = ARGV[2], ARGV[3], tonumber(ARGV[4])
+if not is_leased(node, epoch) then
+    return { 'lost' }
+end
+redis.call('ZADD', prefix .. 'leases', now + ttl, node)
+return { 'ok', redis.call('ZRANGEBYSCORE', prefix .. 'leases', '-inf', now, 'LIMIT', 0, 16) }

@@ -1,0 +1,164 @@
+"""Seats and what is published about them, as text in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from a2c_smcp.protocol.codec import dumps, loads
+from a2c_smcp.protocol.offices import Change, Member, Office, entered, left
+from a2c_smcp.types import Role
+
+__all__ = ["News", "Seat", "change_text", "difference", "field_of", "office_of", "seat_text"]
+
+_AGENT = "A"
+_COMPUTER = "c:"
+_VERSION = "v"
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A member, the node whose lease it belongs to, and since when its client has held the seat."""
+
+    member: Member
+    node: str
+    since: int
+    at: int = 0
+
+    @classmethod
+    def read(cls, office_id: str, field: str, value: str) -> Seat:
+        at, since, node, text = value.split(" ", 3)
+        sid, instance, owner, version, name = loads(text)
+        role: Role = "agent" if field == _AGENT else "computer"
+        return cls(Member(sid, role, name, office_id, instance, owner, version), node, int(since), int(at))
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a script has published about one office: from which version to which, and by whom."""
+
+    at: int
+    prev: int
+    version: int
+    leaves: tuple[str, ...]
+    enters: tuple[Seat, ...]
+    by: str | None = None
+    replaces: str | None = None
+    buried: str | None = None
+    displaced: tuple[str, ...] = ()
+    is_lost: bool = False
+
+    @classmethod
+    def read(cls, office_id: str, text: str) -> News:
+        told: dict[str, Any] = loads(text)
+        return cls(
+            int(told["at"]),
+            int(told["prev"]),
+            int(told["version"]),
+            tuple(told["leaves"]),
+            tuple(Seat.read(office_id, field, value) for field, value in told["enters"]),
+            told.get("by"),
+            told.get("replaces"),
+            told.get("buried"),
+            tuple(sid for office, sid in told.get("displaced") or () if office == office_id),
+            bool(told.get("lost")),
+        )
+
+    def change(self, before: Office, after: Office) -> Change:
+        """What this means for whoever was told of everything before."""
+        roles: list[tuple[Role, str]] = [
+            ("agent", "") if field == _AGENT else ("computer", field.removeprefix(_COMPUTER)) for field in self.leaves
+        ]
+        gone = tuple(member for role, name in roles if (member := before.holder(role, name)))
+        come = tuple(seat.member for seat in self.enters)
+        return replace(_change(before, after, gone, come, self.by, self.replaces), is_lost=self.is_lost)
+
+    def applied_to(self, office: Office) -> Office:
+        gone = {field.removeprefix(_COMPUTER) for field in self.leaves if field != _AGENT}
+        agent = None if _AGENT in self.leaves else office.agent
+        computers = {name: member for name, member in office.computers.items() if name not in gone}
+        for member in (seat.member for seat in self.enters):
+            if member.role == "agent":
+                agent = member
+            else:
+                computers[member.name] = member
+        return Office(office.office_id, agent, computers, self.version)
+
+
+def field_of(member: Member) -> str:
+    """Which field of its office a member is: that there is one agent, and one computer to a name, is in their shape."""
+    return _AGENT if member.role == "agent" else _COMPUTER + member.name
+
+
+def seat_text(member: Member) -> str:
+    return dumps([member.sid, member.instance, member.owner, member.version, member.name])
+
+
+def office_of(office_id: str, fields: Mapping[str, str]) -> tuple[Office, tuple[Seat, ...]]:
+    """An office from its hash, computers in the order in which they came."""
+    read = (Seat.read(office_id, field, value) for field, value in fields.items() if field != _VERSION)
+    seats = tuple(sorted(read, key=lambda seat: seat.at))
+    agent = next((seat.member for seat in seats if seat.member.role == "agent"), None)
+    computers = {seat.member.name: seat.member for seat in seats if seat.member.role == "computer"}
+    return Office(office_id, agent, computers, int(fields.get(_VERSION, 0))), seats
+
+
+def change_text(change: Change) -> str:
+    """A change as the script wants it. Whoever enters, enters on one connection."""
+    by = change.enters[0].sid if change.enters else change.leaves[0].sid if change.leaves else None
+    movers = {member.sid for member in change.enters} | ({change.replaces} if change.replaces else set())
+    return dumps(
+        {
+            "by": by,
+            "replaces": change.replaces,
+            "lost": change.is_lost,
+            "expects": [[office_id, str(version)] for office_id, version in change.expects.items()],
+            "movers": sorted(movers),
+            "instances": sorted({member.instance for member in change.enters if member.instance}),
+            "leaves": [[member.office_id, field_of(member)] for member in change.leaves],
+            "enters": [[member.office_id, field_of(member), seat_text(member)] for member in change.enters],
+        }
+    )
+
+
+def difference(before: Office, after: Office) -> Change:
+    """What has happened between two snapshots, as if it were one change."""
+    return replace(_change(before, after, _missing(before, after), _missing(after, before)), is_lost=True)
+
+
+def _change(
+    before: Office,
+    after: Office,
+    gone: tuple[Member, ...],
+    come: tuple[Member, ...],
+    by: str | None = None,
+    replaces: str | None = None,
+) -> Change:
+    """Who sees no difference hears nothing: a name that stays with its client, on whatever connection, stays."""
+    moved = {by, replaces}
+    return Change(
+        expects={before.office_id: before.version},
+        leaves=gone,
+        enters=come,
+        notices=(
+            *(left(member, by or member.sid) for member in gone if not _stays(member, after, moved)),
+            *(entered(member) for member in come if not _stays(member, before, moved)),
+        ),
+        replaces=replaces,
+    )
+
+
+def _missing(office: Office, other: Office) -> tuple[Member, ...]:
+    """Who sits in an office and not, exactly so, in the other."""
+    pairs = ((member, other.holder(member.role, member.name)) for member in office.members)
+    return tuple(member for member, there in pairs if member is not there and member != there)
+
+
+def _stays(member: Member, office: Office, moved: set[str | None]) -> bool:
+    """Whether the same client has this name there: on one connection, with one instance, or moved between the two."""
+    other = office.holder(member.role, member.name)
+    if other is None or other.name != member.name:
+        return False
+    is_resumed = member.instance is not None and member.instance == other.instance
+    return is_resumed or member.sid == other.sid or {member.sid, other.sid} <= moved

@@ -1,0 +1,97 @@
+"""Servers that are nodes of one directory, and a load balancer without stickiness in front of them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager, closing, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from a2c_smcp.server import Limits, Settings, create_app
+from a2c_smcp.server.directory.nodes import Pace
+from a2c_smcp.server.directory.redis import RedisDirectory
+from a2c_smcp.server.run import address_of, listen, serving
+from tests.conftest import Hub
+
+__all__ = ["STEADY", "Front", "serving_node"]
+
+STEADY = Pace(lease=60, patience=10)
+"""For tests in which no node is to be lost, on a machine that may be busy."""
+
+
+@asynccontextmanager
+async def serving_node(
+    store: str, prefix: str, name: str, *, pace: Pace = STEADY, limits: dict[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[Hub]:
+    listener = listen("127.0.0.1", 0)
+    url = f"http://{address_of(listener)}"
+    directory = RedisDirectory(store, node=name, node_url=url, prefix=prefix, pace=pace)
+    app = create_app(Settings(directory=directory, limits=Limits(**(limits or {})), **settings))
+    async with serving(app, listener):
+        yield Hub([app], [address_of(listener)])
+
+
+class Front:
+    """Sessions are opened at the first of its nodes. Every other request goes to the next node in turn."""
+
+    def __init__(self, hubs: Sequence[Hub]) -> None:
+        self.asked: Counter[str] = Counter()
+        self._home, *_ = self._all = [urlsplit(hub.url).netloc for hub in hubs]
+        self._turn = itertools.cycle([*self._all[1:], self._home])
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Front:
+        self._server = await asyncio.start_server(self._begin, "127.0.0.1", 0, limit=2**20)
+        host, port = self._server.sockets[0].getsockname()
+        self.url = f"http://{host}:{port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._carry(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request: its connection is not kept, so that the next one comes on another."""
+        with closing(writer), suppress(asyncio.IncompleteReadError, ConnectionError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            address = next(self._turn) if b"sid=" in head.partition(b"\r\n")[0] else self._home
+            self.asked[address] += 1
+            there, back = await asyncio.open_connection(*address.split(":"))
+            with closing(back):
+                back.write(head if b"upgrade: websocket" in head.lower() else _without_keeping(head))
+                await _first_of(_pump(reader, back), _pump(there, writer))
+
+
+def _without_keeping(head: bytes) -> bytes:
+    first, *fields = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    kept = [field for field in fields if not field.lower().startswith(b"connection:")]
+    return b"\r\n".join([first, *kept, b"connection: close", b"", b""])
+
+
+async def _first_of(*ways: Coroutine[Any, Any, None]) -> None:
+    tasks = [asyncio.create_task(way) for way in ways]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    while data := await source.read(65536):
+        sink.write(data)
+        await sink.drain()
+    await sink.drain()

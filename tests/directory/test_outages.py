@@ -1,0 +1,249 @@
+"""What becomes of nodes when their store is killed, forgets, stands still, or does not want them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from a2c_smcp.errors import ConfigError, OfficeHasAgent, SMCPError, Unavailable
+from a2c_smcp.protocol import Member
+from a2c_smcp.server.directory.addresses import masked
+from a2c_smcp.server.directory.line import Line
+from a2c_smcp.server.directory.nodes import Pace
+from tests.directory.nodes import QUICK, Elsewhere, Node, elsewhere, until, until_it_goes
+from tests.directory.test_nodes import LAPTOP, PLANNER, Start
+from tests.directory.tls import encrypted
+from tests.valkey import Valkey, running_valkey
+
+HEALING = 5.0  # seconds after the store's return
+
+
+@pytest.fixture
+def valkey() -> Iterator[Valkey]:
+    """One that the test may hurt."""
+    with running_valkey() as valkey:
+        yield valkey
+
+
+@pytest.fixture
+async def two_nodes(start: Start) -> tuple[Node, Node]:
+    """An agent on one, a computer on the other."""
+    one, two = await start("n1", pace=QUICK), await start("n2", pace=QUICK)
+    await one.offices.join(PLANNER)
+    await two.offices.join(LAPTOP)
+    await until(lambda: (office := one.office_at_hand("north")) and office.computers)
+    for node in (one, two):
+        node.ear.turns.clear()
+    return one, two
+
+
+async def refused_at_once(node: Node) -> None:
+    """Everything that needs the store is refused, quickly."""
+    begun = time.monotonic()
+    for work in (node.offices.join(replace(PLANNER, sid="n1.x")), node.office("north"), node.seats("n1.s")):
+        with pytest.raises(Unavailable) as refusal:
+            await work
+        assert refusal.value.code == 503
+    assert time.monotonic() - begun < 2
+
+
+async def test_a_store_that_is_killed_and_forgets_everything_is_told_again_and_nobody_notices(
+    valkey: Valkey, two_nodes: tuple[Node, Node]
+) -> None:
+    one, two = two_nodes
+    known = one.office_at_hand("north")
+    valkey.kill()
+    await until(lambda: one.ear.troubles and two.ear.troubles)
+    await refused_at_once(one)
+    assert (one.office_at_hand("north"), one.seats_at_hand("n1.s")) == (known, (PLANNER,)), "still under its lease"
+    valkey.start()
+    await until(lambda: one.is_ready and two.is_ready, HEALING)
+    phone = Member("n2.p", "computer", "phone", "north")
+    await until_it_goes(lambda: two.offices.join(phone), HEALING)
+    await until(lambda: len(one.ear.said) > 0)
+    assert one.ear.said == two.ear.said == [("enter_office", "north", "phone")]
+    office = await one.office("north")
+    assert (office.agent, set(office.computers.values())) == (PLANNER, {LAPTOP, phone})
+    assert await one.holder("i1") == "n1.s"
+
+
+async def test_what_is_at_hand_is_so_until_the_lease_has_lapsed_by_the_nodes_own_clock(
+    valkey: Valkey, two_nodes: tuple[Node, Node]
+) -> None:
+    one, _ = two_nodes
+    valkey.kill()
+    begun = time.monotonic()
+    await until(lambda: not one.is_leased)
+    assert time.monotonic() - begun < QUICK.lease
+    assert (one.office_at_hand("north"), one.seats_at_hand("n1.s")) == (None, None)
+    valkey.start()
+    await until(lambda: one.is_ready, HEALING)
+    assert one.seats_at_hand("n1.s") == (PLANNER,)
+
+
+async def test_a_store_that_stands_still_is_not_waited_for(valkey: Valkey, two_nodes: tuple[Node, Node]) -> None:
+    one, two = two_nodes
+    valkey.pause()
+    await refused_at_once(one)
+    await until(lambda: not one.is_leased and not two.is_leased)
+    await asyncio.sleep(QUICK.beat)
+    valkey.resume()
+    await until(lambda: one.is_ready and two.is_ready, HEALING)
+    for node in two_nodes:
+        office = await node.office("north")
+        assert (office.agent, office.computers) == (PLANNER, {"laptop": LAPTOP})
+        assert node.ear.said == [], "all were out for a while, nobody has left"
+
+
+async def test_a_change_that_was_given_up_does_not_come_true_later_unseen(
+    valkey: Valkey, two_nodes: tuple[Node, Node]
+) -> None:
+    """It lies in the store's socket when its sender is answered 503. Come true or not, node and store agree on it."""
+    one, two = two_nodes
+    desktop = Member("n1.d", "computer", "desktop", "north")
+    await one.office("north")
+    join = asyncio.create_task(one.offices.join(desktop))
+    valkey.pause()
+    with suppress(SMCPError):
+        await join
+    valkey.resume()
+    await until(lambda: one.is_ready and two.is_ready, HEALING)
+    await until_it_goes(lambda: one.offices.join(desktop), HEALING)
+    await until(lambda: two.ear.said == [("enter_office", "north", "desktop")])
+    assert one.ear.said == two.ear.said
+    assert one.seats_at_hand("n1.d") == await two.seats("n1.d") == (desktop,)
+
+
+@pytest.fixture
+async def stopped(valkey: Valkey, prefix: str) -> AsyncIterator[tuple[Elsewhere, Node]]:
+    """Node `n1` with an agent, on a loop that can be stopped."""
+    with elsewhere() as place:
+        one = Node(valkey.url, node="n1", prefix=prefix, pace=Pace(lease=3, beat=0.2, margin=0.5, retry=0.1))
+        await place.run(one.start())
+        await place.run(one.offices.join(PLANNER))
+        yield place, one
+        place.resume()
+        await place.run(one.close())
+
+
+@pytest.mark.covers("office-one-agent")
+async def test_a_store_that_has_forgotten_a_node_gives_its_seats_to_nobody_while_it_may_still_serve(
+    valkey: Valkey, prefix: str, stopped: tuple[Elsewhere, Node], start: Start
+) -> None:
+    place, one = stopped
+    two = await start("n2", pace=Pace(lease=3, beat=0.2, margin=0.5, retry=0.1))
+    await place.pause()
+    valkey.kill()
+    valkey.start()
+    rival = Member("n2.r", "agent", "rival", "north")
+    await until(lambda: two.is_ready, HEALING)
+    begun = time.monotonic()
+    with pytest.raises(Unavailable):
+        await two.offices.join(rival)
+    assert one.is_leased, "it does not know, and serves its members"
+    await until_it_goes(lambda: two.offices.join(rival), HEALING)
+    assert not one.is_leased
+    assert time.monotonic() - begun < 4
+    place.resume()
+    await until(lambda: one.is_ready and two.ear.losses)
+    assert [(member, type(why)) for member, why in two.ear.losses] == [(rival, OfficeHasAgent)]
+
+
+async def test_a_node_that_is_back_opens_the_store_again_without_waiting_for_its_lease(
+    valkey: Valkey, stopped: tuple[Elsewhere, Node], start: Start
+) -> None:
+    place, one = stopped
+    two = await start("n2", pace=QUICK)
+    await place.pause()
+    valkey.kill()
+    valkey.start()
+    await until(lambda: two.is_ready, HEALING)
+    place.resume()
+    rival = Member("n2.r", "agent", "rival", "north")
+    with pytest.raises(OfficeHasAgent):
+        await until_open(two, rival)
+    assert one.is_ready
+
+
+async def until_open(node: Node, newcomer: Member) -> None:
+    while True:
+        with suppress(Unavailable):
+            await node.offices.join(newcomer)
+            return
+        await asyncio.sleep(0.01)
+
+
+async def test_a_store_that_keeps_its_data_over_a_restart_has_nothing_to_be_told(prefix: str) -> None:
+    with running_valkey("--appendonly", "yes", "--appendfsync", "always") as valkey:
+        one = Node(valkey.url, node="n1", prefix=prefix, pace=QUICK)
+        await one.start()
+        await one.offices.join(PLANNER)
+        before = await one.office("north")
+        valkey.kill()
+        valkey.start()
+        await until(lambda: one.ear.troubles and one.is_ready, HEALING)
+        assert await one.office("north") == before
+        await one.close()
+
+
+async def test_a_node_whose_store_is_not_there_does_not_start(prefix: str) -> None:
+    with running_valkey() as valkey:
+        pass
+    node = Node(valkey.url.replace("redis://", "redis://ann:hunter2@"), prefix=prefix)
+    with pytest.raises(Unavailable) as refusal:
+        await node.start()
+    assert "hunter2" not in str(refusal.value)
+    assert str(valkey.port) in str(refusal.value)
+
+
+ACL = "~test-* &test-* +@read +@write +@pubsub +@scripting +@connection +time -@dangerous +info"
+
+
+async def test_an_acl_user_needs_no_more_than_its_own_keys_and_channels(
+    prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    with running_valkey(*f"--user ann on >hunter2 {ACL} --user default off".split()) as valkey:
+        url = valkey.url.replace("redis://", "valkey://ann:hunter2@")
+        node = Node(url, prefix=prefix)
+        await node.start()
+        await node.offices.join(PLANNER)
+        assert len(await node.nodes()) == 1
+        await node.offices.leave("n1.s", "north")
+        await node.close()
+        for wrong in (url.replace("hunter2", "hunter3"), url.replace("ann:hunter2@", "")):
+            with pytest.raises(Unavailable) as refusal:
+                await Node(wrong, prefix=prefix).start()
+            assert "hunter" not in str(refusal.value)
+        with pytest.raises(Unavailable):
+            await Node(url, prefix="other:").start()
+    assert "hunter" not in caplog.text
+
+
+async def test_a_store_behind_tls_is_reached_and_its_certificate_checked(
+    valkey: Valkey, prefix: str, tmp_path: Path
+) -> None:
+    async with encrypted(valkey.port, tmp_path) as port:
+        node = Node(f"rediss://127.0.0.1:{port}?ssl_ca_certs={tmp_path}/cert.pem", prefix=prefix)
+        await node.start()
+        assert [each.name for each in await node.nodes()] == [node.node]
+        await node.close()
+        with pytest.raises(Unavailable):
+            await Node(f"rediss://127.0.0.1:{port}", prefix=prefix).start()
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense", "redis://ann:hunter2@host:port"])
+async def test_what_is_no_url_of_a_store_is_refused_without_showing_it(url: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        await Line.open(url, 1)
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_a_url_is_shown_without_its_secrets() -> None:
+    assert masked("rediss://ann:hunter2@host:6380/2?ssl_ca_certs=x&password=y") == "rediss://host:6380/2"
