@@ -7,12 +7,15 @@ READY := $(VENV)/.ready
 PEERS := .cache/peers/0.1.2/.ready .cache/peers/0.4.2/.ready
 BENCH_PEERS := .cache/peers/bench/.ready
 NODE_CLIENT := .cache/javascript/.ready
+NODE_SERVER := .cache/bench-javascript/.ready
+NODE := $(shell command -v node >/dev/null && command -v npm)
 EXAMPLES := .cache/examples/.ready
 DOCS := .cache/docs/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types peers examples node-client docs reference lock clean
-.PHONY: bench bench-connections bench-computer bench-registry bench-agent bench-peers
+.PHONY: help setup demo demo-cluster test lint types peers examples node-client docs reference lock clean
+.PHONY: bench bench-quick bench-relay bench-end-to-end bench-crowds bench-growth bench-pressure
+.PHONY: bench-computer bench-agent bench-registry bench-peers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +32,9 @@ setup: $(READY) ## Make the virtual environment in .venv
 
 demo: $(READY) ## Run the main job: a Server, a computer and an agent, told as a story
 	@$(BIN)/a2c-smcp demo
+
+demo-cluster: $(READY) ## Three nodes on one Valkey, one of which is killed under load
+	@$(BIN)/a2c-smcp demo --cluster
 
 lint: $(READY) ## Style and import contracts
 	@$(BIN)/ruff check .
@@ -55,7 +61,7 @@ $(EXAMPLES): examples/requirements.txt
 	@$(@D)/bin/python $(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-node-client: $(if $(shell command -v node >/dev/null && command -v npm),$(NODE_CLIENT)) ## Install what is JavaScript among the peers in .cache/javascript
+node-client: $(if $(NODE),$(NODE_CLIENT)) ## Install what is JavaScript among the peers in .cache/javascript
 
 $(NODE_CLIENT): tests/interop/javascript/package.json tests/interop/javascript/package-lock.json
 	@echo "installing the JavaScript client and MCP servers (once, until their lock changes)" >&2
@@ -80,26 +86,49 @@ reference: $(READY) ## Print the reference pages of the documentation anew from 
 test: lint types peers examples node-client $(DOCS) ## All checks and all tests
 	@$(BIN)/pytest --numprocesses logical --dist worksteal
 
-bench: bench-connections bench-computer bench-agent bench-registry ## All benchmarks; ratios beside others are printed
+bench: bench-peers ## All benchmarks, in a quarter of an hour; goals and ratios beside others are printed
+	@$(BIN)/python -m benchmarks
 
-bench-connections: $(READY) ## Joins per second, and memory per connection
-	@$(BIN)/python -m benchmarks.connections
+bench-quick: bench-peers ## The same as a first impression, in a minute and a half
+	@$(BIN)/python -m benchmarks --quick
 
-bench-computer: $(READY) $(PEERS) ## Tools and desktop of a computer, beside the published package's
-	@$(BIN)/python -m benchmarks.computer
+bench-relay: bench-peers ## What relaying a call costs, beside python-socketio, the published package and Node
+	@$(BIN)/python -m benchmarks relay
 
-bench-agent: $(READY) ## A call through our agent, beside a bare python-socketio client
-	@$(BIN)/python -m benchmarks.agent
+bench-end-to-end: bench-peers ## A call from agent to MCP server and back, beside the direct MCP call and the published package
+	@$(BIN)/python -m benchmarks end_to_end
 
-bench-registry: $(BENCH_PEERS) ## A tool call in the process, beside pydantic-ai, LangChain and FastMCP
-	@$(<D)/bin/python -m benchmarks.registry
+bench-crowds: bench-peers ## Many computers joining, and what connections cost, beside the published package and Node
+	@$(BIN)/python -m benchmarks crowds
 
-bench-peers: $(PEERS) $(BENCH_PEERS) ## Install what the benchmarks compare with in .cache/peers
+bench-growth: bench-peers ## How the cost of a call grows with offices, tools, windows and payload
+	@$(BIN)/python -m benchmarks growth
+
+bench-pressure: bench-peers ## Small calls while large results flow, and readers that do not read
+	@$(BIN)/python -m benchmarks pressure
+
+bench-computer: bench-peers ## Tools and desktop of a computer, beside the published package's
+	@$(BIN)/python -m benchmarks computer
+
+bench-agent: bench-peers ## A call through our agent, beside a bare python-socketio client
+	@$(BIN)/python -m benchmarks agent
+
+bench-registry: bench-peers ## A tool call in the process, beside pydantic-ai, LangChain and FastMCP
+	@$(BIN)/python -m benchmarks registry
+
+bench-peers: $(READY) $(PEERS) $(BENCH_PEERS) $(if $(NODE),$(NODE_SERVER)) ## Install what the benchmarks compare with in .cache
 
 $(BENCH_PEERS): benchmarks/peers.txt
-	@echo "installing what the registry is measured beside (once, until its lock changes)" >&2
+	@echo "installing what the benchmarks stand on and compare with (once, until its lock changes)" >&2
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/python $(PIP) --require-hashes -r $<
+	@touch $@
+
+$(NODE_SERVER): benchmarks/javascript/package.json benchmarks/javascript/package-lock.json
+	@echo "installing Node's socket.io (once, until its lock changes)" >&2
+	@mkdir -p $(@D)
+	@cp $^ $(@D)
+	@npm ci --prefix $(@D) --loglevel error --ignore-scripts --no-audit --no-fund >/dev/null
 	@touch $@
 
 lock: $(READY) ## Renew requirements.lock from pyproject.toml, and those of the documentation's tools and the examples

@@ -21,6 +21,7 @@ import uvloop
 
 from benchmarks.bare import NAMESPACE, bare_agent, joined
 from benchmarks.processes import hub, running
+from benchmarks.report import save
 from benchmarks.table import Row, in_turn, median, options, per, ratio, report
 
 BARE, OURS = "bare python-socketio", "AsyncSMCPAgentClient"
@@ -32,6 +33,7 @@ LISTED = {"name": TOOL, "description": "Says it again.", "params_schema": {"type
 CALLS = 200
 WAYS = {"one at a time": 1, "50 at once": 50}
 READY = "ready"
+QUICK = 3
 
 Call = Callable[[], Awaitable[Any]]
 
@@ -127,7 +129,9 @@ def main() -> None:
     if chosen.echo:
         uvloop.run(echo(chosen.echo))
     else:
-        report(uvloop.run(measure(chosen.rounds)), chosen)
+        rows = uvloop.run(measure(QUICK if chosen.quick else chosen.rounds))
+        report(rows, chosen)
+        save("agent", chosen.title, rows)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -22,49 +21,49 @@ from typing import Any
 import uvloop
 
 from benchmarks.bare import BareAgent, bare_agent
+from benchmarks.configuration import stdio_server, written
 from benchmarks.processes import PROGRAM, ROOT, Running, hub, interpreter, running
+from benchmarks.report import save
 from benchmarks.table import Row, in_turn, median, options, per, ratio, report
 
 HERE = Path(__file__).parent
 PUBLISHED = ("0.1.2", "0.4.2")
 OURS, OFFICE = "ours", "desk"
-SERVERS, TOOLS, WINDOWS = 5, 100, 10
+SERVERS, WINDOWS = 5, 10
+FEW, MANY = 2, 100
+"""Tools of each server."""
+
 START = 60.0
 POLL = 0.1
+QUICK = 5
 
+GET_FEW, GET_TOOLS = (f"get_tools, {SERVERS * tools} tools" for tools in (FEW, MANY))
+GET_THREE = f"get_desktop(size=3), {SERVERS * WINDOWS} windows"
+GET_DESKTOP = f"get_desktop(), {SERVERS * WINDOWS} windows"
 OPERATIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    f"get_tools, {SERVERS * TOOLS} tools": ("client:get_tools", {}),
-    f"get_desktop(size=3), {SERVERS * WINDOWS} windows": ("client:get_desktop", {"desktop_size": 3}),
-    f"get_desktop(), {SERVERS * WINDOWS} windows": ("client:get_desktop", {}),
+    GET_FEW: ("client:get_tools", {}),
+    GET_TOOLS: ("client:get_tools", {}),
+    GET_THREE: ("client:get_desktop", {"desktop_size": 3}),
+    GET_DESKTOP: ("client:get_desktop", {}),
 }
+DESKS = {FEW: (GET_FEW,), MANY: (GET_TOOLS, GET_THREE, GET_DESKTOP)}
+"""What is asked of computers whose servers have so many tools each."""
 
-
-def mcp_servers(delay: float) -> list[dict[str, Any]]:
-    """The configuration, in the words that every version understands."""
-    sizes = [str(TOOLS), str(WINDOWS), str(delay)]
-    return [
-        {
-            "name": f"desk{number}",
-            "type": "stdio",
-            "disabled": False,
-            "forbidden_tools": [],
-            "tool_meta": {},
-            "default_tool_meta": {"auto_apply": True},
-            "server_parameters": {
-                "command": sys.executable,
-                "args": [str(HERE / "mcp_server.py"), f"desk{number}", *sizes],
-            },
-        }
-        for number in range(SERVERS)
-    ]
+GOALS = {
+    "computer.get_tools": GET_TOOLS,
+    "computer.get_desktop": GET_DESKTOP,
+    "computer.get_desktop_3": GET_THREE,
+}
+NEWEST = PUBLISHED[-1]
 
 
 @asynccontextmanager
-async def computers(url: str, delay: float, versions: list[str]) -> AsyncIterator[dict[str, Running]]:
+async def computers(url: str, tools: int, delay: float, versions: list[str]) -> AsyncIterator[dict[str, Running]]:
     """Ours and the published ones, by name, each in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "servers.json"
-        config.write_text(json.dumps(mcp_servers(delay)))
+        names = [f"desk{number}" for number in range(SERVERS)]
+        servers = (stdio_server(name, "mcp_server.py", name, tools, WINDOWS, delay) for name in names)
+        config = written(Path(folder) / "servers.json", servers)
         seat: list[str | Path] = ["--url", url, "--office", OFFICE, "--config", config]
         isolated = {"HOME": folder, "PYTHONPATH": str(ROOT / "tests/interop/peers")}
         async with AsyncExitStack() as stack:
@@ -76,12 +75,12 @@ async def computers(url: str, delay: float, versions: list[str]) -> AsyncIterato
             yield found
 
 
-async def complete(agent: BareAgent, name: str, process: Running) -> None:
+async def complete(agent: BareAgent, name: str, process: Running, tools: int) -> None:
     """Waits until the computer shows everything that its servers have."""
     async with asyncio.timeout(START):
         while not process.has_ended:
-            tools = (await agent.request("client:get_tools", name)).get("tools", [])
-            if len(tools) == SERVERS * TOOLS:
+            listed = (await agent.request("client:get_tools", name)).get("tools", [])
+            if len(listed) == SERVERS * tools:
                 shown = await agent.request("client:get_desktop", name)
                 if len(shown.get("desktops", [])) == SERVERS * WINDOWS:
                     return
@@ -150,14 +149,21 @@ def _told(traffic: Counter[str]) -> str:
 
 
 async def measure(chosen: argparse.Namespace) -> list[Row]:
-    async with (
-        hub() as (url, _),
-        bare_agent(url, "planner", OFFICE) as agent,
-        computers(url, chosen.delay / 1000, chosen.versions) as processes,
-    ):
+    desks = [MANY] if chosen.quick else DESKS
+    async with hub() as (url, _), bare_agent(url, "planner", OFFICE) as agent:
+        return [row for tools in desks for row in await measure_desk(url, agent, tools, chosen)]
+
+
+async def measure_desk(url: str, agent: BareAgent, tools: int, chosen: argparse.Namespace) -> list[Row]:
+    async with computers(url, tools, chosen.delay / 1000, chosen.versions) as processes:
         for name, process in processes.items():
-            await complete(agent, name, process)
-        return [row for title in OPERATIONS for row in await compare(agent, processes, chosen.rounds, title)]
+            await complete(agent, name, process, tools)
+        return [row for title in DESKS[tools] for row in await compare(agent, processes, chosen.rounds, title)]
+
+
+def goals(rows: list[Row]) -> dict[str, float | None]:
+    beside = {row["what"]: row["times ours"] for row in rows if row["computer"] == NEWEST}
+    return {key: beside.get(title) for key, title in GOALS.items()}
 
 
 def main() -> None:
@@ -165,7 +171,11 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0, metavar="MS", help="how long an MCP server takes to answer")
     parser.add_argument("--versions", nargs="*", default=PUBLISHED, help="of the published package (default: all)")
     chosen = parser.parse_args()
-    report(uvloop.run(measure(chosen)), chosen)
+    if chosen.quick:
+        chosen.rounds, chosen.versions = QUICK, [NEWEST]
+    rows = uvloop.run(measure(chosen))
+    report(rows, chosen)
+    save("computer", chosen.title, rows, goals(rows))
 
 
 if __name__ == "__main__":

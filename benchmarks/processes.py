@@ -12,10 +12,13 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-__all__ = ["PATIENCE", "PROGRAM", "ROOT", "Running", "hub", "interpreter", "running"]
+from benchmarks.machine import pin
+
+__all__ = ["OURS", "PATIENCE", "PROGRAM", "ROOT", "Running", "hub", "interpreter", "running"]
 
 ROOT = Path(__file__).parent.parent
-PROGRAM = Path(sys.executable).with_name("a2c-smcp")
+OURS = ROOT / ".venv" / "bin" / "python"
+PROGRAM = OURS.with_name("a2c-smcp")
 PATIENCE = 15.0
 """A bound against hanging, nothing that is measured."""
 
@@ -42,16 +45,26 @@ class Running:
 
     @property
     def cpu(self) -> float | None:
-        """Seconds of CPU so far, its children not counted."""
-        stat = self._read("stat")
-        if not stat:
-            return None
-        fields = stat[0].rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Seconds of CPU so far, of all its threads; its children are not counted."""
+        ran = [self._read(f"task/{thread}/schedstat") for thread in self._threads()]
+        return sum(int(lines[0].split()[0]) for lines in ran if lines) * 1e-9 if any(ran) else None
 
     def cpu_since(self, before: float | None) -> float | None:
         now = self.cpu
         return None if now is None or before is None else now - before
+
+    def pin(self, core: int | None) -> None:
+        """Keeps it on one core: every thread that it has, and so those that these start."""
+        if core is None:
+            return
+        for thread in self._threads():
+            pin(int(thread), core)
+
+    def _threads(self) -> list[str]:
+        try:
+            return [path.name for path in (self._folder / "task").iterdir()]
+        except OSError:
+            return []
 
     def _read(self, name: str) -> list[str]:
         try:
@@ -65,6 +78,7 @@ async def running(
     *command: str | Path, says: str | None = None, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[Running]:
     """Starts a program and stops it, with all that it started. `says` is how the line begins that it is ready with."""
+    signal.signal(signal.SIGTERM, _interrupt)
     with tempfile.TemporaryFile() as complaints:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -99,6 +113,11 @@ def interpreter(peers: str) -> Path:
     if not (home / ".ready").exists():
         sys.exit(f"{home.relative_to(ROOT)} is missing: run `make bench-peers`")
     return home / "bin" / "python"
+
+
+def _interrupt(*_: object) -> None:
+    """Who is told to end stops what it has started first, as after Ctrl-C."""
+    signal.raise_signal(signal.SIGINT)
 
 
 async def _line(process: Process, beginning: str) -> str:

@@ -22,7 +22,8 @@ async def main() -> None:
     computer = Computer(name=args.name, mcp_servers=configs, auto_connect=True)
     await computer.boot_up()
     computer.socketio_client = client = SMCPComputerClient(computer=computer)
-    await client.connect(args.url, namespaces=[lines.NAMESPACE])
+    auth = {"token": args.api_key} if args.api_key else None
+    await client.connect(args.url, namespaces=[lines.NAMESPACE], auth=auth)
     await client.join_office(args.office)
     await client.wait()
 

@@ -11,6 +11,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from typing import Any
 
 from fastmcp import Client, FastMCP
@@ -23,12 +24,15 @@ from pydantic_ai.usage import RunUsage
 
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.hooks import ToolCall
+from benchmarks.report import save
 from benchmarks.table import Row, in_turn, median, options, per, ratio, report
 
 BATCH = 0.02
 """How long a sample takes, in seconds: long enough for the clock, short enough for many turns."""
 
 WARM_UP = 20
+QUICK = 4
+PEERS = ("pydantic-ai-slim", "langchain-core", "fastmcp")
 OURS = "MCPRegistry, checked, with hooks"
 ARGUMENTS = {"query": "tea", "limit": 5, "tags": ["green", "black"]}
 ANSWER = "5 notes about tea"
@@ -202,7 +206,9 @@ async def measure(rounds: int) -> list[Row]:
 
 def main() -> None:
     chosen = options("What a tool call costs, through our registry and through others.", rounds=30).parse_args()
-    report(asyncio.run(measure(chosen.rounds)), chosen)
+    rows = asyncio.run(measure(QUICK if chosen.quick else chosen.rounds))
+    report(rows, chosen)
+    save("registry", chosen.title, rows, versions={name: version(name) for name in PEERS})
 
 
 if __name__ == "__main__":
