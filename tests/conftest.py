@@ -47,7 +47,7 @@ async def serving_hub(settings: Settings, store: str | None) -> AsyncIterator[Hu
             addresses.append(address_of(listener))
             node_url = f"http://{addresses[-1]}"
             directory = RedisDirectory(store, node=name, node_url=node_url, prefix=prefix) if store else None
-            apps.append(create_app(replace(settings, directory=directory)))
+            apps.append(create_app(replace(settings, directory=directory or settings.directory)))
             await stack.enter_async_context(serving(apps[-1], listener))
         yield Hub(apps, addresses)
 

@@ -18,9 +18,11 @@ class Deadlines(Generic[T]):
     def __init__(self, expire: Callable[[T, float], None]) -> None:
         self._expire = expire
         self._groups: dict[float, OrderedDict[T, float]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def add(self, item: T, seconds: float) -> None:
-        now = asyncio.get_running_loop().time()
+        self._loop = self._loop or asyncio.get_running_loop()
+        now = self._loop.time()
         group = self._groups.get(seconds)
         if group is None:
             group = self._groups[seconds] = OrderedDict()

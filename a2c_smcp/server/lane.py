@@ -5,6 +5,7 @@ The rules are those of the namespace, which also serves everything that is not r
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from functools import partial
@@ -30,6 +31,8 @@ __all__ = ["Acks", "Lane", "Track"]
 logger = logging.getLogger(__name__)
 
 _EVENT, _ACK, _BINARY_EVENT = b"42", b"43", b"45"
+_CROWD = 16
+_LATE = 0.02
 _KINDS = {_EVENT, _ACK, _BINARY_EVENT}
 
 
@@ -50,7 +53,7 @@ class Acks(socketio.AsyncManager):  # type: ignore[misc]  # untyped base
 class Track:
     """One session on its websocket: what it says, and the way to it."""
 
-    __slots__ = ("_acks", "_lane", "_socket", "_speaker", "_wire", "eio_sid")
+    __slots__ = ("_acks", "_lane", "_late", "_socket", "_speaker", "_wire", "eio_sid")
 
     def __init__(self, lane: Lane, acks: Acks, eio_sid: str, socket: Any, wire: Wire) -> None:
         self.eio_sid = eio_sid
@@ -59,6 +62,7 @@ class Track:
         self._socket = socket
         self._wire = wire
         self._speaker: Connection | None = None
+        self._late: list[Json] = []
 
     @property
     def is_open(self) -> bool:
@@ -85,10 +89,35 @@ class Track:
             speaker.expect_event()
         return False
 
+    def check_room(self, size: int) -> None:
+        """Raises `RateLimited` if a message of this size does not fit among what is not read yet."""
+        self._socket.queue.check_room(size)
+
+    def deliver(self, packet: eio_packet.Packet) -> bool:
+        """Whether a message of the library's could be written without its queue. Pings keep the queue's reader alive."""
+        if packet.packet_type != eio_packet.MESSAGE or not self.is_open:
+            return False
+        self.catch_up()
+        text = packet.encode()
+        return isinstance(text, str) and self._wire.post((text.encode(),))
+
     def send(self, *parts: Json) -> None:
         """To the transport if nothing is on its way there, else behind what is."""
+        if self._late:
+            self.catch_up()
         if not (self._socket.queue.is_idle and self.is_open and self._wire.post(parts)):
             self._socket.queue.put_nowait(_packet(parts))
+
+
+    def send_late(self, frame: Json) -> bool:
+        """Keeps a frame for `catch_up`, or until anything else is sent. Whether it is the first one."""
+        self._late.append(frame)
+        return len(self._late) == 1
+
+    def catch_up(self) -> None:
+        late, self._late = self._late, []
+        for frame in late:
+            self.send(frame)
 
 
 class Lane:
@@ -99,10 +128,14 @@ class Lane:
         self._acks: Acks = sio.manager
         self._namespace = namespace
         self.max_frame = max_message - HEAD_ROOM
+        self._late: list[Track] = []
 
     def bind(self, eio_sid: str, wire: Wire) -> Take:
         """What is offered the text that comes over this websocket of a session."""
-        return Track(self, self._acks, eio_sid, self._sio.eio.sockets[eio_sid], wire).take
+        socket = self._sio.eio.sockets[eio_sid]
+        track = Track(self, self._acks, eio_sid, socket, wire)
+        socket.queue.outlet = track.deliver
+        return track.take
 
     def speaker(self, track: Track) -> Connection | None:
         """Who speaks on this websocket, once it is anybody."""
@@ -132,11 +165,13 @@ class Lane:
         self._send(connection, request_head(self._acks.expect(connection.sid, reply), event), payload.json, b"]")
 
     async def broadcast(self, event: str, data: dict[str, Any], *, room: str, skip_sid: str | None) -> None:
-        """Sends a notice, encoded once, to everybody in a room."""
+        """Sends a notice, encoded once, to everybody in a room; in a crowd, several notices in one write."""
         frame = notice_frame(event, data.json if isinstance(data, Payload) else dumps(data).encode())
-        for sid, _ in list(self._acks.get_participants(SMCP_NAMESPACE, room)):
+        members = list(self._acks.get_participants(SMCP_NAMESPACE, room))
+        send = self._send if len(members) < _CROWD else self._send_late
+        for sid, _ in members:
             if sid != skip_sid and (connection := self._namespace.connection(sid)):
-                self._send(connection, frame)
+                send(connection, frame)
 
     def _answer(self, speaker: Connection, number: bytes, event: Event | None, outcome: Any) -> None:
         if speaker.is_gone:
@@ -154,6 +189,19 @@ class Lane:
             connection.track.send(*parts)
         elif socket := self._sio.eio.sockets.get(self._acks.eio_sid_from_sid(connection.sid, SMCP_NAMESPACE)):
             socket.queue.put_nowait(_packet(parts))
+
+    def _send_late(self, connection: Connection, frame: Json) -> None:
+        if connection.track is None:
+            self._send(connection, frame)
+        elif connection.track.send_late(frame):
+            if not self._late:
+                asyncio.get_running_loop().call_later(_LATE, self._catch_up)
+            self._late.append(connection.track)
+
+    def _catch_up(self) -> None:
+        late, self._late = self._late, []
+        for track in late:
+            track.catch_up()
 
     async def _send_binary(self, sid: str, number: int, arguments: list[Any]) -> None:
         packet = self._sio.packet_class(sio_packet.ACK, namespace=SMCP_NAMESPACE, id=number, data=arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from a2c_smcp.errors import RateLimited
@@ -17,13 +18,15 @@ _BATCH_BYTES = 64 * 1024
 class Outbox(asyncio.Queue[Any]):
     """The queue of an Engine.IO connection, in the place of the library's unbounded one.
 
-    A batch counts as unread until its reader asks for the next one: only then has the transport taken it.
+    A batch counts as unread until its reader asks for the next one: only then has the transport taken it. While nothing
+    is unread, an `outlet` may take a packet straight away.
     """
 
     def __init__(self, budget: int) -> None:
         super().__init__()
         self.last_used = asyncio.get_running_loop().time()
         self.overflowed = False
+        self.outlet: Callable[[Any], bool] | None = None
         self._budget = budget
         self._queued = 0
         self._batch_bytes = 0
@@ -42,6 +45,10 @@ class Outbox(asyncio.Queue[Any]):
         """Raises `RateLimited` if a call of this size does not fit any more."""
         if self.overflowed or self.unread + size > self._budget:
             raise RateLimited("this computer reads too slowly, try again later")
+
+    def put_nowait(self, item: Any) -> None:
+        if not (self.outlet and item is not None and self.is_idle and self.outlet(item)):
+            super().put_nowait(item)
 
     async def get(self) -> Any:
         self._batch_bytes = self._batch_packets = 0

@@ -101,3 +101,20 @@ async def test_many_calls_at_once_are_answered_each_to_its_own(connect_wire: Con
     for number, frame in reversed(list(enumerate(asked))):
         await computer.send(f"43/smcp,{frame.removeprefix('42/smcp,').partition('[')[0]}[{number}]")
     assert sorted(await frames(agent, 200)) == sorted(f"43/smcp,{number + 10}[{number}]" for number in range(200))
+
+
+@pytest.mark.one_process
+async def test_a_connection_that_says_nothing_stays_as_long_as_it_answers_pings(
+    serve: Callable[..., Any], connect: Connect, office: str
+) -> None:
+    hub = await serve(limits={"ping_interval": 0.4, "ping_timeout": 0.4})
+    agent: Peer = await connect(hub)
+    computer: Peer = await connect(hub)
+    await agent.join("agent", "planner", office)
+    await computer.join("computer", "laptop", office)
+    computer.answers("client:tool_call", {"content": [], "isError": False})
+    async with asyncio.timeout(PATIENCE):
+        for _ in range(12):  # each a quarter of the time after which a silent client would be given up
+            assert (await agent.call_tool("laptop"))["isError"] is False
+            await asyncio.sleep(0.2)
+    assert not [event for event, _ in agent.heard if event == "notify:leave_office"]
