@@ -15,7 +15,7 @@ DOCS := .cache/docs/.ready
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-cluster test lint types peers examples node-client docs reference lock clean
 .PHONY: bench bench-quick bench-relay bench-end-to-end bench-crowds bench-growth bench-pressure
-.PHONY: bench-computer bench-agent bench-registry bench-peers
+.PHONY: bench-computer bench-agent bench-registry bench-nodes bench-directory bench-peers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,6 +116,12 @@ bench-agent: bench-peers ## A call through our agent, beside a bare python-socke
 bench-registry: bench-peers ## A tool call in the process, beside pydantic-ai, LangChain and FastMCP
 	@$(BIN)/python -m benchmarks registry
 
+bench-nodes: bench-peers ## A call from node to node, beside python-socketio with its Redis manager
+	@$(BIN)/python -m benchmarks nodes
+
+bench-directory: bench-peers ## The directory of many nodes under a crowd, and a million computers on paper
+	@.cache/peers/bench/bin/python -m benchmarks.directory_simulation
+
 bench-peers: $(READY) $(PEERS) $(BENCH_PEERS) $(if $(NODE),$(NODE_SERVER)) ## Install what the benchmarks compare with in .cache
 
 $(BENCH_PEERS): benchmarks/peers.txt
@@ -132,7 +138,7 @@ $(NODE_SERVER): benchmarks/javascript/package.json benchmarks/javascript/package
 	@touch $@
 
 lock: $(READY) ## Renew requirements.lock from pyproject.toml, and those of the documentation's tools and the examples
-	@$(BIN)/uv pip compile pyproject.toml --extra server --extra cli --extra vrl --extra keyring --group dev --universal --python-version 3.11 \
+	@$(BIN)/uv pip compile pyproject.toml --extra server --extra cli --extra redis --extra vrl --extra keyring --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file requirements.lock
 	@$(BIN)/uv pip compile docs/requirements.in --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file docs/requirements.txt

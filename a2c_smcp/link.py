@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 import random
 import re
@@ -19,19 +20,21 @@ import aiohttp
 import socketio
 from socketio import packet
 
-from a2c_smcp.errors import BadRequest, CallTimeout, ConfigError, SMCPError, TooLarge, Unavailable
+from a2c_smcp.errors import BadRequest, CallTimeout, ConfigError, SMCPError, Unavailable
 from a2c_smcp.protocol import PROTOCOL_VERSION, codec
 from a2c_smcp.smcp import JOIN_OFFICE_EVENT, LEAVE_OFFICE_EVENT, SMCP_NAMESPACE
 from a2c_smcp.types import Role
+from a2c_smcp.wire import OnAck, OnPacket, WiredClient, fitting, read
 
 __all__ = ["PATIENCE", "Credentials", "Line", "LineLost", "OnEvent", "Reconnect", "Route", "join", "leave"]
+
+logger = logging.getLogger(__name__)
 
 PATIENCE = 20.0
 """How long the Server itself may take to answer, in seconds."""
 
 _FAREWELL = 1.0
 _LARGEST = 16 * 1024 * 1024
-_LARGEST_SENT = 8 * 1024 * 1024 - 1024
 _SECRET_PARTS = re.compile(r"(?<=//)[^\s/]*@|\?[^\s'\"]*")
 _SCHEMES = ("http", "https", "ws", "wss")
 
@@ -108,7 +111,7 @@ class Line:
     """One connection, from dialling to its end: `async with Line(route, on_event) as line`.
 
     Entering raises what the Server refuses it with, or `Unavailable`. Events are handed over in the order in which
-    they came, each in a task of its own.
+    they came; what one waits for, it waits for in a task of its own.
     """
 
     def __init__(self, route: Route, on_event: OnEvent) -> None:
@@ -122,7 +125,7 @@ class Line:
 
     async def __aenter__(self) -> Self:
         async with self._leaving:
-            self._client = await self._leaving.enter_async_context(_socket(self._route))
+            self._client = await self._leaving.enter_async_context(_socket(self._route, self._on_packet))
             self._leaving.push_async_callback(self._end)
             self._client.on("connect_error", self._on_refusal, namespace=SMCP_NAMESPACE)
             self._client.on("disconnect", self._on_loss, namespace=SMCP_NAMESPACE)
@@ -168,14 +171,23 @@ class Line:
             answered.cancel()
             self._waiting.discard(answered)
 
-    async def _emit(self, event: str, data: Mapping[str, Any], on_ack: Callable[..., None]) -> None:
+    async def _emit(self, event: str, data: Mapping[str, Any], on_ack: OnAck) -> None:
         if self.lost.is_set():
             raise LineLost
         try:
-            await self._client.emit(event, data, namespace=SMCP_NAMESPACE, callback=on_ack)
-        except socketio.exceptions.SocketIOError:
+            await self._send(event, data, on_ack)
+        except (socketio.exceptions.SocketIOError, OSError):
             self._on_loss()
             raise LineLost from None
+
+    async def _send(self, event: str, data: Mapping[str, Any], on_ack: OnAck) -> Any:
+        if wire := self._client.wire:
+            try:
+                return await wire.emit(event, data, on_ack)
+            except BadRequest:
+                if not _Packet.data_is_binary(data):
+                    raise
+        return await self._client.emit(event, data, namespace=SMCP_NAMESPACE, callback=on_ack)
 
     async def _dial(self) -> None:
         task = asyncio.current_task()
@@ -210,9 +222,8 @@ class Line:
                 answered.set_exception(LineLost())
 
     async def _handle(self, event: str | BadRequest, *arguments: Any) -> Any:
-        if isinstance(event, BadRequest):
-            return event.to_wire()
-        answer = self._on_event(event, arguments[0] if arguments else None)
+        """The library's way, for what does not come over the wire."""
+        answer = self._heard(event, *arguments)
         if not inspect.isawaitable(answer):
             return answer
         task = asyncio.current_task()
@@ -222,6 +233,32 @@ class Line:
             return await answer
         finally:
             self._handling.discard(task)
+
+    def _on_packet(self, number: int | None, content: list[Any]) -> None:
+        try:
+            answer = self._heard(*content)
+        except Exception:
+            logger.exception("an event could not be handled")
+            return
+        if number is not None or inspect.isawaitable(answer):
+            task = asyncio.ensure_future(self._answer(number, answer))
+            self._handling.add(task)
+            task.add_done_callback(self._handling.discard)
+
+    def _heard(self, event: str | BadRequest, *arguments: Any) -> Any:
+        if isinstance(event, BadRequest):
+            return event.to_wire()
+        return self._on_event(event, arguments[0] if arguments else None)
+
+    async def _answer(self, number: int | None, answer: Any) -> None:
+        try:
+            answer = await answer if inspect.isawaitable(answer) else answer
+            if number is not None and (wire := self._client.wire):
+                await wire.ack(number, answer)
+        except OSError:
+            return  # the line is lost, and whoever asked will ask again
+        except Exception:
+            logger.exception("an event was not answered")
 
     async def _end(self) -> None:
         """Whoever still works for a connection that is gone stops."""
@@ -281,13 +318,7 @@ def _is_url(url: str) -> bool:
 
 
 class _StrictJSON:
-    @staticmethod
-    def loads(text: str) -> Any:
-        """What cannot be read is the error itself: of a packet's parts it is the last, so its addressee is known."""
-        try:
-            return codec.loads_exactly(text)
-        except BadRequest as error:
-            return [error]
+    loads = staticmethod(read)
 
     @staticmethod
     def dumps(value: Any, separators: object = None) -> str:
@@ -300,18 +331,17 @@ class _Packet(packet.Packet):  # type: ignore[misc]  # untyped base
     def encode(self) -> Any:
         """What a Server would not even read, and drop the line for, is not sent."""
         encoded = super().encode()
-        if isinstance(encoded, str) and len(encoded) > _LARGEST_SENT:
-            raise TooLarge(f"it has {len(encoded)} characters, at most {_LARGEST_SENT} can be sent")
-        return encoded
+        return fitting(encoded) if isinstance(encoded, str) else encoded
 
 
 @asynccontextmanager
-async def _socket(route: Route) -> AsyncIterator[socketio.AsyncClient]:
+async def _socket(route: Route, on_packet: OnPacket) -> AsyncIterator[WiredClient]:
     """A Socket.IO client, with an HTTP session that ends with it."""
     connector = aiohttp.TCPConnector(ssl=route.ssl) if route.ssl else None
     extra: dict[str, Any] = {"max_msg_size": _LARGEST, **({"ssl": route.ssl} if route.ssl else {})}
     async with aiohttp.ClientSession(connector=connector, trust_env=not route.is_local, proxy=route.proxy) as http:
-        yield socketio.AsyncClient(
+        yield WiredClient(
+            on_packet,
             reconnection=False,
             handle_sigint=False,
             serializer=_Packet,

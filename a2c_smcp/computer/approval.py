@@ -75,14 +75,15 @@ class Approvals:
         self.on_grant = on_grant
         self.grants = set(grants)
 
-    def allows(self, request: Request) -> bool:
-        """Whether it was granted before."""
-        agent = request.caller.agent
-        return not self.grants.isdisjoint({Grant(agent), Grant(agent, request.server, request.tool)})
+    def allows(self, agent: str, route: ToolRoute) -> bool:
+        """Whether nobody need be asked: the configuration says so, or it was granted before."""
+        if route.meta.auto_apply is True:
+            return True
+        return not self.grants.isdisjoint({Grant(agent), Grant(agent, route.server, route.tool)})
 
     async def require(self, request: Request, route: ToolRoute) -> None:
         """Returns if the tool may run. Raises `ApprovalRefused`."""
-        if route.meta.auto_apply is True or self.allows(request):
+        if self.allows(request.caller.agent, route):
             return
         if self._ask is None:
             raise ApprovalRefused(

@@ -7,17 +7,21 @@ import hashlib
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.errors import BadRequest, CallCancelled, ResultGone, SMCPError, Unavailable
+from a2c_smcp.protocol.codec import Written
 
 __all__ = ["Calls", "Key", "Retention"]
 
 Key = tuple[str, str, str]
 Result = dict[str, Any]
+Work = Callable[[], Coroutine[Any, Any, Result]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +75,7 @@ class Calls:
         self._kept_bytes = 0
         self._cancels: OrderedDict[tuple[str, str], float] = OrderedDict()
 
-    async def run(self, caller: Caller, req_id: str, what: Any, work: Callable[[], Awaitable[Result]]) -> Result:
+    async def run(self, caller: Caller, req_id: str, what: Any, work: Work) -> Result:
         """The result of `work`, which is done once for one `req_id`; `what` tells whether it is the same call."""
         key, told = (caller.office, caller.agent, req_id), _digest(what)
         self._forget_old()
@@ -81,7 +85,7 @@ class Calls:
             return await self._await(known) if isinstance(known, _Running) else self._again(key)
         if (caller.agent, req_id) in self._cancels:
             raise CallCancelled
-        running = self._running[key] = _Running(told, asyncio.ensure_future(_coroutine(work)))
+        running = self._running[key] = _Running(told, asyncio.create_task(work()))
         running.task.add_done_callback(lambda task: self._ended(key, running))
         return await self._await(running)
 
@@ -109,7 +113,7 @@ class Calls:
 
     async def _await(self, running: _Running) -> Result:
         """Waits without owning: a caller that gives up does not end the call of the others."""
-        await asyncio.wait([running.task])
+        await _ended(running.task)
         if running.task.cancelled():
             raise CallCancelled if running.is_cancelled else Unavailable("the computer is stopping")
         return running.task.result()
@@ -125,7 +129,7 @@ class Calls:
     def _ended(self, key: Key, running: _Running) -> None:
         del self._running[key]
         now, outcome = self._clock(), _outcome(running)
-        size = len(json.dumps(outcome, default=str))
+        size = _size(outcome)
         self._ran[key] = _Tombstone(running.what, now + self._retention.tombstones)
         self._kept[key] = _Kept(now + self._retention.results, outcome, size)
         self._kept_bytes += size
@@ -149,7 +153,23 @@ class Calls:
 
 def _digest(what: Any) -> bytes:
     """Enough to tell calls apart; their arguments may be large, and secret."""
-    return hashlib.sha256(json.dumps(what, sort_keys=True, default=repr).encode()).digest()
+    try:
+        text = orjson.dumps(what, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        text = json.dumps(what, sort_keys=True, default=repr).encode()
+    return hashlib.sha256(text).digest()
+
+
+def _size(outcome: Result | SMCPError) -> int:
+    return len(outcome.text) if isinstance(outcome, Written) else len(json.dumps(outcome, default=str))
+
+
+async def _ended(task: asyncio.Task[Result]) -> None:
+    """As `asyncio.wait` would, for one."""
+    if not task.done():
+        waiter = task.get_loop().create_future()
+        task.add_done_callback(lambda _: None if waiter.done() else waiter.set_result(None))
+        await waiter
 
 
 def _outcome(running: _Running) -> Result | SMCPError:
@@ -159,7 +179,3 @@ def _outcome(running: _Running) -> Result | SMCPError:
     if error is None:
         return running.task.result()
     return error if isinstance(error, SMCPError) else SMCPError()
-
-
-async def _coroutine(work: Callable[[], Awaitable[Result]]) -> Result:
-    return await work()

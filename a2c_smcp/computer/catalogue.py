@@ -12,6 +12,7 @@ from a2c_smcp.computer.mcp_clients.model import BaseServerConfig
 from a2c_smcp.computer.secrets import TOOL, Mask
 from a2c_smcp.computer.tools import ToolRoute, ToolTable, build_table, diff
 from a2c_smcp.computer.types import OwnedTool
+from a2c_smcp.protocol.codec import Written, dumps
 from a2c_smcp.types import TOOL_NAME
 
 __all__ = ["Catalogue"]
@@ -26,6 +27,7 @@ class Catalogue:
         self.functions = Functions()
         self._table = ToolTable()
         self._told: set[str] = set()
+        self._written: tuple[ToolTable, int, Written] | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -54,6 +56,15 @@ class Catalogue:
         for tool, name in zip(owned, routes, strict=True):
             tool["name"] = name
         return owned
+
+    def written(self, mask: Mask, req_id: str) -> Written:
+        """The answer to a request for the tools. Its text is the same until they change, or the secrets do."""
+        table, version = self._table, mask.version
+        if self._written is None or (self._written[0] is not table or self._written[1] != version):
+            tools = self.shown(mask)
+            self._written = table, version, Written({"tools": tools}, dumps(tools))
+        listed = self._written[2]
+        return Written({**listed, "req_id": req_id}, f'{{"tools":{listed.text},"req_id":{dumps(req_id)}}}')
 
     def _offers(self, manager: Manager | None) -> Mapping[str, tuple[BaseServerConfig, Sequence[dict[str, Any]]]]:
         servers: dict[str, tuple[BaseServerConfig, Sequence[dict[str, Any]]]] = {}

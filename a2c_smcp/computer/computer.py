@@ -35,6 +35,7 @@ from a2c_smcp.computer.progress import OnProgress
 from a2c_smcp.computer.secrets import ARGUMENTS, CONFIG, Mask, literal_secrets, mask_config, masked_logs
 from a2c_smcp.computer.types import OwnedTool
 from a2c_smcp.errors import ConfigError
+from a2c_smcp.protocol.codec import Written
 from a2c_smcp.smcp import GetComputerConfigRet
 from a2c_smcp.types import TOOL_NAME, Desktop
 
@@ -208,6 +209,10 @@ class Computer:
     def get_tools(self) -> list[OwnedTool]:
         """The tools as agents see them, each with its server. Causes no traffic."""
         return self._catalogue.shown(self.mask)
+
+    def tools_for(self, req_id: str) -> Written:
+        """The same as the answer to a request, written already."""
+        return self._catalogue.written(self.mask, req_id)
 
     def get_config(self) -> GetComputerConfigRet:
         """The configuration as agents may see it: placeholders stay, literal secrets are masked."""

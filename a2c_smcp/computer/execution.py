@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from a2c_smcp.computer.tally import Tally
 from a2c_smcp.computer.tools import ToolRoute
 from a2c_smcp.computer.types import ToolCallRecord
 from a2c_smcp.errors import CallTimeout, SMCPError, TooLarge, ToolNotFound
-from a2c_smcp.protocol.codec import dumps
+from a2c_smcp.protocol.codec import Written, dumps
 from a2c_smcp.protocol.results import failed_call
 from a2c_smcp.types import TOOL_NAME
 
@@ -72,35 +73,43 @@ class Execution:
     async def result_of(self, call: Call, on_progress: OnProgress | None = None) -> dict[str, Any]:
         """The result as it travels; whatever goes wrong is one too."""
         try:
+            if on_progress is None:
+                return await self._once(call)
             async with self._followers.follow(call.key, on_progress):
-                what = [call.name, call.params]
-                return await self.calls.run(call.caller, call.req_id, what, lambda: self._execute(call))
+                return await self._once(call)
         except SMCPError as error:
             return self.fitting(self._mask.data(failed_call(error), ANSWER))
 
     def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
         """An answer that is too large to be sent becomes one that says so."""
-        size = len(dumps(answer).encode(errors="surrogatepass"))
+        text = answer.text if isinstance(answer, Written) else dumps(answer)
+        size = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
         if size + _HEAD_ROOM <= self._max_message:
-            return answer
+            return answer if isinstance(answer, Written) else Written(answer, text)
         return failed_call(TooLarge(f"the answer has {size} bytes, at most {self._max_message} can be sent", size=size))
+
+    async def _once(self, call: Call) -> dict[str, Any]:
+        return await self.calls.run(call.caller, call.req_id, [call.name, call.params], lambda: self._execute(call))
 
     async def _execute(self, call: Call) -> dict[str, Any]:
         route = self._catalogue.resolve(call.name)
         check_arguments(route.schema, call.params)
         deadline = asyncio.get_running_loop().time() + call.timeout
-        with self._recorded(call, route) as record:
-            async with asyncio.timeout_at(deadline):
-                await self._approve(call, route)
-            async with asyncio.timeout_at(deadline + _GRACE):  # who knows most answers first: the session
-                with self.tally.timed(route.server):
-                    raw = await self._run(call, route, deadline)
-                result = await self._transformed(self._mask.data(raw, ANSWER), call, route)
+        shown = self._mask.data(call.params, ARGUMENTS)
+        with self._recorded(call, route, shown) as record:
+            if not self._approvals.allows(call.caller.agent, route):
+                async with asyncio.timeout_at(deadline):
+                    await self._approve(call, route, shown)
+            began = time.monotonic()
+            try:
+                raw = await self._run(call, route, deadline)
+            finally:
+                self.tally.add(route.server, time.monotonic() - began)
+            result = await self._transformed(self._mask.data(raw, ANSWER), call, route, deadline)
             record["success"] = not result.get("isError")
         return self.fitting(result)
 
-    async def _approve(self, call: Call, route: ToolRoute) -> None:
-        shown = self._mask.data(call.params, ARGUMENTS)
+    async def _approve(self, call: Call, route: ToolRoute, shown: dict[str, Any]) -> None:
         await self._approvals.require(Request(call.caller, call.name, route.server, route.tool, shown), route)
         now = self._catalogue.resolve(call.name)
         if (now.server, now.tool) != (route.server, route.tool):  # while the owner was thinking
@@ -118,20 +127,26 @@ class Execution:
         left = max(deadline - asyncio.get_running_loop().time(), 0.001)
         return await host.manager.call_tool(route.server, route.tool, call.params, left, cap=left, on_progress=tell)
 
-    async def _transformed(self, result: dict[str, Any], call: Call, route: ToolRoute) -> dict[str, Any]:
-        transform, params = self._host().transform(route), self._mask.data(call.params, ARGUMENTS)
-        transformed = await transform.apply(result, tool_name=call.name, parameters=params)
-        return result if transformed is result else self._mask.data(transformed, ANSWER)
+    async def _transformed(
+        self, result: dict[str, Any], call: Call, route: ToolRoute, deadline: float
+    ) -> dict[str, Any]:
+        transform = self._host().transform(route)
+        if transform.is_none:
+            return result
+        params = self._mask.data(call.params, ARGUMENTS)
+        async with asyncio.timeout_at(deadline + _GRACE):  # who knows most answers first: the script
+            transformed = await transform.apply(result, tool_name=call.name, parameters=params)
+        return self._mask.data(transformed, ANSWER)
 
     @contextmanager
-    def _recorded(self, call: Call, route: ToolRoute) -> Iterator[ToolCallRecord]:
+    def _recorded(self, call: Call, route: ToolRoute, shown: dict[str, Any]) -> Iterator[ToolCallRecord]:
         """Keeps the call in the history, and how it ended."""
         record = ToolCallRecord(
             timestamp=datetime.now(UTC).isoformat(),
             req_id=call.req_id,
             server=route.server,
             tool=route.tool,
-            parameters=self._mask.data(call.params, ARGUMENTS),
+            parameters=shown,
             timeout=call.timeout,
             success=False,
             error=None,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from statistics import median
 from typing import NamedTuple
 
@@ -27,14 +24,6 @@ class Tally:
     def __init__(self) -> None:
         self._calls: Counter[str] = Counter()
         self._durations: dict[str, deque[float]] = {}
-
-    @contextmanager
-    def timed(self, server: str) -> Iterator[None]:
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.add(server, time.monotonic() - began)
 
     def add(self, server: str, seconds: float) -> None:
         self._calls[server] += 1

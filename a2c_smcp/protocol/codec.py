@@ -8,16 +8,27 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+import msgspec
 import orjson
 
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.events import OLDER_FIELDS, Event
 from a2c_smcp.protocol.names import MAX_INSTANCE, MAX_TOOL_NAME, MAX_WINDOW_URI, MIN_INSTANCE, fault_in
 
-__all__ = ["MAX_TIMEOUT", "decode", "dumps", "loads", "loads_exactly", "timeout_of"]
+__all__ = ["MAX_TIMEOUT", "Written", "decode", "dumps", "loads", "loads_exactly", "timeout_of"]
 
 MAX_TIMEOUT = 3600
 """The longest `timeout` of a call, in seconds, unless configured otherwise."""
+
+
+class Written(dict[str, Any]):
+    """An answer together with the JSON that it is sent as."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, answer: dict[str, Any], text: str) -> None:
+        super().__init__(answer)
+        self.text = text
 
 
 def loads(text: str) -> Any:
@@ -30,21 +41,19 @@ def loads(text: str) -> Any:
 
 def loads_exactly(text: str) -> Any:
     """JSON that can be written again without loss: integers of any size, any string, no infinity."""
-    return _loads(text, parse_float=_finite)
+    try:
+        return _EXACT.decode(text)
+    except (ValueError, RecursionError):
+        return _loads(text, parse_float=_finite)  # perhaps a lone surrogate, or it is said what is wrong
 
 
 def dumps(value: Any) -> str:
     """Compact JSON. Raises `BadRequest` for what JSON cannot say."""
     try:
-        text = _UNICODE.encode(value)
-        text.encode()
-    except UnicodeEncodeError:
-        return _ASCII.encode(value)  # a lone surrogate can only be written escaped
-    except RecursionError:
-        raise BadRequest("nested too deeply") from None
-    except (TypeError, ValueError) as error:
-        raise BadRequest(f"not JSON, {error}") from None
-    return text
+        text = orjson.dumps(value, option=_PLAIN).decode()
+    except TypeError:
+        return _dumps(value)  # perhaps a huge number, a lone surrogate or a key that is a number
+    return _dumps(value) if "null" in text else text  # which may have been no number at all
 
 
 def decode(event: Event, data: object) -> dict[str, Any]:
@@ -54,7 +63,7 @@ def decode(event: Event, data: object) -> dict[str, Any]:
     """
     if not isinstance(data, dict):
         raise BadRequest("the payload must be an object")
-    for field in sorted(event.required):
+    for field in _sorted(event.required):
         if field not in data and data.get(OLDER_FIELDS.get(field, field)) is None:
             raise BadRequest(f"{field}: missing", field=field)
     for field, rule in _rules(event.checked):
@@ -74,8 +83,23 @@ def timeout_of(event: Event, data: Mapping[str, Any], longest: int = MAX_TIMEOUT
     return None
 
 
+_EXACT: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _UNICODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 _ASCII = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
+def _dumps(value: Any) -> str:
+    try:
+        text = _UNICODE.encode(value)
+        text.encode()
+    except UnicodeEncodeError:
+        return _ASCII.encode(value)  # a lone surrogate can only be written escaped
+    except RecursionError:
+        raise BadRequest("nested too deeply") from None
+    except (TypeError, ValueError) as error:
+        raise BadRequest(f"not JSON, {error}") from None
+    return text
 
 
 def _loads(text: str, parse_float: Callable[[str], float] | None = None) -> Any:
@@ -138,6 +162,11 @@ _RULES: dict[str, Callable[[object], str | None]] = {
     "desktop_size": _integer_fault,
     "window": _window_fault,
 }
+
+
+@cache
+def _sorted(fields: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted(fields))
 
 
 @cache

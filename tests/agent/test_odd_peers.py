@@ -117,6 +117,17 @@ async def test_an_answer_that_can_hardly_be_read_costs_its_own_call_only(
     serving.cancel()
 
 
+@pytest.mark.covers("agent-reacts")
+@both
+async def test_what_is_binary_is_sent_and_comes_back(kind: Any, shared_hub: Any, office: str, computer: Peer) -> None:
+    computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
+    computer.answers("client:put_blob", lambda data: {"got": data["blob"][::-1]})
+    computer.answers("client:get_blob", {"got": b"ab"})
+    async with at_work(kind, url=shared_hub.url, office=office) as agent:
+        assert await agent.request("client:put_blob", "laptop", {"blob": b"ab"}) == {"got": b"ba"}
+        assert await agent.request("client:get_blob", "laptop") == {"got": b"ab"}
+
+
 @pytest.mark.covers("agent-desktop")
 async def test_who_watches_a_computer_without_a_desktop_is_told(shared_hub: Any, office: str, computer: Peer) -> None:
     computer.answers("client:get_tools", {"tools": [], "req_id": "x"})

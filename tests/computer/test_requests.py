@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -134,3 +135,16 @@ async def test_tools_configuration_and_desktop_that_are_too_large_are_answered_w
             assert answer["details"]["size"] > 1000
         few = await agent.request("client:get_desktop", "laptop", window="window://good/two")
         assert few["desktops"] == ["window://good/two\n\nsecond"]
+
+
+async def test_tools_are_written_anew_when_they_change_or_what_is_secret_in_them_does() -> None:
+    computer = Computer("laptop")
+    computer.tool(lambda: "sum", name="add")
+    first = computer.tools_for("r1")
+    assert json.loads(first.text) == first == {"tools": computer.get_tools(), "req_id": "r1"}
+    computer.tool(lambda: "x", name="swordfish-1")
+    second = computer.tools_for('r"2')
+    assert json.loads(second.text) == second == {"tools": computer.get_tools(), "req_id": 'r"2'}
+    description = second["tools"][0]["description"] or "params_schema"
+    computer.mask.add([description, "a secret of no importance"])
+    assert json.loads(computer.tools_for("r3").text)["tools"] == computer.get_tools()

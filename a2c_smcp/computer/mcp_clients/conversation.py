@@ -19,9 +19,12 @@ from mcp.shared.inbound import find_invalid_x_mcp_header, mcp_param_headers, x_m
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from a2c_smcp.computer.mcp_clients.failures import RequestRefused, ServerGone, StartFailed
+from a2c_smcp.computer.mcp_clients.job import Job
+from a2c_smcp.computer.mcp_clients.straight import Request, Straight
 
 __all__ = ["Conversation", "OnNotice"]
 
@@ -29,6 +32,10 @@ OnNotice = Callable[[str, Mapping[str, Any]], None]
 
 _UNSEEN: TypeAdapter[BaseModel] = TypeAdapter(BaseModel)
 _RAW = frozenset({"tools/list", "tools/call", "resources/list", "resources/read"})
+_REQUESTS: dict[str, tuple[Any, type[BaseModel]]] = {
+    "tools/call": (types.CallToolRequest, types.CallToolRequestParams),
+    "resources/read": (types.ReadResourceRequest, types.ReadResourceRequestParams),
+}
 _GONE_WORDS = ("Connection closed", "SSE stream")
 
 
@@ -42,8 +49,11 @@ class _Answer(Exception):
 class _RawDispatcher(JSONRPCDispatcher[TransportContext]):
     """Results of `_RAW` methods leave as they came; notifications are handed on in order, at once, without a task."""
 
-    def __init__(self, read: Any, write: Any, on_notice: OnNotice) -> None:
+    def __init__(self, read: Any, write: Any, on_notice: OnNotice, straight: Straight | None) -> None:
         super().__init__(read, write, on_stream_exception=_ignore)
+        self.straight = straight
+        if straight is not None:
+            straight.on_progress = on_notice
         self.ended = anyio.Event()
         self.mirrored: dict[str, dict[tuple[str, ...], str]] = {}
         self._on_notice = on_notice
@@ -54,6 +64,10 @@ class _RawDispatcher(JSONRPCDispatcher[TransportContext]):
         if opts is not None and method == "tools/call" and params is not None:
             headers = mcp_param_headers(self.mirrored.get(params["name"], {}), params.get("arguments") or {})
             opts.setdefault("headers", {}).update(headers)
+        if self.straight is not None:
+            opts = {"request_id": next(self.straight.ids), **(opts or {})}
+            if method == "tools/list":  # which has nothing in its `_meta` but what all requests have
+                self.straight.stamp = (params or {}).get("_meta") or {}
         raw = await super().send_raw_request(method, params, opts, **private)
         if method in _RAW:
             raise _Answer(raw)
@@ -81,8 +95,8 @@ class _RawDispatcher(JSONRPCDispatcher[TransportContext]):
 class Conversation:
     """An async context manager, to be used by one task. Whatever goes wrong in it is a `ServerFailure`."""
 
-    def __init__(self, read: Any, write: Any, on_notice: OnNotice) -> None:
-        self._dispatcher = _RawDispatcher(read, write, on_notice)
+    def __init__(self, read: Any, write: Any, on_notice: OnNotice, straight: Straight | None = None) -> None:
+        self._dispatcher = _RawDispatcher(read, write, on_notice, straight)
         self._session = ClientSession(
             dispatcher=self._dispatcher, client_info=types.Implementation(name="a2c-smcp", version=_own_version())
         )
@@ -162,12 +176,17 @@ class Conversation:
     async def list_resources(self, cursor: str | None) -> dict[str, Any]:
         return await self._ask(types.ListResourcesRequest(params=types.PaginatedRequestParams(cursor=cursor)))
 
-    async def read_resource(self, uri: str) -> dict[str, Any]:
-        return await self._ask(types.ReadResourceRequest(params=types.ReadResourceRequestParams(uri=uri)))
+    async def ask(self, request: Request) -> dict[str, Any]:
+        kind, params = _REQUESTS[request.method]
+        return await self._ask(kind(params=params.model_validate(request.params)))
 
-    async def call_tool(self, name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
-        params = types.CallToolRequestParams.model_validate({"name": name, "arguments": arguments, "_meta": meta})
-        return await self._ask(types.CallToolRequest(params=params))
+    def ask_straight(self, request: Request, job: Job) -> bool:
+        """Whether that could be done; the SDK's way is the one that is traced, and that waits for a busy pipe."""
+        straight = self._dispatcher.straight
+        if straight is None or not straight.has_room or _is_traced():
+            return False
+        straight.ask(request, job)
+        return True
 
     async def subscribe(self, uri: str) -> None:
         await self._tell(types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri)))
@@ -239,6 +258,10 @@ def _translated(error: MCPError) -> ServerGone | RequestRefused:
         if _is_gone(error)
         else RequestRefused(error.message, mcp_code=error.code, mcp_message=error.message)
     )
+
+
+def _is_traced() -> bool:
+    return not isinstance(get_tracer_provider(), ProxyTracerProvider)
 
 
 def _is_gone(error: MCPError) -> bool:

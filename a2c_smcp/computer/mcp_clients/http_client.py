@@ -10,6 +10,7 @@ import httpx2
 
 from a2c_smcp.computer.mcp_clients.failures import AuthRequired, ServerFailure, ServerGone, SessionLost
 from a2c_smcp.computer.mcp_clients.links import OnFault
+from a2c_smcp.computer.mcp_clients.straight import Straight
 
 __all__ = ["HTTPLink", "WatchedClient", "unreachable"]
 
@@ -83,6 +84,7 @@ class HTTPLink:
 
     def __init__(self, url: str, quiet_limit: float | None) -> None:
         self.quiet_limit = quiet_limit
+        self.straight: Straight | None = None
         self._url = url
         self._client: WatchedClient | None = None
 

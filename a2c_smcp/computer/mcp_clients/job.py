@@ -7,8 +7,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import anyio
-
 from a2c_smcp.errors import CallTimeout, SMCPError
 
 __all__ = ["Job", "OnProgress"]
@@ -19,12 +17,13 @@ OnProgress = Callable[[float, float | None, str | None], None]
 
 
 class Job:
-    """The one who asks awaits `outcome`; the one who owns the connection works inside `scope`."""
+    """The one who asks awaits `outcome`; the one who works for it is told with `on_close` when that is over."""
 
     def __init__(self, what: str, timeout: float, cap: float, on_progress: OnProgress | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self.outcome: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        self.scope = anyio.CancelScope()
+        self.is_closed = False
+        self._give_up: Callable[[], None] | None = None
         self._what = what
         self._timeout = timeout
         self._last_moment = self._loop.time() + cap
@@ -41,8 +40,14 @@ class Job:
 
     def close(self) -> None:
         """Nobody waits any more: work that still goes on is cancelled, at the server too."""
+        self.is_closed = True
         self._timer.cancel()
-        self.scope.cancel()
+        if self._give_up is not None:
+            self._give_up()
+
+    def on_close(self, give_up: Callable[[], None] | None) -> None:
+        """What to call then, if anything."""
+        self._give_up = give_up
 
     def progressed(self, progress: object, total: object, message: object) -> None:
         """A server that works may take its time, up to the cap."""

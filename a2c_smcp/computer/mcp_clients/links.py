@@ -8,6 +8,7 @@ from typing import Protocol
 from mcp.client import Transport
 
 from a2c_smcp.computer.mcp_clients.failures import ServerFailure
+from a2c_smcp.computer.mcp_clients.straight import Straight
 
 __all__ = ["Link", "OnFault"]
 
@@ -19,6 +20,9 @@ class Link(Protocol):
 
     quiet_limit: float | None
     """Seconds without a byte after which the server's health is to be checked; `None` if silence means nothing."""
+
+    straight: Straight | None
+    """The short way, of a connection that has one."""
 
     def connect(self, on_fault: OnFault) -> Transport:
         """The connection. `on_fault` is told at once of what ends it without closing its streams."""

@@ -6,13 +6,17 @@ import codecs
 import json
 from typing import Any
 
+import msgspec
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from pydantic import BaseModel, ValidationError
 
-__all__ = ["LineDecoder", "from_line", "to_line"]
+from a2c_smcp.computer.mcp_clients.straight import ODD_ANSWER
+
+__all__ = ["LineDecoder", "from_line", "read_line", "to_line", "to_message"]
 
 _BROKEN = "\udfff"  # no sound text decodes to a lone surrogate
+_JSON: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _LONGEST_LINE = 512 * 1024 * 1024
 _MARK_BROKEN = "a2c.mark-broken"
 codecs.register_error(_MARK_BROKEN, lambda error: (_BROKEN, getattr(error, "end", 0)))
@@ -45,11 +49,16 @@ class LineDecoder:
 
 def from_line(line: str | bytes) -> list[SessionMessage]:
     """The messages of a line: one, or several in a batch. Raises `ValueError` if it is none."""
+    return [to_message(item) for item in read_line(line)]
+
+
+def read_line(line: str | bytes) -> list[Any]:
+    """The same as plain JSON."""
     try:
-        data = json.loads(line, parse_constant=lambda _: None)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    return [_message(item) for item in (data if isinstance(data, list) else [data])]
+        data = _JSON.decode(line)
+    except (ValueError, RecursionError):
+        data = _read_leniently(line)
+    return data if isinstance(data, list) else [data]
 
 
 def to_line(message: SessionMessage) -> str:
@@ -57,7 +66,8 @@ def to_line(message: SessionMessage) -> str:
     return json.dumps(message.message.model_dump(by_alias=True, exclude_unset=True), separators=(",", ":")) + "\n"
 
 
-def _message(data: Any) -> SessionMessage:
+def to_message(data: Any) -> SessionMessage:
+    """Raises `ValueError` if it is none."""
     if not isinstance(data, dict):
         raise ValueError("a message is an object")  # noqa: TRY004  # it is the text that is wrong
     data["jsonrpc"] = "2.0"
@@ -67,8 +77,16 @@ def _message(data: Any) -> SessionMessage:
     except ValidationError:
         if "method" in data or not isinstance(data.get("id"), str | int):
             raise
-        odd = {"code": INTERNAL_ERROR, "message": "the server's answer is not an MCP result"}
+        odd = {"code": INTERNAL_ERROR, "message": ODD_ANSWER}
         return SessionMessage(JSONRPCError.model_validate({"jsonrpc": "2.0", "id": data["id"], "error": odd}))
+
+
+def _read_leniently(line: str | bytes) -> Any:
+    """Infinity and the like are nothing; lone surrogates are themselves."""
+    try:
+        return json.loads(line, parse_constant=lambda _: None)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def _kind(data: dict[str, Any]) -> type[BaseModel]:

@@ -19,6 +19,7 @@ from a2c_smcp.computer.mcp_clients.links import Link
 from a2c_smcp.computer.mcp_clients.notices import Notices
 from a2c_smcp.computer.mcp_clients.policy import Policy
 from a2c_smcp.computer.mcp_clients.results import error_result, finished, tool_result, wants_input
+from a2c_smcp.computer.mcp_clients.straight import Request
 from a2c_smcp.errors import SMCPError
 
 __all__ = ["EventKind", "MCPSession", "OnEvent"]
@@ -107,28 +108,42 @@ class MCPSession:
         """The result as the server sent it. `timeout` counts from the last progress, `cap` from now."""
         job = Job(f"tool {name!r}", timeout, cap or self._policy.call_cap, on_progress)
         token = f"a2c-{next(self._tokens)}"
+        params = {"name": name, "arguments": dict(arguments), "_meta": {**(meta or {}), "progressToken": token}}
         self._progress[token] = job
         try:
-            return await self._do(
-                job, lambda talk: _call(talk, name, arguments, {**(meta or {}), "progressToken": token})
-            )
+            return tool_result(await self._ask(job, Request("tools/call", params)))
+        except RequestRefused as refusal:
+            return error_result(str(refusal.details["mcp_message"]))
         finally:
             del self._progress[token]
 
     async def read_resource(self, uri: str, timeout: float | None = None) -> dict[str, Any]:
         limit = timeout or self._policy.read_limit
-        return await self._do(Job(f"reading {uri}", limit, limit), lambda talk: _read(talk, uri))
+        raw = await self._ask(Job(f"reading {uri}", limit, limit), Request("resources/read", {"uri": uri}))
+        if wants_input(raw):
+            raise RequestRefused(f"reading {uri} wants interactive input")
+        return finished(raw)
 
     async def check(self, timeout: float) -> None:
         """Raises if the server gives no sign of life in time."""
         await self._do(Job("a health check", timeout, timeout), _check)
 
-    async def _do(self, job: Job, work: Callable[[Conversation], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-        if self._tasks is None or self._failure is not None:
+    async def _ask(self, job: Job, request: Request) -> dict[str, Any]:
+        return await self._do(job, lambda talk: talk.ask(request), request)
+
+    async def _do(
+        self,
+        job: Job,
+        work: Callable[[Conversation], Awaitable[dict[str, Any]]],
+        straight: Request | None = None,
+    ) -> dict[str, Any]:
+        """By a task of the connection, unless it can go straight to the server."""
+        if self._tasks is None or self._talk is None or self._failure is not None:
             job.close()
             raise self._failure or ServerGone("it has not been started")
         self._jobs.add(job)
-        self._tasks.start_soon(self._work, job, work)
+        if straight is None or not self._talk.ask_straight(straight, job):
+            self._tasks.start_soon(self._work, job, work)
         try:
             return await job.outcome
         finally:
@@ -137,7 +152,10 @@ class MCPSession:
 
     async def _work(self, job: Job, work: Callable[[Conversation], Awaitable[dict[str, Any]]]) -> None:
         assert self._talk is not None
-        with job.scope:
+        if job.is_closed:
+            return
+        with anyio.CancelScope() as scope:
+            job.on_close(scope.cancel)
             try:
                 job.finish(await work(self._talk))
             except ServerGone:
@@ -147,6 +165,8 @@ class MCPSession:
             except Exception:
                 logger.exception("%s: a request failed", self.name)
                 job.fail(ServerFailure())
+            finally:
+                job.on_close(None)
 
     async def _own(self) -> None:
         try:
@@ -166,7 +186,10 @@ class MCPSession:
         link = self._link = self._open_link()
         probing = not self.legacy
         try:
-            async with link.connect(self._fail) as (read, write), Conversation(read, write, self._heard) as talk:
+            async with (
+                link.connect(self._fail) as (read, write),
+                Conversation(read, write, self._heard, link.straight) as talk,
+            ):
                 try:
                     if self.legacy:
                         await talk.agree_legacy()
@@ -250,20 +273,6 @@ class MCPSession:
             self._on_event(kind, about)
         except Exception:
             logger.exception("a callback for %s of %s failed", kind, self.name)
-
-
-async def _call(talk: Conversation, name: str, arguments: Mapping[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return tool_result(await talk.call_tool(name, dict(arguments), meta))
-    except RequestRefused as refusal:
-        return error_result(str(refusal.details["mcp_message"]))
-
-
-async def _read(talk: Conversation, uri: str) -> dict[str, Any]:
-    raw = await talk.read_resource(uri)
-    if wants_input(raw):
-        raise RequestRefused(f"reading {uri} wants interactive input")
-    return finished(raw)
 
 
 async def _check(talk: Conversation) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from a2c_smcp.computer.mcp_clients.environment import child_environment
 from a2c_smcp.computer.mcp_clients.failures import CommandNotFound, ServerFailure, ServerGone, StartFailed
 from a2c_smcp.computer.mcp_clients.guardian import Child, Guardian
 from a2c_smcp.computer.mcp_clients.links import OnFault
-from a2c_smcp.computer.mcp_clients.messages import LineDecoder, from_line, to_line
+from a2c_smcp.computer.mcp_clients.messages import LineDecoder, read_line, to_line, to_message
 from a2c_smcp.computer.mcp_clients.model import StdioParameters
+from a2c_smcp.computer.mcp_clients.straight import Straight
 
 __all__ = ["StdioLink"]
 
@@ -47,6 +48,7 @@ class StdioLink:
         self._stderr: deque[bytes] = deque()
         self._stderr_bytes = 0
         self.skipped = 0
+        self.straight: Straight | None = None
 
     @property
     def pid(self) -> int | None:
@@ -78,6 +80,8 @@ class StdioLink:
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[tuple[_Incoming, _Outgoing], None]:
         child = self._child = await self._start()
+        if codecs.lookup(self._parameters.encoding).name == "utf-8":
+            self.straight = Straight(child.stdin)
         to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](_TOGETHER)
         try:
@@ -132,7 +136,7 @@ class StdioLink:
         if not line or line.isspace():
             return []
         try:
-            return from_line(line)
+            return [to_message(item) for item in read_line(line) if not (self.straight and self.straight.takes(item))]
         except ValueError:
             self.skipped += 1
             return []

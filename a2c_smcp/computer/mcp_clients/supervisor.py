@@ -152,12 +152,7 @@ class Supervisor:
     async def _in_use(self, timeout: float) -> AsyncGenerator[MCPSession, None]:
         self._calling += 1
         try:
-            try:
-                async with asyncio.timeout(timeout):
-                    session = await self._usable()
-                    await self._calls.acquire()
-            except TimeoutError:
-                raise CallTimeout(f"{self.name!r} had no time for it within {timeout:g} s") from None
+            session = await self._turn(timeout)
             try:
                 yield session
             finally:
@@ -165,6 +160,19 @@ class Supervisor:
         finally:
             self._calling -= 1
             self._last_used = self._loop.time()
+
+    async def _turn(self, timeout: float) -> MCPSession:
+        try:
+            async with asyncio.timeout(timeout if self._has_to_wait else None):
+                session = await self._usable()
+                await self._calls.acquire()
+        except TimeoutError:
+            raise CallTimeout(f"{self.name!r} had no time for it within {timeout:g} s") from None
+        return session
+
+    @property
+    def _has_to_wait(self) -> bool:
+        return self.state != "ready" or self._calls.locked()
 
     async def _usable(self) -> MCPSession:
         if self._asleep:

@@ -33,6 +33,11 @@ class Transform:
     def __init__(self, *, mapper: Mapper | None = None, script: VRLScript | None = None) -> None:
         self._mapper, self._script = mapper, script
 
+    @property
+    def is_none(self) -> bool:
+        """Whether there is nothing to be done."""
+        return self._mapper is None and self._script is None
+
     async def apply(self, result: dict[str, Any], *, tool_name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """The result with what became of it; the same object where nothing is to be done."""
         added: dict[str, str] = {}

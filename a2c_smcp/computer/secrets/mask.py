@@ -41,6 +41,11 @@ class Mask:
                 self._secrets |= new
                 self._index = Index(self._secrets)
 
+    @property
+    def version(self) -> int:
+        """Another one, whenever something is masked that was not before."""
+        return len(self._secrets)
+
     def text(self, text: str) -> str:
         """The same string where there is no secret in it."""
         return _cover(text, self._likely_in(text))

@@ -154,8 +154,8 @@ class SMCPComputerClient:
             logger.exception("a tool call failed")
             return failed_call(SMCPError())
 
-    async def _get_tools(self, data: dict[str, Any]) -> smcp.GetToolsRet:
-        return smcp.GetToolsRet(tools=[*self._computer.get_tools()], req_id=data["req_id"])
+    async def _get_tools(self, data: dict[str, Any]) -> dict[str, Any]:
+        return self._computer.tools_for(data["req_id"])
 
     async def _get_config(self, data: dict[str, Any]) -> smcp.GetComputerConfigRet:
         return self._computer.get_config()

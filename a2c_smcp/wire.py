@@ -1,0 +1,146 @@
+"""The websocket below a line: packets of our namespace, written at once and read without a task for each.
+
+python-socketio opens it, and goes on to handle whatever else comes over it: pings, attachments, the end. Without this,
+its queue, its loops and their timers cost more than all that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+import aiohttp
+import engineio
+import socketio
+
+from a2c_smcp.errors import BadRequest, TooLarge
+from a2c_smcp.protocol import codec
+from a2c_smcp.smcp import SMCP_NAMESPACE
+
+__all__ = ["LARGEST_SENT", "OnAck", "OnPacket", "Wire", "WiredClient", "fitting", "read"]
+
+LARGEST_SENT = 8 * 1024 * 1024 - 1024
+"""Characters. What is longer a Server would not even read, and drop the connection for."""
+
+OnAck: TypeAlias = Callable[..., None]
+OnPacket: TypeAlias = Callable[[int | None, list[Any]], None]
+"""Given the number under which an answer is expected, if one is, and the name and the arguments of an event."""
+
+_EVENT, _ACK = f"42{SMCP_NAMESPACE},", f"43{SMCP_NAMESPACE},"
+_LONGEST = 18  # digits
+
+
+class Wire:
+    """Stands where the library's websocket would."""
+
+    def __init__(self, websocket: aiohttp.ClientWebSocketResponse, client: WiredClient) -> None:
+        self._websocket = websocket
+        self._client = client
+        self.send_str, self.send_bytes, self.close = websocket.send_str, websocket.send_bytes, websocket.close
+
+    async def emit(self, event: str, data: Any, on_ack: OnAck) -> None:
+        """Raises `OSError` when there is no connection any more."""
+        content = codec.dumps([event, data])
+        await self._websocket.send_str(fitting(f"{_EVENT}{self._client.expect(on_ack)}{content}"))
+
+    async def ack(self, number: int, answer: Any) -> None:
+        """A tuple is several arguments, `None` is none."""
+        await self._websocket.send_str(fitting(f"{_ACK}{number}{_arguments(answer)}"))
+
+    async def receive(self) -> aiohttp.WSMessage:
+        """The next thing that is the library's business."""
+        while True:
+            message = await self._websocket.receive()
+            if message.type is not aiohttp.WSMsgType.TEXT or not self._takes(message.data):
+                return message
+
+    def _takes(self, text: str) -> bool:
+        if text.startswith(_ACK):
+            number, content = _split(text)
+            if number == 0:
+                return True  # where the library keeps its counter, which it would call
+            if content is None or (on_ack := self._client.expected(number)) is None:
+                return False
+            on_ack(*read(content))
+            return True
+        if text.startswith(_EVENT):
+            number, content = _split(text)
+            if content is None or content == "[]":
+                return False
+            self._client.on_packet(number, read(content))
+            return True
+        return False
+
+
+class WiredClient(socketio.AsyncClient):  # type: ignore[misc]  # untyped base
+    """A Socket.IO client whose websocket is a wire; where it polls, it has none.
+
+    `on_packet` is called in the order in which events come. Answers are expected in the library's own table: one that
+    has attachments comes its way.
+    """
+
+    def __init__(self, on_packet: OnPacket, **options: Any) -> None:
+        self.on_packet = on_packet
+        super().__init__(**options)
+
+    @property
+    def wire(self) -> Wire | None:
+        found: Wire | None = self.eio.ws
+        return found
+
+    def expect(self, on_ack: OnAck) -> int:
+        """The number under which to ask."""
+        number: int = self._generate_ack_id(SMCP_NAMESPACE, on_ack)
+        return number
+
+    def expected(self, number: int | None) -> OnAck | None:
+        """Who waits for this answer, which is the only one."""
+        on_ack: OnAck | None = self.callbacks.get(SMCP_NAMESPACE, {}).pop(number, None)
+        return on_ack
+
+    def _engineio_client_class(self) -> Callable[..., Any]:
+        return partial(_WiredEngine, self)
+
+
+class _WiredEngine(engineio.AsyncClient):  # type: ignore[misc]  # untyped base
+    def __init__(self, client: WiredClient, **options: Any) -> None:
+        self._client = client
+        super().__init__(**options)
+
+    @property
+    def ws(self) -> Wire | None:
+        return self._wire
+
+    @ws.setter
+    def ws(self, websocket: aiohttp.ClientWebSocketResponse | None) -> None:
+        self._wire = Wire(websocket, self._client) if websocket else None
+
+
+def _split(packet: str) -> tuple[int | None, str | None]:
+    """The number, if there is one, and the rest, which is a list: else it is `None`."""
+    start = packet.find("[", len(_EVENT))
+    number = packet[len(_EVENT) : start]
+    if start < 0 or len(number) > _LONGEST or (number and not (number.isdecimal() and number.isascii())):
+        return None, None
+    return int(number) if number else None, packet[start:]
+
+
+def _arguments(answer: Any) -> str:
+    if isinstance(answer, codec.Written):
+        return f"[{answer.text}]"
+    return codec.dumps([] if answer is None else answer if isinstance(answer, tuple) else [answer])
+
+
+def read(text: str) -> Any:
+    """What cannot be read is the error itself: of a packet's parts it is the last, so its addressee is known."""
+    try:
+        return codec.loads_exactly(text)
+    except BadRequest as error:
+        return [error]
+
+
+def fitting(packet: str) -> str:
+    if len(packet) > LARGEST_SENT:
+        raise TooLarge(f"it has {len(packet)} characters, at most {LARGEST_SENT} can be sent")
+    return packet
