@@ -7,6 +7,7 @@ import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,13 +25,22 @@ STEADY = Pace(lease=60, patience=10)
 
 @asynccontextmanager
 async def serving_node(
-    store: str, prefix: str, name: str, *, pace: Pace = STEADY, limits: dict[str, Any] | None = None, **settings: Any
+    store: str,
+    prefix: str,
+    name: str,
+    *,
+    pace: Pace = STEADY,
+    limits: dict[str, Any] | None = None,
+    tls: Path | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Hub]:
+    """With `tls`, a folder that has `cert.pem` and `key.pem`, other nodes reach it over TLS, and so does everybody."""
     listener = listen("127.0.0.1", 0)
-    url = f"http://{address_of(listener)}"
+    url = f"{'https' if tls else 'http'}://{address_of(listener)}"
     directory = RedisDirectory(store, node=name, node_url=url, prefix=prefix, pace=pace)
     app = create_app(Settings(directory=directory, limits=Limits(**(limits or {})), **settings))
-    async with serving(app, listener):
+    files = {"tls_cert": tls / "cert.pem", "tls_key": tls / "key.pem"} if tls else {}
+    async with serving(app, listener, **files):
         yield Hub([app], [address_of(listener)])
 
 

@@ -64,7 +64,7 @@ def _code(done: Path, words: tuple[object, ...]) -> int:
 @cache
 def _zygote() -> subprocess.Popen[bytes]:
     """One for each process that runs tests."""
-    command = [sys.executable, Path(__file__).with_name("zygote.py")]
+    command = [sys.executable, "-P", Path(__file__).with_name("zygote.py")]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin
     assert process.stdout

@@ -105,6 +105,10 @@ _TABLE: dict[str, dict[str, str]] = {
     "The fast lane": {
         "fast-lane": "What is relayed as text obeys the same rules, in the same order, as what is decoded.",
     },
+    "Many nodes": {
+        "any-node": "A request may come to any node; the one that has its session answers it.",
+        "node-secret": "Only nodes speak for others, by a secret that they share; nothing is passed on twice.",
+    },
     "WIRE §6 limits": {
         "names-limits": "Names have 1 to 128 characters, no control characters, no white space at either end.",
         "limit-message": "A message over the limit is 413, counted as encoded, and the connection lives on.",
@@ -203,6 +207,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "errors": "Whatever a user can cause ends with what happened and what to do, and no traceback.",
         "commands": "All commands share completion, colours, names of options and exit codes.",
         "demo": "a2c-smcp demo shows all of it on one machine, and fails unless it happened.",
+        "demo-cluster": "a2c-smcp demo --cluster kills a node under load, and fails if a call is lost or run twice.",
         "up": "a2c-smcp up runs a Server and a Computer from one file, and what it prints works when pasted.",
         "doctor": "a2c-smcp doctor finds what would not work, with what to do, and tells no secret.",
     },
@@ -210,6 +215,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "program": "a2c-smcp server says where it listens, and is configured by options and environment.",
         "program-import": "a2c-smcp import takes over other programs' servers and leaks no secret; export goes back.",
         "program-shutdown": "SIGTERM lets calls finish, tells the rest, and exits 0.",
+        "program-nodes": "With --redis it is a node of many, which a2c-smcp nodes lists, and says so in its log.",
+        "program-workers": "--workers runs several nodes on one port, starts them again, and leaves none behind.",
         "program-errors": "Wrong use ends at once with a sentence that says what to do.",
         "tls": "It serves TLS.",
         "no-secrets-in-logs": "No credential and no payload is ever logged.",

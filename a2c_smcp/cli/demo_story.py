@@ -13,7 +13,16 @@ from a2c_smcp.cli.answers import put_table
 
 __all__ = ["DemoFailed", "Story", "expect"]
 
-_COLOURS = {"server": "magenta", "stranger": "red", "computer": "green", "owner": "yellow", "agent": "cyan"}
+_COLOURS = {
+    "server": "magenta",
+    "stranger": "red",
+    "computer": "green",
+    "owner": "yellow",
+    "agent": "cyan",
+    "node": "magenta",
+    "front": "yellow",
+    "store": "blue",
+}
 _MARGIN = 25
 
 

@@ -20,10 +20,15 @@ class Level(StrEnum):
 
 
 class _JSONLines(logging.Formatter):
+    def __init__(self, node: str) -> None:
+        super().__init__()
+        self._node = {"node": node} if node else {}
+
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
+            **self._node,
             "logger": record.name,
             "message": record.getMessage(),
         }
@@ -32,10 +37,18 @@ class _JSONLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-def set_up(level: Level, *, as_json: bool = False) -> None:
-    """Configures logging for this process. Libraries show what peers send: they speak only of errors."""
+def set_up(level: Level, *, as_json: bool = False, node: str = "") -> None:
+    """Configures logging for this process, one `node` of many where it has a name.
+
+    Libraries show what peers send: they speak only of errors.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JSONLines() if as_json else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+    handler.setFormatter(_JSONLines(node) if as_json else _lines(node))
     logging.basicConfig(level=level.value.upper(), handlers=[handler], force=True)
     for name in ("uvicorn", "asyncio", "mcp", "httpx2", "httpcore2"):
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def _lines(node: str) -> logging.Formatter:
+    """A node's name is made of letters, digits, `-` and `_`: nothing that a format means something by."""
+    return logging.Formatter(f"%(asctime)s %(levelname)-7s {f'[{node}] ' if node else ''}%(message)s")

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import gc
-import logging
-import socket
 import ssl
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,32 +10,35 @@ from typing import Annotated, Any
 import typer
 
 from a2c_smcp.cli import logs
-from a2c_smcp.cli.loop import on_hangup, run, stop_on_signals
-from a2c_smcp.cli.remedies import Failed, WrongUse
-from a2c_smcp.errors import SMCPError
+from a2c_smcp.cli.loop import run
+from a2c_smcp.cli.posts import Post
+from a2c_smcp.cli.remedies import WrongUse
+from a2c_smcp.cli.serving import Door, Membership, check_node_url, serve, serve_at_post
+from a2c_smcp.cli.stores import REDIS_HELP, check_url
+from a2c_smcp.cli.workers import check_side_doors, supervise
+from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.protocol import version
-from a2c_smcp.server.app import create_app
 from a2c_smcp.server.auth import AuthenticationProvider, DefaultAuthenticationProvider
+from a2c_smcp.server.directory.nodes import check_name, new_name
 from a2c_smcp.server.gate import is_loopback
 from a2c_smcp.server.jwt import JWTAuthenticationProvider
-from a2c_smcp.server.run import address_of, listen, serving
 from a2c_smcp.server.settings import Limits, Settings
 
 __all__ = ["server"]
 
-logger = logging.getLogger(__name__)
-
+_HERE = "where clients do"
 _OF_KEYS = "Correct that; `a2c-smcp key --help` tells of keys and the files that hold them."
 _OF_TOKENS = "Correct that; `a2c-smcp server --help` tells of the options for tokens."
 
 
-def _option(panel: str, variable: str, text: str, **more: Any) -> Any:
-    flag = f"--{variable.lower().replace('_', '-')}"
+def _option(panel: str, variable: str, text: str, *, opposite: str = "", **more: Any) -> Any:
+    flag = f"--{variable.lower().replace('_', '-')}{opposite}"
     return typer.Option(flag, envvar=f"A2C_{variable}", help=text, rich_help_panel=panel, show_envvar=False, **more)
 
 
 _connections = partial(_option, "Connections")
 _admission = partial(_option, "Who may come in")
+_nodes = partial(_option, "Many nodes")
 _logging = partial(_option, "Logs and numbers")
 
 
@@ -62,7 +60,7 @@ def server(
         bool, _connections("LEGACY_NOTICES", "Send notices under their older names too, to everybody.")
     ] = False,
     fast_lane: Annotated[
-        bool, _connections("FAST_LANE", "Relay requests on websockets as text; --no-fast-lane decodes them.")
+        bool, _connections("FAST_LANE", "Relay requests on websockets as they come.", opposite="/--no-fast-lane")
     ] = True,
     api_key: Annotated[
         list[str] | None, _admission("API_KEY", "API key that may do anything; repeat for more.")
@@ -79,6 +77,17 @@ def server(
     jwt_issuer: Annotated[str | None, _admission("JWT_ISSUER", "Issuer that tokens must have.")] = None,
     jwt_audience: Annotated[str | None, _admission("JWT_AUDIENCE", "Audience that tokens must have.")] = None,
     insecure: Annotated[bool, _admission("INSECURE", "Listen beyond this machine without authentication.")] = False,
+    redis: Annotated[str | None, _nodes("REDIS", REDIS_HELP)] = None,
+    node: Annotated[
+        str | None, _nodes("NODE", "Name of this node, unlike any other's.", show_default="a new one")
+    ] = None,
+    node_url: Annotated[
+        str | None,
+        _nodes("NODE_URL", "Where other nodes reach this one; with --workers, from which port on.", show_default=_HERE),
+    ] = None,
+    workers: Annotated[
+        int | None, _nodes("WORKERS", "Processes on this port; without --redis they have a Valkey of their own.", min=1)
+    ] = None,
     log_level: Annotated[logs.Level, _logging("LOG_LEVEL", "How much to log.")] = logs.Level.info,
     log_json: Annotated[bool, _logging("LOG_JSON", "Log as JSON lines.")] = False,
     metrics: Annotated[bool, _logging("METRICS", "Serve counters at /metrics.")] = False,
@@ -86,7 +95,8 @@ def server(
     """Run the Server: the signalling hub between agents and computers.
 
     Each option can also be given in the environment, as A2C_ and its name: A2C_PORT, A2C_API_KEY, … SIGTERM and
-    Ctrl-C let calls in flight finish, SIGHUP reads key files again.
+    Ctrl-C let calls in flight finish, SIGHUP reads key files again. With --redis it is one node of many, which share
+    all offices; with --workers it is several of them.
 
     Examples:
 
@@ -95,8 +105,14 @@ def server(
     a2c-smcp server --port 8000 --api-key "$KEY"
     a2c-smcp server --host 0.0.0.0 --keys-file keys.json --tls-cert cert.pem --tls-key key.pem
     a2c-smcp server --jwt-jwks-file jwks.json --jwt-algorithm RS256 --jwt-issuer https://id.example
+    A2C_REDIS="$REDIS" a2c-smcp server --node north --node-url http://10.0.0.5:7000
+    a2c-smcp server --workers 4
     """
-    logs.set_up(log_level, as_json=log_json)
+    post = Post.from_environment()
+    door = Door(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
+    membership = _membership(redis, node, node_url, door, workers)
+    who = post or membership
+    logs.set_up(log_level, as_json=log_json, node=who.node if who else "")
     tokens = {"secret": jwt_secret, "key_file": jwt_key_file, "jwks_file": jwt_jwks_file}
     auth = _auth(api_key or [], keys_file, tokens, jwt_algorithm or [], issuer=jwt_issuer, audience=jwt_audience)
     _check_exposure(host, auth, insecure=insecure)
@@ -112,7 +128,37 @@ def server(
         metrics=metrics,
         fast_lane=fast_lane,
     )
-    run(_serve(settings, host, port, tls_cert, tls_key))
+    if post:
+        run(serve_at_post(settings, door, post))
+    elif membership and workers:
+        run(supervise(settings, door, workers, membership))
+    else:
+        run(serve(settings, door, membership))
+
+
+def _membership(
+    redis: str | None, node: str | None, node_url: str | None, door: Door, workers: int | None
+) -> Membership | None:
+    """Who this process is among others, if it is to have any."""
+    if redis is None and workers is None:
+        if node or node_url:
+            raise WrongUse("--node and --node-url say nothing of a Server alone", "Give --redis or --workers too.")
+        return None
+    membership = Membership(redis=redis or "", node=_name(node), url=node_url)
+    if redis is not None:
+        check_url(redis)
+    if workers:
+        check_side_doors(membership, workers)
+    else:
+        check_node_url(node_url, door, membership.redis)
+    return membership
+
+
+def _name(node: str | None) -> str:
+    try:
+        return check_name(new_name() if node is None else node)
+    except ConfigError as error:
+        raise WrongUse(f"--node: {error.message.removeprefix(f'{error.opening}: ')}", "Choose another.") from None
 
 
 def _auth(
@@ -146,11 +192,6 @@ def _check_exposure(host: str, auth: AuthenticationProvider | None, *, insecure:
         )
 
 
-def _warn_of_strangers(host: str) -> None:
-    who = "everybody on this machine" if is_loopback(host) else "EVERYBODY WHO CAN REACH IT"
-    logger.warning("no authentication: %s may connect (--api-key changes that)", who)
-
-
 def _check_version(required: str | None) -> None:
     try:
         version.accept(required)
@@ -174,31 +215,3 @@ def _check_tls(cert: Path | None, key: Path | None) -> None:
         ) from None
     except OSError as error:
         raise WrongUse(f"{path}: cannot be read: {error.strerror}", "Name a file that this user may read.") from None
-
-
-def _collect_rarely() -> None:
-    """Nearly all that a Server makes dies with its request, without the garbage collector's help."""
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
-
-
-async def _serve(settings: Settings, host: str, port: int, tls_cert: Path | None, tls_key: Path | None) -> None:
-    _collect_rarely()
-    app = create_app(settings)
-    try:
-        listener = listen(host, port)
-    except OSError as error:
-        is_foreign = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
-        remedy = (
-            "Give --host an address of this machine." if is_foreign else "Choose another --port, or 0 for a free one."
-        )
-        raise Failed(f"Cannot listen on {host}:{port}: {error.strerror}", remedy) from None
-    if settings.auth is None:
-        _warn_of_strangers(host)
-    stop = stop_on_signals()
-    on_hangup(lambda: app.namespace.background.spawn(app.reload()))
-    async with serving(app, listener, tls_cert=tls_cert, tls_key=tls_key):
-        typer.echo(f"listening on {'https' if tls_cert else 'http'}://{address_of(listener)}")
-        sys.stdout.flush()
-        await stop.wait()
-        logger.info("stopping: calls in flight may finish (again to stop at once)")

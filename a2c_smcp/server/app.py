@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ from a2c_smcp.server.directory.nodes import sid_at
 from a2c_smcp.server.lane import Acks, Lane
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.namespace import SMCPNamespace
-from a2c_smcp.server.neighbours import shared
+from a2c_smcp.server.neighbours import Shared, shared
 from a2c_smcp.server.outbox import Outbox
 from a2c_smcp.server.packets import SMCPPacket
 from a2c_smcp.server.proxy import Proxy
@@ -64,10 +63,8 @@ class SMCPApp:
         if self._shared:
             _name_sessions(self.sio, self._shared.node)
             self.namespace.span(self._shared)
-        self._unstarted: list[Callable[[], Awaitable[None]]] = []
-        if self._shared:
-            self._unstarted = [self._shared.start]
         self._starting: asyncio.Task[None] | None = None
+        self._is_started = False
         self._wires = Wires()
         self._bind: Bind | None = None
         if settings.fast_lane:
@@ -76,6 +73,11 @@ class SMCPApp:
             self.namespace.requests.post, self.namespace.notices.emit = lane.post, lane.broadcast
         self._is_watched = False
         self._is_draining = False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether this is a node of many."""
+        return self._shared is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -92,10 +94,10 @@ class SMCPApp:
 
         Raises `Unavailable`, and may be tried again.
         """
-        if not self._unstarted:
+        if self._shared is None or self._is_started:
             return
         if self._starting is None or self._starting.done():
-            self._starting = asyncio.create_task(self._start())
+            self._starting = asyncio.create_task(self._start(self._shared))
         await asyncio.shield(self._starting)
 
     async def reload(self) -> None:
@@ -103,10 +105,19 @@ class SMCPApp:
         await self.namespace.reload()
 
     async def drain(self) -> None:
-        """Lets calls in flight finish and tells the rest, then lets everybody go."""
+        """Lets calls in flight finish and tells the rest, then lets everybody go.
+
+        To other nodes, those who have no call in flight may go at once.
+        """
         self._is_draining = True
-        await self.namespace.drain()
+        calls = asyncio.ensure_future(self.namespace.drain())
+        while self._shared and not calls.done():
+            await self._let_idle_go()
+            await asyncio.wait([calls], timeout=_POLL_INTERVAL)
+        await calls
         await self._wait_until_read()
+        if self._proxy:
+            self._proxy.drain()
         await asyncio.gather(*(self._dismiss(sid) for sid in list(self.sio.eio.sockets)))
 
     async def close(self) -> None:
@@ -118,10 +129,9 @@ class SMCPApp:
             await self._proxy.close()
         await self.namespace.close()
 
-    async def _start(self) -> None:
-        while self._unstarted:
-            await self._unstarted[0]()
-            del self._unstarted[0]
+    async def _start(self, directory: Shared) -> None:
+        await directory.start()
+        self._is_started = True
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Everything under `/socket.io/`."""
@@ -224,6 +234,11 @@ class SMCPApp:
             elif now - outbox.last_used > limits.handshake_timeout:
                 await self._dismiss(sid)
         await self.namespace.drop_lost(sockets)
+
+    async def _let_idle_go(self) -> None:
+        sid_of = partial(self.sio.manager.sid_from_eio_sid, namespace=SMCP_NAMESPACE)
+        waiting = [sid for sid, socket in self.sio.eio.sockets.items() if not (socket.closing or socket.queue.unread)]
+        await asyncio.gather(*(self._dismiss(sid) for sid in waiting if not self.namespace.is_engaged(sid_of(sid))))
 
     async def _cut(self, sid: str) -> None:
         """Ends a session whose peer does not read."""

@@ -23,10 +23,12 @@ async def poll(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None
     request = await receive()
     work = asyncio.ensure_future(app(scope, _replay(request), send))
     gone = asyncio.ensure_future(_until_gone(receive))
-    await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
-    for task in (work, gone):
-        task.cancel()
-    outcome, _ = await asyncio.gather(work, gone, return_exceptions=True)
+    try:
+        await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (work, gone):
+            task.cancel()
+        outcome, _ = await asyncio.gather(work, gone, return_exceptions=True)
     if isinstance(outcome, SMCPError):
         raise outcome
 

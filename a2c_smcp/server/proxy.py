@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import ssl
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,11 +44,12 @@ _FAILURES = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
 @dataclass(frozen=True, slots=True)
 class _Onward:
-    """A request as another node will see it."""
+    """A request as another node will see it. Over TLS, `trust` says whose certificate that node may show."""
 
     node: str
     url: str
     headers: Fields
+    trust: ssl.SSLContext | None
 
 
 class Proxy:
@@ -60,6 +62,9 @@ class Proxy:
         self._neighbours = Neighbours(directory)
         self._limits = limits
         self._session: aiohttp.ClientSession | None = None
+        self._trust: ssl.SSLContext | None = None
+        self._polls: set[asyncio.Task[Any]] = set()
+        self._is_draining = False
 
     async def look_at(self, scope: Scope, sid: str | None) -> tuple[Scope, str | None]:
         """The request as its client made it, and the other node that it has to be passed on to, if any."""
@@ -80,7 +85,13 @@ class Proxy:
         elif scope["method"] == "POST":
             await self._carry_post(onward, scope, receive, send)
         else:
-            await polling.poll(partial(self._pass_on, onward), scope, receive, send)
+            await polling.poll(partial(self._poll, onward), scope, receive, send)
+
+    def drain(self) -> None:
+        """Polls would wait longer than this node does: whoever polls comes again elsewhere."""
+        self._is_draining = True
+        for poll in self._polls:
+            poll.cancel()
 
     async def close(self) -> None:
         await self._neighbours.close()
@@ -91,9 +102,29 @@ class Proxy:
         url = await self._neighbours.url_of(node)
         query = quote(scope["query_string"].decode("latin-1"), safe=_PRINTABLE)
         headers = [*_lasting(scope["headers"]), (_CLIENT, _client_of(scope)), (_NODE, await self._neighbours.secret())]
-        return _Onward(node, f"{url}/socket.io/?{query}", headers)
+        return _Onward(node, f"{url}/socket.io/?{query}", headers, self._trust_for(url))
+
+    def _trust_for(self, url: str) -> ssl.SSLContext | None:
+        if url.startswith("https:") and self._trust is None:
+            self._trust = ssl.create_default_context()
+        return self._trust if url.startswith("https:") else None
 
     # Polling
+
+    async def _poll(self, onward: _Onward, scope: Scope, receive: Receive, send: Send) -> None:
+        poll = asyncio.current_task()
+        assert poll
+        if self._is_draining:
+            poll.cancel()
+        self._polls.add(poll)
+        try:
+            await self._pass_on(onward, scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._is_draining:
+                raise
+            raise Unavailable("the server is shutting down") from None
+        finally:
+            self._polls.discard(poll)
 
     async def _pass_on(self, onward: _Onward, scope: Scope, receive: Receive, send: Send) -> None:
         request = await receive()
@@ -122,6 +153,7 @@ class Proxy:
                 headers=_text(onward.headers),
                 data=None if body is None else io.BytesIO(body),
                 allow_redirects=False,
+                ssl=onward.trust or True,
             ) as response:
                 answer = await response.read()
                 fields = [(name.lower(), value) for name, value in response.raw_headers]
@@ -150,7 +182,7 @@ class Proxy:
         direct: Handing | None = scope.get("extensions", {}).get(DIRECT)
         try:
             if direct:
-                await tunnel(direct, onward.url, onward.headers, _DIAL)
+                await tunnel(direct, onward.url, onward.headers, trust=onward.trust, patience=_DIAL)
                 return
             there = await self._open(onward)
         except aiohttp.WSServerHandshakeError as refusal:
@@ -162,7 +194,10 @@ class Proxy:
     async def _open(self, onward: _Onward) -> aiohttp.ClientWebSocketResponse:
         headers = [field for field in onward.headers if not field[0].startswith(_OF_A_WEBSOCKET)]
         return await self._http().ws_connect(
-            URL(onward.url, encoded=True), headers=_text(headers), max_msg_size=self._limits.max_transport
+            URL(onward.url, encoded=True),
+            headers=_text(headers),
+            max_msg_size=self._limits.max_transport,
+            ssl=onward.trust or True,
         )
 
 

@@ -35,7 +35,7 @@ class _Uvicorn(uvicorn.Server):
             self.servers.append(await create(self._protocol, sock=self._side_door, backlog=_BACKLOG))
 
     def close_front(self) -> None:
-        """Accepts no more. Other nodes still bring what belongs to sessions here."""
+        """Accepts no more. By the side door other nodes still bring what belongs to sessions here."""
         for accepting in self.servers[:-1] if self._side_door else self.servers:
             accepting.close()
 
@@ -121,7 +121,8 @@ async def serving(
         if task.done():
             task.result()
         yield
-        server.close_front()
+        if side_door or not app.is_shared:  # else there is no other door for other nodes: newcomers are refused
+            server.close_front()
         await app.drain()
     finally:
         server.should_exit = True

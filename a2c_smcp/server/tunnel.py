@@ -9,7 +9,6 @@ import asyncio
 import ssl
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
@@ -54,9 +53,16 @@ class _End(asyncio.Protocol):
             self.over.set_result(None)
 
 
-async def tunnel(client: Handing, url: str, headers: Iterable[tuple[bytes, bytes]], patience: float) -> None:
+async def tunnel(
+    client: Handing,
+    url: str,
+    headers: Iterable[tuple[bytes, bytes]],
+    *,
+    trust: ssl.SSLContext | None,
+    patience: float,
+) -> None:
     """Until either end is gone. Raises `OSError` or `TimeoutError` while the client can still be answered."""
-    there = await _dial(url, patience)
+    there = await _dial(url, trust, patience)
     here = _End()
     try:
         here.transport = client.hand_over(here)
@@ -68,13 +74,11 @@ async def tunnel(client: Handing, url: str, headers: Iterable[tuple[bytes, bytes
     await _until_over(here, there)
 
 
-async def _dial(url: str, patience: float) -> _End:
+async def _dial(url: str, trust: ssl.SSLContext | None, patience: float) -> _End:
     parts = urlsplit(url)
     port = parts.port or _PORTS[parts.scheme]
     async with asyncio.timeout(patience):
-        _, end = await asyncio.get_running_loop().create_connection(
-            _End, parts.hostname or "", port, ssl=_trust() if parts.scheme == "https" else None
-        )
+        _, end = await asyncio.get_running_loop().create_connection(_End, parts.hostname or "", port, ssl=trust)
     return end
 
 
@@ -96,8 +100,3 @@ def _upgrade_request(url: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     parts = urlsplit(url)
     lines = [f"GET {parts.path}?{parts.query} HTTP/1.1".encode(), b"connection: Upgrade", b"upgrade: websocket"]
     return b"\r\n".join([*lines, *(b"%s: %s" % field for field in headers), b"", b""])
-
-
-@cache
-def _trust() -> ssl.SSLContext:
-    return ssl.create_default_context()

@@ -14,13 +14,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-__all__ = ["encrypted"]
+__all__ = ["certify", "encrypted"]
 
 
 @asynccontextmanager
 async def encrypted(port: int, folder: Path) -> AsyncIterator[int]:
     """A port that speaks TLS and passes everything on to another. Its certificate is `cert.pem` in the folder."""
-    _certify(folder)
+    certify(folder)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
 
@@ -40,7 +40,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-def _certify(folder: Path) -> None:
+def certify(folder: Path) -> None:
+    """Writes `cert.pem` and `key.pem` for 127.0.0.1."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "store")])
     here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])

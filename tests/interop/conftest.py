@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.cluster import Front, serving_node
 from tests.interop.driver import Driver
+from tests.valkey import running_valkey
 
 CACHE = Path(__file__).parents[2] / ".cache"
 """Where `make peers` and `make node-client` install what is driven here."""
@@ -21,6 +23,15 @@ def python_of(version: str) -> Path:
     home = CACHE / "peers" / version
     assert (home / ".ready").exists(), f"{home} is missing, run `make peers`"
     return home / "bin/python"
+
+
+@pytest.fixture
+async def front() -> AsyncIterator[Front]:
+    """Two nodes, of which the next request may come to either."""
+    async with AsyncExitStack() as stack:
+        store = stack.enter_context(running_valkey())
+        nodes = [await stack.enter_async_context(serving_node(store.url, "a2c:", name)) for name in ("n1", "n2")]
+        yield await stack.enter_async_context(Front(nodes))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 from a2c_smcp.server import DefaultAuthenticationProvider
+from tests.cluster import Front
 from tests.conftest import Hub
 from tests.interop.conftest import CACHE
 from tests.interop.driver import Driver
@@ -122,8 +123,21 @@ def begin_call(node: Driver, req_id: str) -> asyncio.Future[Any]:
 async def test_javascript_clients_work_together_over_every_transport(
     node: Driver, shared_hub: Hub, office: str, way: str
 ) -> None:
+    await they_work_together(node, shared_hub.url, office, way)
+
+
+@pytest.mark.covers("any-node")
+@pytest.mark.parametrize("way", ["polling", "upgrade"])
+async def test_javascript_clients_work_together_over_nodes_without_stickiness(
+    node: Driver, front: Front, office: str, way: str
+) -> None:
+    await they_work_together(node, front.url, office, way)
+    assert len(front.asked) > 1
+
+
+async def they_work_together(node: Driver, url: str, office: str, way: str) -> None:
     for who in ("computer", "agent"):
-        await connect(node, who, shared_hub.url, way)
+        await connect(node, who, url, way)
         assert await join(node, who, office) == ACCEPTED
     entered = {"office_id": office, "agent": "planner"}
     assert await node.hears("notify:enter_office", who="computer", data=entered)

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 from a2c_smcp.server import DefaultAuthenticationProvider
+from tests.cluster import Front
 from tests.conftest import Hub
 from tests.interop.conftest import CACHE
 from tests.interop.driver import PATIENCE, Driver
@@ -55,7 +56,7 @@ async def marks(tmp_path: Path) -> AsyncIterator[Marks]:
 def published(drive: Start, office: str) -> Start:
     """Starts a published peer: `await published("agent", "0.1.2", hub, "--api-key", key)`."""
 
-    async def start(role: str, version: str, hub: Hub, *options: str) -> Driver:
+    async def start(role: str, version: str, hub: Hub | Front, *options: str) -> Driver:
         home, script = CACHE / "peers" / version, Path(__file__).with_name("peers") / f"{role}.py"
         assert (home / ".ready").exists(), f"{home} is missing, run `make peers`"
         arguments = ("--url", hub.url, "--name", NAMES[role], "--office", office, *options)
@@ -87,6 +88,21 @@ async def test_published_agents_and_computers_work_together(
     if computer_version != "0.1.2":  # which ignores cancels: the Server has answered for it
         assert await marks.next() == "cancelled"
     await the_computer_leaves_and_returns(agent, computer, office, tools)
+
+
+@pytest.mark.covers("any-node")
+@pytest.mark.parametrize("version", SPOKEN)
+async def test_published_peers_work_together_over_nodes_without_stickiness(
+    published: Start, front: Front, office: str, version: str
+) -> None:
+    agent, computer = [await published(role, version, front) for role in ("agent", "computer")]
+    for peer in (agent, computer):
+        assert await peer.hears("ready") == {"version": version}
+    tools = [("" if version == "0.1.2" else "desk__") + tool for tool in ("add", "slow", "note")]
+    await they_meet(agent, computer, office)
+    await the_agent_works(agent, tools)
+    await the_computer_leaves_and_returns(agent, computer, office, tools)
+    assert len(front.asked) > 1
 
 
 async def they_meet(agent: Driver, computer: Driver, office: str) -> None:

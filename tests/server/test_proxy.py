@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from a2c_smcp.server.directory.redis import RedisDirectory
 from a2c_smcp.server.run import address_of, listen
 from tests.cluster import STEADY, Front, serving_node
 from tests.conftest import TRANSPORTS, Hub
+from tests.directory.tls import certify
 from tests.peer import PATIENCE, Peer
 from tests.server.test_mounting import hosting
 from tests.valkey import Valkey, running_valkey
@@ -199,6 +201,20 @@ async def test_a_session_is_upgraded_through_another_node(
 
 
 @pytest.mark.covers("any-node")
+async def test_nodes_reach_each_other_over_tls(
+    start: Start, elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certify(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+    home = (await start("n1", tls=tmp_path)).url.replace("http:", "https:")
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as http:
+        session = await Session.open(http, home)
+        assert await session.post(elsewhere, "3") == (200, "OK")
+        async with await session.upgrade(elsewhere) as socket:
+            await echoes(socket, "x" * 1_000_000)
+
+
+@pytest.mark.covers("any-node")
 async def test_a_client_that_goes_away_is_missed_at_its_node(
     start: Start, http: aiohttp.ClientSession, elsewhere: str, office: str
 ) -> None:
@@ -288,6 +304,25 @@ async def test_when_its_node_is_gone_a_session_ends_at_the_others(
         pass
     assert message.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
     assert (await session.get(elsewhere.url))[0] in (400, 503)
+
+
+@pytest.mark.covers("any-node")
+async def test_when_the_node_in_between_is_gone_a_session_ends_where_it_is(
+    start: Start, valkey: Valkey, prefix: str, http: aiohttp.ClientSession
+) -> None:
+    home = await start("n1")
+    sessions = [await Session.open(http, home.url) for _ in range(3)]
+    async with serving_node(valkey.url, prefix, "n2") as between:
+        socket = await sessions[0].upgrade(between.url)
+        await echoes(socket)
+        waiting = asyncio.ensure_future(sessions[1].get(between.url))
+        assert await sessions[2].post(between.url, "3") == (200, "OK")
+    while (await socket.receive(timeout=PATIENCE)).type is aiohttp.WSMsgType.TEXT:
+        pass
+    assert (await waiting)[0] == 503
+    async with asyncio.timeout(PATIENCE):
+        while [(await session.post(home.url, "3"))[0] for session in sessions] != [400, 400, 200]:
+            pass
 
 
 @pytest.mark.covers("any-node", "limit-unread")

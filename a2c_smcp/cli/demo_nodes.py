@@ -1,0 +1,78 @@
+"""The nodes of the demo: Servers in processes of their own, which may be killed, and do not outlive it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from a2c_smcp.cli.demo_story import DemoFailed
+from a2c_smcp.computer.mcp_clients.guardian import Child, Guardian
+
+__all__ = ["NodeProcess", "running_nodes"]
+
+_START = 30.0
+_OPTIONS = ("--port", "0", "--log-level", "warning")
+_LAST_WORDS = 20
+
+
+@dataclass
+class NodeProcess:
+    """One of them. What it logs is kept, for when something goes wrong."""
+
+    name: str
+    url: str
+    child: Child
+    words: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST_WORDS))
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    async def kill(self) -> None:
+        """As by `kill -9`."""
+        os.kill(self.child.pid, signal.SIGKILL)
+        await self.child.exited.wait()
+
+
+@asynccontextmanager
+async def running_nodes(guardian: Guardian, redis: str, key: str, *names: str) -> AsyncIterator[list[NodeProcess]]:
+    """Nodes that share a store and take one key, while they are needed."""
+    theirs = {name: value for name, value in os.environ.items() if not name.startswith("A2C_")}
+    environ = {**theirs, "A2C_REDIS": redis, "A2C_API_KEY": key}
+    children = await asyncio.gather(*(_launch(guardian, name, environ) for name in names))
+    listening: list[asyncio.Task[None]] = []
+    try:
+        nodes = [NodeProcess(name, "", child) for name, child in zip(names, children, strict=True)]
+        listening = [asyncio.create_task(_hear(node)) for node in nodes]
+        await asyncio.gather(*map(_find, nodes))
+        yield nodes
+    finally:
+        await asyncio.gather(*(child.end(grace=0, term=5, limit=8) for child in children))
+        for task in listening:
+            task.cancel()
+        await asyncio.gather(*listening, return_exceptions=True)
+
+
+async def _launch(guardian: Guardian, name: str, environ: dict[str, str]) -> Child:
+    words = [sys.executable, "-P", "-m", "a2c_smcp", "server", "--node", name, *_OPTIONS]
+    return await guardian.launch(sys.executable, words, environ, os.getcwd())  # noqa: PTH109, as a word
+
+
+async def _find(node: NodeProcess) -> None:
+    """Learns where it listens."""
+    async with asyncio.timeout(_START):
+        line = (await node.child.stdout.readline()).decode()
+    if not line.startswith("listening on "):
+        raise DemoFailed(f"node {node.name!r} did not start: {' '.join(node.words)}")
+    node.url = line.split()[2]
+
+
+async def _hear(node: NodeProcess) -> None:
+    while line := await node.child.stderr.readline():
+        node.words.append(line.decode("utf-8", "replace").rstrip())

@@ -1,0 +1,68 @@
+"""`a2c-smcp nodes`: the nodes that share a store, as it knows them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from a2c_smcp.cli import logs
+from a2c_smcp.cli.answers import is_for_programs, put_json, put_table
+from a2c_smcp.cli.connection import option
+from a2c_smcp.cli.loop import run
+from a2c_smcp.cli.stores import REDIS_HELP, store_at
+from a2c_smcp.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from a2c_smcp.server.directory.nodes import Node
+
+__all__ = ["nodes"]
+
+_COLUMNS = ("node", "url", "lease", "members", "since", "epoch")
+
+
+def nodes(
+    redis: Annotated[str, option("A2C_REDIS", "--redis", REDIS_HELP)],
+    as_json: Annotated[
+        bool | None,
+        typer.Option("--json/--table", help="For a program or for a person; by itself a table only on a terminal."),
+    ] = None,
+) -> None:
+    """List the nodes that share a store: their leases, members and URLs.
+
+    A node whose lease has lapsed has died or lost the store; others free its seats within seconds. Only reads.
+
+    Examples:
+
+    \b
+    a2c-smcp nodes --redis redis://127.0.0.1:6379
+    A2C_REDIS="$REDIS" a2c-smcp nodes --json
+    """
+    logs.set_up(logs.Level.error)
+    found = sorted(run(_ask(redis)), key=lambda node: node.name)
+    if is_for_programs(as_json):
+        put_json([_described(node) for node in found])
+    elif found:
+        put_table(_COLUMNS, map(_row, found))
+    else:
+        Terminal().show("no node has a lease there: a2c-smcp server --redis starts one")
+
+
+async def _ask(url: str) -> list[Node]:
+    async with store_at(url) as store:
+        return await store.nodes()
+
+
+def _described(node: Node) -> dict[str, Any]:
+    return {**asdict(node), "started_at": _since(node)}
+
+
+def _row(node: Node) -> tuple[str, ...]:
+    lease = f"{node.lease:.1f} s" if node.lease > 0 else f"lapsed {-node.lease:.1f} s ago"
+    return node.name, node.url, lease, str(node.members), _since(node), str(node.epoch)
+
+
+def _since(node: Node) -> str:
+    return datetime.fromtimestamp(node.started_at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

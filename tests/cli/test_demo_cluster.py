@@ -1,0 +1,183 @@
+"""`a2c-smcp demo --cluster`: what it claims has happened, and what it would say if it had not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from a2c_smcp.cli.demo_front import Front
+from a2c_smcp.cli.demo_load import Load, Tally
+from a2c_smcp.errors import ComputerLeft
+from tests.computer.hosted import pids_with
+
+PROGRAM = Path(sys.executable).with_name("a2c-smcp")
+PATIENCE = 30.0
+CLAIMS = (
+    "offices that span nodes",
+    "calls from node to node",
+    "a dead node's members come back elsewhere",
+    "no call lost, and none run twice",
+)
+
+pytestmark = pytest.mark.covers("demo-cluster")
+
+
+def test_a_node_is_killed_under_load_and_no_call_is_lost_or_run_twice() -> None:
+    done = subprocess.run([PROGRAM, "demo", "--cluster", "--fast"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert done.stderr == ""
+    _, _, summary = done.stdout.partition("What has been proven")
+    assert [claim for claim in CLAIMS if f"✓ {claim}" not in summary] == []
+    figures = dict(re.findall(r"^(\S.*?) {2,}(\S.*?) *$", done.stdout.partition("Figures")[2], re.MULTILINE))
+    assert (figures["lost"], figures["run twice"]) == ("0", "0")
+    assert figures["answered"] == figures["calls made"]
+    assert int(figures["calls made"]) > 500
+    assert figures["nodes before"] == "east, north, west"
+    assert figures["nodes after"] == "east, west"
+
+
+def test_ctrl_c_leaves_no_process_behind() -> None:
+    marker = uuid4().hex
+    process = subprocess.Popen(
+        [PROGRAM, "demo", "--cluster"],
+        env={**os.environ, "MARKER": marker, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    while "calls a second" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    give_up = time.monotonic() + 10
+    while pids_with(marker) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert pids_with(marker) == []
+
+
+# The front
+
+
+@asynccontextmanager
+async def echo(name: str) -> AsyncIterator[str]:
+    """Says its name, and then what it hears."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"{name}\n".encode())
+        while line := await reader.readline():
+            writer.write(line)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield "http://{}:{}".format(*server.sockets[0].getsockname())
+
+
+async def said_at(url: str) -> str:
+    """Who answers a connection to the front; nothing, if nobody does."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    async with asyncio.timeout(PATIENCE):
+        name = (await reader.readline()).decode().strip()
+        if name:
+            writer.write(b"hello\n")
+            assert await reader.readline() == b"hello\n"
+    writer.close()
+    return name
+
+
+async def test_the_front_takes_nodes_in_turn_and_passes_over_the_dead() -> None:
+    async with echo("north") as north, echo("south") as south:
+        async with echo("west") as west:
+            urls = (north, south, west)
+        async with Front(urls).open() as url:
+            names = [await said_at(url) for _ in range(6)]
+    assert set(names) == {"north", "south"}
+
+
+async def test_the_front_hangs_up_when_no_node_is_left() -> None:
+    async with echo("north") as north:
+        pass
+    async with Front([north]).open() as url:
+        assert await said_at(url) == ""
+
+
+# The account
+
+
+async def until(tally: Tally, calls: int) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while tally.made < calls:  # noqa: ASYNC110, a load tells nobody
+            await asyncio.sleep(0.005)
+
+
+async def account(call: object, calls: int = 20) -> Tally:
+    tally = Tally()
+    load = Load([call], 1000, tally)  # type: ignore[list-item]
+    load.start()
+    await until(tally, calls)
+    await load.end()
+    return tally
+
+
+async def test_a_call_that_is_refused_is_lost() -> None:
+    async def refuse(number: int) -> str:
+        if number == 3:
+            raise ComputerLeft
+        return str(number)
+
+    tally = await account(refuse)
+    assert (tally.lost, tally.doubled) == (1, 0)
+    assert list(tally.failures) == [3]
+
+
+async def test_an_answer_to_another_call_is_a_call_lost() -> None:
+    async def mistake(number: int) -> str:
+        return "7"
+
+    tally = await account(mistake)
+    assert tally.lost == tally.made - 1
+
+
+async def test_a_call_that_has_run_twice_is_counted_where_it_ran() -> None:
+    tally = Tally()
+
+    async def run_twice(number: int) -> str:
+        tally.runs[number] += 2 if number == 5 else 1
+        return str(number)
+
+    load = Load([run_twice], 1000, tally)
+    load.start()
+    await until(tally, 10)
+    await load.end()
+    assert (tally.lost, tally.doubled) == (0, 1)
+
+
+async def test_calls_are_made_whatever_becomes_of_those_before() -> None:
+    never = asyncio.Event()
+
+    async def hang(number: int) -> str:
+        await never.wait()
+        return str(number)
+
+    tally = Tally()
+    load = Load([hang], 1000, tally)
+    load.start()
+    await until(tally, 50)
+    assert tally.lost >= 50
+    never.set()
+    await load.end()
+    assert tally.lost == 0
