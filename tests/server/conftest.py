@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-SPANNING = {"test_calls", "test_events", "test_lane", "test_offices", "test_resume"}
-"""What clients say to each other. All else is a matter of one process."""
+TALK = {"test_calls", "test_events", "test_lane", "test_offices", "test_resume"}
+"""What clients say to each other."""
+
+MODULES = {"plain": TALK | {"test_failures", "test_limits", "test_polling"}, "nodes": TALK}
+"""Where it may matter how requests travel. All else is asked of a Server as people run it."""
 
 
 @pytest.fixture(scope="session", params=["fast", "plain", "nodes"])
@@ -14,13 +17,14 @@ def lane(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    kept = [item for item in items if not _is_of_one_process(item)]
-    config.hook.pytest_deselected(items=[item for item in items if _is_of_one_process(item)])
-    items[:] = kept
+    dropped = [item for item in items if not _matters(item)]
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = [item for item in items if _matters(item)]
 
 
-def _is_of_one_process(item: pytest.Item) -> bool:
+def _matters(item: pytest.Item) -> bool:
     call = getattr(item, "callspec", None)
-    if call is None or call.params.get("lane") != "nodes":
+    lane = call.params.get("lane", "fast") if call else "fast"
+    if lane == "nodes" and item.get_closest_marker("one_process"):
         return False
-    return item.path.stem not in SPANNING or item.get_closest_marker("one_process") is not None
+    return lane == "fast" or item.path.stem in MODULES[lane]
