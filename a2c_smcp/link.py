@@ -18,13 +18,12 @@ from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import socketio
-from socketio import packet
 
 from a2c_smcp.errors import BadRequest, CallTimeout, ConfigError, SMCPError, Unavailable
-from a2c_smcp.protocol import PROTOCOL_VERSION, codec
+from a2c_smcp.protocol import PROTOCOL_VERSION
 from a2c_smcp.smcp import JOIN_OFFICE_EVENT, LEAVE_OFFICE_EVENT, SMCP_NAMESPACE
 from a2c_smcp.types import Role
-from a2c_smcp.wire import OnAck, OnPacket, WiredClient, fitting, read
+from a2c_smcp.wire import OnAck, OnPacket, WiredClient
 
 __all__ = ["PATIENCE", "Credentials", "Line", "LineLost", "OnEvent", "Reconnect", "Route", "join", "leave"]
 
@@ -180,14 +179,11 @@ class Line:
             self._on_loss()
             raise LineLost from None
 
-    async def _send(self, event: str, data: Mapping[str, Any], on_ack: OnAck) -> Any:
+    async def _send(self, event: str, data: Mapping[str, Any], on_ack: OnAck) -> None:
         if wire := self._client.wire:
-            try:
-                return await wire.emit(event, data, on_ack)
-            except BadRequest:
-                if not _Packet.data_is_binary(data):
-                    raise
-        return await self._client.emit(event, data, namespace=SMCP_NAMESPACE, callback=on_ack)
+            await wire.emit(event, data, on_ack)
+        else:
+            await self._client.emit(event, data, namespace=SMCP_NAMESPACE, callback=on_ack)
 
     async def _dial(self) -> None:
         task = asyncio.current_task()
@@ -317,23 +313,6 @@ def _is_url(url: str) -> bool:
         return False
 
 
-class _StrictJSON:
-    loads = staticmethod(read)
-
-    @staticmethod
-    def dumps(value: Any, separators: object = None) -> str:
-        return codec.dumps(value)
-
-
-class _Packet(packet.Packet):  # type: ignore[misc]  # untyped base
-    json = _StrictJSON
-
-    def encode(self) -> Any:
-        """What a Server would not even read, and drop the line for, is not sent."""
-        encoded = super().encode()
-        return fitting(encoded) if isinstance(encoded, str) else encoded
-
-
 @asynccontextmanager
 async def _socket(route: Route, on_packet: OnPacket) -> AsyncIterator[WiredClient]:
     """A Socket.IO client, with an HTTP session that ends with it."""
@@ -344,7 +323,6 @@ async def _socket(route: Route, on_packet: OnPacket) -> AsyncIterator[WiredClien
             on_packet,
             reconnection=False,
             handle_sigint=False,
-            serializer=_Packet,
             http_session=http,
             websocket_extra_options=extra,
         )

@@ -6,29 +6,31 @@ its queue, its loops and their timers cost more than all that is said.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Any, TypeAlias
 
 import aiohttp
 import engineio
 import socketio
+from socketio import packet
 
 from a2c_smcp.errors import BadRequest, TooLarge
 from a2c_smcp.protocol import codec
 from a2c_smcp.smcp import SMCP_NAMESPACE
 
-__all__ = ["LARGEST_SENT", "OnAck", "OnPacket", "Wire", "WiredClient", "fitting", "read"]
-
-LARGEST_SENT = 8 * 1024 * 1024 - 1024
-"""Characters. What is longer a Server would not even read, and drop the connection for."""
+__all__ = ["OnAck", "OnPacket", "Wire", "WiredClient"]
 
 OnAck: TypeAlias = Callable[..., None]
 OnPacket: TypeAlias = Callable[[int | None, list[Any]], None]
 """Given the number under which an answer is expected, if one is, and the name and the arguments of an event."""
 
 _EVENT, _ACK = f"42{SMCP_NAMESPACE},", f"43{SMCP_NAMESPACE},"
+_KINDS = {_EVENT: packet.EVENT, _ACK: packet.ACK}
 _LONGEST = 18  # digits
+_LARGEST_SENT = 8 * 1024 * 1024 - 1024  # characters
 
 
 class Wire:
@@ -41,12 +43,36 @@ class Wire:
 
     async def emit(self, event: str, data: Any, on_ack: OnAck) -> None:
         """Raises `OSError` when there is no connection any more."""
-        content = codec.dumps([event, data])
-        await self._websocket.send_str(fitting(f"{_EVENT}{self._client.expect(on_ack)}{content}"))
+        number = self._client.expect(on_ack)
+        try:
+            await self._send(_EVENT, number, [event, data])
+        except BaseException:
+            self._client.expected(number)  # by nobody any more
+            raise
 
     async def ack(self, number: int, answer: Any) -> None:
         """A tuple is several arguments, `None` is none."""
-        await self._websocket.send_str(fitting(f"{_ACK}{number}{_arguments(answer)}"))
+        if isinstance(answer, codec.Written):
+            await self._websocket.send_str(_fitting(f"{_ACK}{number}[{answer.text}]"))
+        else:
+            arguments = [] if answer is None else list(answer) if isinstance(answer, tuple) else [answer]
+            await self._send(_ACK, number, arguments)
+
+    async def _send(self, head: str, number: int, content: list[Any]) -> None:
+        try:
+            text = f"{head}{number}{codec.dumps(content)}"
+        except BadRequest:
+            await self._send_attached(head, number, content)
+        else:
+            await self._websocket.send_str(_fitting(text))
+
+    async def _send_attached(self, head: str, number: int, content: list[Any]) -> None:
+        """What has bytes in it. Raises `BadRequest` where they are not what is wrong with it.
+
+        A frame is written before its sending waits for anything, so that nothing comes between these.
+        """
+        first, *attachments = _Packet(_KINDS[head], content, SMCP_NAMESPACE, number, binary=True).encode()
+        await asyncio.gather(self._websocket.send_str(f"4{first}"), *map(self._websocket.send_bytes, attachments))
 
     async def receive(self) -> aiohttp.WSMessage:
         """The next thing that is the library's business."""
@@ -56,19 +82,16 @@ class Wire:
                 return message
 
     def _takes(self, text: str) -> bool:
+        """Whether it is ours. What is malformed is nobody's."""
         if text.startswith(_ACK):
             number, content = _split(text)
-            if number == 0:
-                return True  # where the library keeps its counter, which it would call
-            if content is None or (on_ack := self._client.expected(number)) is None:
-                return False
-            on_ack(*read(content))
+            if content and (on_ack := self._client.expected(number)):
+                on_ack(*_read(content))
             return True
         if text.startswith(_EVENT):
             number, content = _split(text)
-            if content is None or content == "[]":
-                return False
-            self._client.on_packet(number, read(content))
+            if content and (parts := _read(content)):
+                self._client.on_packet(number, parts)
             return True
         return False
 
@@ -82,7 +105,8 @@ class WiredClient(socketio.AsyncClient):  # type: ignore[misc]  # untyped base
 
     def __init__(self, on_packet: OnPacket, **options: Any) -> None:
         self.on_packet = on_packet
-        super().__init__(**options)
+        self._numbers = count(1)
+        super().__init__(serializer=_Packet, **options)
 
     @property
     def wire(self) -> Wire | None:
@@ -91,7 +115,8 @@ class WiredClient(socketio.AsyncClient):  # type: ignore[misc]  # untyped base
 
     def expect(self, on_ack: OnAck) -> int:
         """The number under which to ask."""
-        number: int = self._generate_ack_id(SMCP_NAMESPACE, on_ack)
+        number = next(self._numbers)
+        self.callbacks.setdefault(SMCP_NAMESPACE, {})[number] = on_ack
         return number
 
     def expected(self, number: int | None) -> OnAck | None:
@@ -126,13 +151,7 @@ def _split(packet: str) -> tuple[int | None, str | None]:
     return int(number) if number else None, packet[start:]
 
 
-def _arguments(answer: Any) -> str:
-    if isinstance(answer, codec.Written):
-        return f"[{answer.text}]"
-    return codec.dumps([] if answer is None else answer if isinstance(answer, tuple) else [answer])
-
-
-def read(text: str) -> Any:
+def _read(text: str) -> Any:
     """What cannot be read is the error itself: of a packet's parts it is the last, so its addressee is known."""
     try:
         return codec.loads_exactly(text)
@@ -140,7 +159,26 @@ def read(text: str) -> Any:
         return [error]
 
 
-def fitting(packet: str) -> str:
-    if len(packet) > LARGEST_SENT:
-        raise TooLarge(f"it has {len(packet)} characters, at most {LARGEST_SENT} can be sent")
-    return packet
+def _fitting(text: str) -> str:
+    """What a Server would not even read, and drop the line for, is not sent."""
+    if len(text) > _LARGEST_SENT:
+        raise TooLarge(f"it has {len(text)} characters, at most {_LARGEST_SENT} can be sent")
+    return text
+
+
+class _StrictJSON:
+    loads = staticmethod(_read)
+
+    @staticmethod
+    def dumps(value: Any, separators: object = None) -> str:
+        return codec.dumps(value)
+
+
+class _Packet(packet.Packet):  # type: ignore[misc]  # untyped base
+    """The library's own, as strict as the wire's."""
+
+    json = _StrictJSON
+
+    def encode(self) -> Any:
+        encoded = super().encode()
+        return _fitting(encoded) if isinstance(encoded, str) else encoded

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
@@ -113,7 +114,7 @@ class Calls:
 
     async def _await(self, running: _Running) -> Result:
         """Waits without owning: a caller that gives up does not end the call of the others."""
-        await _ended(running.task)
+        await _end_of(running.task)
         if running.task.cancelled():
             raise CallCancelled if running.is_cancelled else Unavailable("the computer is stopping")
         return running.task.result()
@@ -161,10 +162,11 @@ def _digest(what: Any) -> bytes:
 
 
 def _size(outcome: Result | SMCPError) -> int:
-    return len(outcome.text) if isinstance(outcome, Written) else len(json.dumps(outcome, default=str))
+    """About what it costs to keep: an answer that is written is there twice."""
+    return 2 * sys.getsizeof(outcome.text) if isinstance(outcome, Written) else len(json.dumps(outcome, default=str))
 
 
-async def _ended(task: asyncio.Task[Result]) -> None:
+async def _end_of(task: asyncio.Task[Result]) -> None:
     """As `asyncio.wait` would, for one."""
     if not task.done():
         waiter = task.get_loop().create_future()

@@ -30,11 +30,8 @@ class Followers:
         self._following: dict[Key, list[_Follower]] = {}
 
     @asynccontextmanager
-    async def follow(self, call: Key, listener: OnProgress | None) -> AsyncGenerator[None, None]:
+    async def follow(self, call: Key, listener: OnProgress) -> AsyncGenerator[None, None]:
         """Tells the listener of the call meanwhile. One that is slow misses the oldest of what it has not heard."""
-        if listener is None:
-            yield
-            return
         follower = _Follower(listener)
         self._following.setdefault(call, []).append(follower)
         try:

@@ -10,6 +10,7 @@ import pytest
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.calls import Calls, Retention
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, ResultGone
+from a2c_smcp.protocol.codec import Written, dumps
 
 AGENT = Caller("desk", "planner")
 
@@ -65,6 +66,18 @@ async def test_of_a_result_too_large_to_keep_only_that_it_ran_is_known() -> None
     with pytest.raises(ResultGone):
         await calls.run(AGENT, "r", "what", work)
     assert work.runs == 1
+
+
+@pytest.mark.covers("computer-dedup")
+@pytest.mark.parametrize("text", ["x" * 700, "\u6f22" * 300], ids=["ascii", "other signs"])
+async def test_a_result_that_is_kept_as_text_too_counts_twice(text: str) -> None:
+    async def work() -> dict[str, Any]:
+        return Written({"text": text}, dumps({"text": text}))
+
+    calls = Calls(Retention(most_bytes=1200))
+    await calls.run(AGENT, "r", "what", work)
+    with pytest.raises(ResultGone):
+        await calls.run(AGENT, "r", "what", work)
 
 
 @pytest.mark.covers("computer-dedup")

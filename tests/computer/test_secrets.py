@@ -104,6 +104,25 @@ def test_no_secret_remains_in_a_text_and_one_without_is_the_same_object(
 
 
 @pytest.mark.covers("secrets-masked")
+def test_the_version_is_another_only_when_what_is_new_is_masked() -> None:
+    versions: list[int] = []
+
+    class Watched(str):
+        """Told when it is taken apart, which takes its time, in a thread perhaps."""
+
+        __slots__ = ()
+
+        def encode(self, *options: Any) -> bytes:
+            versions.append(mask.version)
+            return super().encode(*options)
+
+    mask = Mask()
+    before = mask.version
+    mask.add([Watched(KEY)])
+    assert set(versions) == {before}
+    assert mask.version != before
+
+
 def test_secrets_that_overlap_leave_nothing_of_each_other() -> None:
     assert Mask(["abcdefgh", "efghijkl", "cdefgh"]).text("<abcdefghijkl>") == f"<{MASKED}>"
 

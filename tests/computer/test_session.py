@@ -11,7 +11,7 @@ import pytest
 
 from a2c_smcp.computer.mcp_clients.failures import RequestRefused, ServerGone, StartFailed
 from a2c_smcp.computer.mcp_clients.listing import repaired_tool, windows_among
-from a2c_smcp.errors import CallTimeout
+from a2c_smcp.errors import BadRequest, CallTimeout
 from tests.computer.pace import within
 from tests.computer.supervised import Notebook, good, naughty, quick, session, text_of
 
@@ -62,6 +62,13 @@ async def test_a_server_that_ignores_the_probe_is_not_waited_for_twice() -> None
         assert one.legacy
     async with session(naughty("ignores_discover"), policy=quick(probe_limit=600), legacy=True):
         pass
+
+
+async def test_arguments_that_cannot_be_written_cost_their_own_call_only() -> None:
+    async with session(naughty()) as one:
+        with pytest.raises(BadRequest):
+            await one.call_tool("echo", {"x": object()}, 5)
+        assert text_of(await one.call_tool("echo", {"a": 1}, 5)) == '{"a": 1}'
 
 
 @pytest.mark.covers("mcp-raw-results")

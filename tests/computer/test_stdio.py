@@ -169,6 +169,7 @@ def test_messages_are_repaired_where_their_caller_is_waiting() -> None:
     assert read('{"id":1,"result":{}}') == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
     assert read('{"id":1,"result":[1]}')[0]["error"]["code"] == -32603
     assert read('{"jsonrpc":"2.0","id":1,"result":{"a":NaN,"s":"\\ud800"}}')[0]["result"] == {"a": None, "s": "\ud800"}
+    assert read('{"id":1,"result":{"a":1e400,"b":1.5}}')[0]["result"] == {"a": None, "b": 1.5}
     assert len(read('[{"id":1,"result":{}},{"method":"x"}]')) == 2
     for nonsense in ("", "7", "{", '{"id":1}{', "[" * 100_000, '{"id":{},"result":{}}'):
         with pytest.raises(ValueError):  # noqa: PT011  # of several kinds

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 from collections.abc import AsyncIterator
+from datetime import date
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from a2c_smcp.computer.mcp_clients.failures import RequestRefused
 from a2c_smcp.computer.mcp_clients.job import Job
 from a2c_smcp.computer.mcp_clients.straight import ODD_ANSWER, Request, Straight
+from a2c_smcp.errors import BadRequest
 
 CALL = Request("tools/call", {"name": "add", "arguments": {"a": 1}, "_meta": {"progressToken": "t"}})
 PATIENCE = 10.0
+LONGEST = 1024 * 1024
+LARGE = Request("tools/call", {"name": "add", "arguments": {"text": "x" * 200_000}})
 
 
 class Server:
     """The other end of the pipe."""
 
-    def __init__(self, straight: Straight, stdin: asyncio.StreamReader) -> None:
-        self.straight = straight
+    def __init__(self, pipe: asyncio.StreamWriter, stdin: asyncio.StreamReader, ears: asyncio.ReadTransport) -> None:
+        self.straight = Straight(pipe)
+        self.pipe = pipe
+        self.ears = ears
         self._stdin = stdin
 
     async def hears(self) -> dict[str, Any]:
@@ -36,14 +44,17 @@ class Server:
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     loop, (reading, writing) = asyncio.get_running_loop(), os.pipe()
-    stdin = asyncio.StreamReader()
+    stdin = asyncio.StreamReader(limit=LONGEST)
     ears, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), os.fdopen(reading, "rb", 0))
     mouth, protocol = await loop.connect_write_pipe(
         lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(writing, "wb", 0)
     )
-    yield Server(Straight(asyncio.StreamWriter(mouth, protocol, None, loop)), stdin)
+    server = Server(asyncio.StreamWriter(mouth, protocol, None, loop), stdin, ears)
+    running = asyncio.create_task(server.straight.run())
+    yield server
     mouth.close()
     ears.close()
+    running.cancel()
 
 
 def job() -> Job:
@@ -67,6 +78,8 @@ async def test_an_answer_finds_its_request(server: Server, as_text: bool) -> Non
     ("answer", "said"),
     [
         ({"error": {"code": -32602, "message": "no such tool"}}, "no such tool"),
+        ({"error": {"code": -32000.0, "message": "of a server to which all numbers are alike"}}, "alike"),
+        ({"error": {"message": "without a code"}}, "without a code"),
         ({"error": "nonsense"}, ODD_ANSWER),
         ({"error": {"code": "x", "message": 7}}, ODD_ANSWER),
         ({"result": [1]}, ODD_ANSWER),
@@ -80,7 +93,8 @@ async def test_an_error_and_an_odd_answer_refuse_the_request(server: Server, ans
     assert server.straight.takes({"id": (await server.hears())["id"], **answer})
     with pytest.raises(RequestRefused) as refused:
         await one.outcome
-    assert refused.value.details["mcp_message"] == said
+    assert str(refused.value.details["mcp_message"]).endswith(said)
+    assert type(refused.value.details["mcp_code"]) is int
     one.close()
 
 
@@ -124,3 +138,59 @@ async def test_what_every_request_is_stamped_with_stands_beside_its_own_meta(ser
     assert (await server.hears())["params"]["_meta"] == {"revision": "2026-07-28", "progressToken": "t"}
     assert "revision" not in CALL.params["_meta"]
     one.close()
+
+
+async def test_what_a_server_does_not_read_waits_and_nothing_overtakes_it(server: Server) -> None:
+    server.ears.pause_reading()
+    jobs = [job() for _ in range(6)]
+    for each in jobs[:3]:
+        server.straight.ask(LARGE, each)
+    for each in jobs[3:5]:
+        server.straight.ask(CALL, each)
+    jobs[3].close()
+    server.ears.resume_reading()
+    first = (await server.hears())["id"]
+    server.straight.ask(CALL, jobs[5])
+    assert [(await server.hears())["id"] - first for _ in range(4)] == [1, 2, 4, 5]  # 3 was given up in time
+    jobs[0].close()
+    assert (await server.hears())["params"]["requestId"] == first
+    for each in jobs:
+        each.close()
+
+
+async def test_the_sdk_has_its_turn_at_a_busy_pipe(server: Server) -> None:
+    server.ears.pause_reading()
+    jobs = [job() for _ in range(10)]
+    for each in jobs:
+        server.straight.ask(LARGE, each)
+    turn = asyncio.create_task(server.pipe.drain())
+    await asyncio.sleep(0)
+    server.ears.resume_reading()
+    for _ in range(5):
+        await server.hears()
+        jobs.append(job())
+        server.straight.ask(LARGE, jobs[-1])
+    assert turn.done()
+    for each in jobs:
+        each.close()
+
+
+async def test_python_values_are_written_as_the_sdk_would_and_others_refused(server: Server) -> None:
+    one = job()
+    values = {"when": date(2026, 7, 28), "which": UUID(int=7), "no number": math.nan, "some": (1, 2)}
+    server.straight.ask(Request("tools/call", {"name": "add", "arguments": values}), one)
+    written = (await server.hears())["params"]["arguments"]
+    assert written == {"when": "2026-07-28", "which": str(UUID(int=7)), "no number": None, "some": [1, 2]}
+    with pytest.raises(BadRequest):
+        server.straight.ask(Request("tools/call", {"name": "add", "arguments": {"x": object()}}), one)
+    one.close()
+
+
+async def test_a_pipe_that_is_closed_is_left_alone(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    jobs = [job() for _ in range(20)]
+    for each in jobs:
+        server.straight.ask(CALL, each)
+    server.pipe.close()
+    for each in jobs:
+        each.close()
+    assert not caplog.records

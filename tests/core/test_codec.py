@@ -4,7 +4,10 @@ import gc
 import weakref
 from contextlib import suppress
 from copy import deepcopy
+from datetime import date
+from enum import Enum
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -72,6 +75,11 @@ GOOD: dict[str, list[Any]] = {
     "timeout": [30],
     "desktop_size": [5, 0, -1, 2**70],
 }
+
+
+class Mood(Enum):
+    GOOD = "good"
+
 
 any_text = st.text() | st.sampled_from(["\ud800", "a\udfffb", "\u202e"])
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | any_text
@@ -145,6 +153,7 @@ def test_any_string_is_read(read: Any, text: str) -> None:
     [
         *(float("nan"), float("inf"), float("-inf"), [float("nan")], {"x": {"y": float("inf")}}, {float("nan"): 1}),
         *({1, 2}, b"bytes", object(), {(1, 2): 3}, 1j),
+        *(UUID(int=7), {"x": [Mood.GOOD]}, date(2026, 7, 28)),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -181,9 +181,9 @@ class Conversation:
         return await self._ask(kind(params=params.model_validate(request.params)))
 
     def ask_straight(self, request: Request, job: Job) -> bool:
-        """Whether that could be done; the SDK's way is the one that is traced, and that waits for a busy pipe."""
+        """Whether that could be done; the SDK's way is the one that is traced. Raises `BadRequest`."""
         straight = self._dispatcher.straight
-        if straight is None or not straight.has_room or _is_traced():
+        if straight is None or _is_traced():
             return False
         straight.ask(request, job)
         return True

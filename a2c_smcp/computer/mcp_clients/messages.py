@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 from typing import Any
 
 import msgspec
@@ -84,9 +85,14 @@ def to_message(data: Any) -> SessionMessage:
 def _read_leniently(line: str | bytes) -> Any:
     """Infinity and the like are nothing; lone surrogates are themselves."""
     try:
-        return json.loads(line, parse_constant=lambda _: None)
+        return json.loads(line, parse_constant=lambda _: None, parse_float=_finite)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def _finite(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) else None
 
 
 def _kind(data: dict[str, Any]) -> type[BaseModel]:

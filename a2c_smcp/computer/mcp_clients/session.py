@@ -142,9 +142,9 @@ class MCPSession:
             job.close()
             raise self._failure or ServerGone("it has not been started")
         self._jobs.add(job)
-        if straight is None or not self._talk.ask_straight(straight, job):
-            self._tasks.start_soon(self._work, job, work)
         try:
+            if straight is None or not self._talk.ask_straight(straight, job):
+                self._tasks.start_soon(self._work, job, work)
             return await job.outcome
         finally:
             job.close()

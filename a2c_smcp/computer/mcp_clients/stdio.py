@@ -90,6 +90,8 @@ class StdioLink:
                     tasks.start_soon(self._read_stderr, child)
                     tasks.start_soon(self._read, child, to_session)
                     tasks.start_soon(self._write, child, from_session)
+                    if self.straight:
+                        tasks.start_soon(self.straight.run)
                     try:
                         yield incoming, outgoing
                     finally:

@@ -7,25 +7,27 @@ connection: whatever is not an answer to one of these requests is its own.
 from __future__ import annotations
 
 import json
-from asyncio import StreamWriter
+from asyncio import Event, StreamWriter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
 from mcp_types import INTERNAL_ERROR
+from pydantic_core import to_jsonable_python
 
 from a2c_smcp.computer.mcp_clients.failures import RequestRefused
 from a2c_smcp.computer.mcp_clients.job import Job
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.codec import dumps
 
-__all__ = ["ODD_ANSWER", "Request", "Straight", "refusal"]
+__all__ = ["ODD_ANSWER", "Request", "Straight"]
 
 ODD_ANSWER = "the server's answer is not an MCP result"
 
 _PROGRESS = "notifications/progress"
-_ROOM = 64 * 1024  # bytes that may wait for a server to read them
+_ROOM = 64 * 1024  # bytes that may wait for a server to read them, from where on `drain` waits
 
 
 class Request(NamedTuple):
@@ -38,7 +40,8 @@ class Request(NamedTuple):
 class Straight:
     """`ids` are shared with the SDK, so that no two requests have the same. `stamp` belongs into every `_meta`.
 
-    Progress comes this way too, to `on_progress`: it must not be overtaken by the answer.
+    Progress comes this way too, to `on_progress`: it must not be overtaken by the answer. What a server does not read
+    waits here, in order, for `run`.
     """
 
     def __init__(self, pipe: StreamWriter) -> None:
@@ -46,21 +49,30 @@ class Straight:
         self.on_progress: Callable[[str, Mapping[str, Any]], None] | None = None
         self.stamp: Mapping[str, Any] = {}
         self._pipe = pipe
+        self._is_full = Event()
+        self._queue: dict[int, bytes] = {}
         self._waiting: dict[int, Job] = {}
 
-    @property
-    def has_room(self) -> bool:
-        """Whether the server reads what it is sent. Where it does not, one had better wait."""
-        return self._pipe.transport.get_write_buffer_size() < _ROOM
-
     def ask(self, request: Request, job: Job) -> None:
-        """The answer is the job's outcome. When nobody waits for that any more, the server is told."""
+        """The answer is the job's outcome. When nobody waits for that any more, the server is told.
+
+        Raises `BadRequest` for what cannot be written.
+        """
         params, number = request.params, next(self.ids)
         if self.stamp:
             params = params | {"_meta": {**self.stamp, **params.get("_meta", {})}}
-        self._write({"jsonrpc": "2.0", "id": number, "method": request.method, "params": params})
+        self._queue[number] = _line({"jsonrpc": "2.0", "id": number, "method": request.method, "params": params})
         self._waiting[number] = job
         job.on_close(partial(self._give_up, number))
+        self._write_queue()
+
+    async def run(self) -> None:
+        """Writes what had to wait, whenever the server has read nearly all there was. Ends with the pipe."""
+        with suppress(OSError):
+            while await self._is_full.wait():
+                await self._pipe.drain()
+                self._is_full.clear()
+                self._write_queue()
 
     def takes(self, message: Any) -> bool:
         """Whether it is an answer to one of these requests, or progress."""
@@ -72,11 +84,11 @@ class Straight:
         if job is None:
             return False
         if (error := message.get("error")) is not None:
-            job.fail(refusal(error))
+            job.fail(_refusal(error))
         elif isinstance(result := message.get("result"), dict):
             job.finish(result)
         else:
-            job.fail(refusal(None))
+            job.fail(_refusal(None))
         return True
 
     def _takes_progress(self, method: Any, params: Any) -> bool:
@@ -86,31 +98,45 @@ class Straight:
         return True
 
     def _give_up(self, number: int) -> None:
-        if self._waiting.pop(number, None):
+        """What was never written need not be taken back."""
+        if self._waiting.pop(number, None) is None or self._queue.pop(number, b""):
+            return
+        if not self._pipe.is_closing():
             params = {"requestId": number, "reason": "caller cancelled"}
-            self._write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+            self._pipe.write(_line({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
 
-    def _write(self, message: dict[str, Any]) -> None:
-        """ASCII: there are readers to whom other signs end a line."""
-        text = _compact(message)
-        if not text.isascii():
-            text = json.dumps(message, separators=(",", ":"))
-        self._pipe.write(text.encode() + b"\n")
+    def _write_queue(self) -> None:
+        while self._queue and not self._is_full.is_set():
+            self._pipe.write(self._queue.pop(next(iter(self._queue))))
+            if self._pipe.transport.get_write_buffer_size() > _ROOM:
+                self._is_full.set()
 
 
-def refusal(error: Any) -> RequestRefused:
-    """What a server says with an error, if it can be understood."""
+def _refusal(error: Any) -> RequestRefused:
+    """What a server says with an error, as far as it can be understood."""
     code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, None)
-    if type(code) is not int or not isinstance(text, str):
+    if not isinstance(text, str):
         code, text = INTERNAL_ERROR, ODD_ANSWER
-    return RequestRefused(text, mcp_code=code, mcp_message=text)
+    return RequestRefused(text, mcp_code=code if type(code) is int else INTERNAL_ERROR, mcp_message=text)
 
 
-def _compact(message: dict[str, Any]) -> str:
+def _line(message: dict[str, Any]) -> bytes:
+    """ASCII: there are readers to whom other signs end a line."""
     try:
-        return dumps(message)
+        if (text := dumps(message)).isascii():
+            return text.encode() + b"\n"
     except BadRequest:
-        return json.dumps(message, separators=(",", ":"))  # as the SDK's way would, which writes NaN
+        message = _plain(message)
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def _plain(message: dict[str, Any]) -> dict[str, Any]:
+    """Python values as the SDK would write them. Raises `BadRequest`."""
+    try:
+        plain: dict[str, Any] = to_jsonable_python(message, exclude_none=True, inf_nan_mode="null")
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"not JSON, {error}") from None
+    return plain
 
 
 def _number(answered: Any) -> int:

@@ -38,8 +38,8 @@ class Mask:
         with self._adding:
             new = {each for each in secrets if len(each) >= SHORTEST} - self._secrets
             if new:
-                self._secrets |= new
-                self._index = Index(self._secrets)
+                self._index = Index(self._secrets | new)
+                self._secrets |= new  # from now on there is another version
 
     @property
     def version(self) -> int:
