@@ -24,6 +24,7 @@ SECTIONS: dict[str, Path] = {
     "pressure": PEERS,
     "agent": OURS,
     "registry": PEERS,
+    "nodes": PEERS,
 }
 """Each is a module of its own, and the Python that has what it stands on."""
 

@@ -93,6 +93,8 @@ def _goals(axes: Axes, goals: list[Document]) -> None:
 def _attainment(goal: Document) -> float:
     """Times the goal, the more the better in either sense, within what can be shown."""
     measured, bound = goal["measured"], goal["bound"]
+    if not bound:
+        return 1.0 if goal["met"] else 1 / FARTHEST
     times = measured / bound if goal["sense"] == "≥" else bound / max(measured, bound / FARTHEST)
     return float(min(max(times, 1 / FARTHEST), FARTHEST))
 

@@ -54,6 +54,11 @@ GOALS = (
     Goal("crowds.memory", "memory per idle connection", "≤", 30, " kB"),
     Goal("growth.offices", "relay cost per call as offices grow", "≤", 0.1, " (exponent)"),
     Goal("growth.tools", "relay cost per call as tools grow", "≤", 0.1, " (exponent)"),
+    Goal("nodes.cpu", "call between nodes, CPU of both", "≤", 0.333, "× python-socketio's Redis manager"),
+    Goal("nodes.pace", "calls per second between nodes", "≥", 0.4, "× those within one"),
+    Goal("nodes.pace_stock", "calls per second between nodes", "≥", 3, "× python-socketio's Redis manager"),
+    Goal("nodes.p50", "call between nodes, p50", "≤", 0.5, " ms over one within"),
+    Goal("nodes.asked", "call between nodes, what the directory is asked", "≤", 0, " times"),
 )
 
 

@@ -204,13 +204,15 @@ def result_of(size: int) -> bytes:
 
 
 @asynccontextmanager
-async def offices(url: str, number: int) -> AsyncIterator[list[Office]]:
-    """So many offices of a Socket.IO server."""
+async def offices(
+    url: str, number: int, *, computers_at: str | None = None, first: int = 0
+) -> AsyncIterator[list[Office]]:
+    """So many offices of a Socket.IO server, or of two nodes of one: agents at the one, computers at the other."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         found = []
-        for each in range(number):
-            computer = await stack.enter_async_context(upgraded(Computer, session, url))
+        for each in range(first, first + number):
+            computer = await stack.enter_async_context(upgraded(Computer, session, computers_at or url))
             agent = await stack.enter_async_context(upgraded(Agent, session, url))
             await computer.join("computer", f"computer-{each}", f"office-{each}")
             await agent.join("agent", f"agent-{each}", f"office-{each}")

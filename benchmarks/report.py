@@ -1,7 +1,7 @@
 """What all benchmarks found, in one place: `python -m benchmarks.report` after any of them.
 
 Each benchmark leaves its section with `save`. The report reads all sections there are, says which goals are met, and
-writes `performance.json` and `performance.png` for the documentation.
+writes `performance.json` and `performance.png` for the documentation, and the page that shows them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from typing import Any
 
 from benchmarks.goals import GOALS, judged
 from benchmarks.machine import machine
+from benchmarks.page import written
 from benchmarks.processes import ROOT
 from benchmarks.table import Row, show
 
 __all__ = ["FOUND", "forget", "save", "sections"]
 
-FOUND = ROOT / ".cache" / "bench"
+FOUND = ROOT / ".cache" / "bench" / "found"
 """Where each benchmark leaves what it found, as `sections/<name>.json`; partial reports go there too."""
 
 SECTIONS = FOUND / "sections"
 ASSETS = ROOT / "docs" / "assets"
+PAGE = Path("..") / "performance.md"
 VERDICTS = {True: "met", False: "not met", None: "not measured"}
 
 
@@ -92,10 +94,12 @@ def main() -> None:
     parser.add_argument("--no-chart", action="store_true", help="the table and the JSON only")
     chosen = parser.parse_args()
     document = summary(sections())
+    goals = goal_rows(document["goals"])
     print("\nGoals\n")
-    show(goal_rows(document["goals"]))
+    show(goals)
     chosen.into.mkdir(parents=True, exist_ok=True)
     (chosen.into / "performance.json").write_text(_text(document), "utf-8")
+    (chosen.into / PAGE).write_text(written(document, goals), "utf-8")
     if not chosen.no_chart:
         from benchmarks.chart import draw
 

@@ -1,11 +1,10 @@
-"""What one writes with python-socketio alone: seats by name, `call` to the computer, its answer returned."""
+"""What one writes with python-socketio alone, on uvicorn as it comes: `call` to the computer, its answer returned."""
 
 from __future__ import annotations
 
 import socket
 from typing import Any
 
-import orjson
 import socketio
 import uvicorn
 import uvloop
@@ -17,19 +16,7 @@ MAX_MESSAGE = 8 * 2**20
 TIMEOUT = 30
 
 
-class JSON:
-    """orjson, by the names that python-socketio asks for."""
-
-    loads = staticmethod(orjson.loads)
-
-    @staticmethod
-    def dumps(value: Any, **settings: Any) -> str:
-        return orjson.dumps(value).decode()
-
-
-sio = socketio.AsyncServer(
-    async_mode="asgi", json=JSON, max_http_buffer_size=MAX_MESSAGE, ping_interval=10, ping_timeout=8
-)
+sio = socketio.AsyncServer(async_mode="asgi", max_http_buffer_size=MAX_MESSAGE, ping_interval=10, ping_timeout=8)
 seats: dict[tuple[str, str], str] = {}
 offices: dict[str, str] = {}
 
@@ -52,13 +39,7 @@ async def relay(sid: str, data: dict[str, Any]) -> Any:
 
 async def main() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        socketio.ASGIApp(sio),
-        ws="websockets-sansio",
-        ws_per_message_deflate=False,
-        log_level="error",
-        access_log=False,
-    )
+    config = uvicorn.Config(socketio.ASGIApp(sio), ws_max_size=MAX_MESSAGE, log_level="error", access_log=False)
     print("listening on http://{}:{}".format(*listener.getsockname()), flush=True)
     await uvicorn.Server(config).serve([listener])
 
