@@ -161,6 +161,9 @@ class Wire:
         """From now on nothing is taken from the network: a peer that hangs."""
         self._transport.pause_reading()
 
+    def go_on_reading(self) -> None:
+        self._transport.resume_reading()
+
     async def close(self) -> None:
         if self._transport and not self._transport.is_reading():
             self._transport.abort()

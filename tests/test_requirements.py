@@ -12,7 +12,7 @@ from a2c_smcp.protocol.events import EVENTS
 from tests.requirements import REQUIREMENTS
 
 TESTS = Path(__file__).parent
-OVER_THE_WIRE = ("server", "interop")
+OVER_THE_WIRE = ("server", "interop", "nodes")
 
 
 def rows_by_test(folder: Path) -> Iterator[tuple[str, set[str]]]:

@@ -1,18 +1,15 @@
 """Calls between nodes: each has an inbox, a channel of the shared store, and tells its answers to the others' inboxes.
 
-Payloads and answers travel as the JSON they came as. What is said to one node in one turn of the event loop is
-published once. A channel nobody listens to is a node that is gone.
+Payloads and answers travel as the JSON they came as. A channel nobody listens to is a node that is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -25,13 +22,13 @@ from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server.background import Background
 from a2c_smcp.server.directory.nodes import node_of
 from a2c_smcp.server.directory.post import Post
+from a2c_smcp.server.mail import Mail, frame, frames
 from a2c_smcp.server.packets import Answer, Json, Payload
 
 __all__ = ["GONE", "LOST", "Bus", "Outcome", "Request"]
 
 logger = logging.getLogger(__name__)
 
-_SIZES = struct.Struct(">II")
 _WATCH_INTERVAL = 0.25
 
 Outcome: TypeAlias = Any
@@ -83,11 +80,27 @@ class _Refuse(msgspec.Struct, array_like=True, tag="!"):
 
 
 class _Gone(msgspec.Struct, array_like=True, tag="-"):
-    id: int
+    """Nobody sits there, or no longer, once the node that says so has gone too."""
 
+    id: int
+    is_lost: bool = False
+
+
+class _AskReceipt(msgspec.Struct, array_like=True, tag="#"):
+    """For everything that was published together with it."""
+
+    node: str
+
+
+class _Receipt(msgspec.Struct, array_like=True, tag="~"):
+    node: str
+    size: int
+
+
+_Head: TypeAlias = _Ask | _Tell | _Refuse | _Gone | _AskReceipt | _Receipt
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Ask | _Tell | _Refuse | _Gone).decode
+_decode = msgspec.json.Decoder(_Head).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +132,7 @@ class Bus:
         self._background = background
         self._numbers = count(1)
         self._asked: dict[int, _Asked] = {}
-        self._outgoing: dict[str, list[Json]] = {}
-        self._ids: dict[str, list[int]] = {}
+        self._mail = Mail(directory, self._published, frame(_encode(_AskReceipt(self._node))))
         self._is_watched = False
 
     def ask(self, node: str, sid: str, forward: Forward, timeout: float, reply: Callable[[Outcome], None]) -> None:
@@ -130,24 +142,26 @@ class Bus:
         caller = _Seat(seat.sid, seat.name, seat.office_id, seat.instance, seat.owner, seat.version)
         head = _Ask(number, self._node, forward.event, data.get("req_id", ""), sid, timeout, caller)
         self._asked[number] = _Asked(node, reply)
-        self._send(node, _encode(head), _body_of(data))
-        self._ids.setdefault(node, []).append(number)
+        self._mail.send(node, _encode(head), _body_of(data), number)
         if not self._is_watched:
             self._is_watched = True
             self._background.spawn(self._watch())
 
     def hear(self, data: bytes) -> None:
         """What has come into the inbox."""
-        for head, body in _frames(data):
+        for head, body in frames(data):
             try:
-                self._take(_decode(head), body)
+                self._take(_decode(head), body, len(data))
             except Exception:
                 logger.exception("another node said what is not understood here")
 
+    def forget(self, node: str) -> None:
+        """The node was out of reach: what was on its way there is lost."""
+        self._mail.forget(node)
+
     def fail(self) -> None:
         """The store is out of reach: what was asked may never be answered."""
-        self._outgoing.clear()
-        self._ids.clear()
+        self._mail.clear()
         for number in list(self._asked):
             self._settle(number, Unavailable("the nodes cannot reach each other"))
 
@@ -156,7 +170,7 @@ class Bus:
         node = node_of(sid)
         return None if node == self._node else node
 
-    def _take(self, head: _Ask | _Tell | _Refuse | _Gone, body: bytes) -> None:
+    def _take(self, head: _Head, body: bytes, size: int) -> None:
         match head:
             case _Ask():
                 self._take_request(head, body)
@@ -165,7 +179,11 @@ class Bus:
             case _Refuse():
                 self._settle(head.id, SMCPError.from_wire(loads(str(body, "utf-8"))) or SMCPError())
             case _Gone():
-                self._settle(head.id, GONE)
+                self._settle(head.id, LOST if head.is_lost else GONE)
+            case _AskReceipt():
+                self._mail.send_at_once(head.node, _encode(_Receipt(self._node, size)))
+            case _Receipt():
+                self._mail.receive_receipt(head.node, head.size)
 
     def _take_request(self, head: _Ask, body: bytes) -> None:
         seat = head.caller
@@ -182,34 +200,17 @@ class Bus:
 
     def _answer(self, node: str, number: int, outcome: Outcome) -> None:
         if isinstance(outcome, Answer):
-            self._send(node, _encode(_Tell(number)), outcome.json)
+            self._mail.send(node, _encode(_Tell(number)), outcome.json)
         elif isinstance(outcome, SMCPError):
-            self._send(node, _encode(_Refuse(number)), dumps(outcome.to_wire()).encode())
-        elif outcome is GONE:
-            self._send(node, _encode(_Gone(number)), b"")
+            self._mail.send(node, _encode(_Refuse(number)), dumps(outcome.to_wire()).encode())
+        elif outcome is GONE or outcome is LOST:
+            self._mail.send(node, _encode(_Gone(number, outcome is LOST)), b"")
         else:
-            self._send(node, _encode(_Tell(number, is_binary=True)), msgspec.msgpack.encode(outcome))
+            self._mail.send(node, _encode(_Tell(number, is_binary=True)), msgspec.msgpack.encode(outcome))
 
     def _settle(self, number: int, outcome: Outcome) -> None:
         if asked := self._asked.pop(number, None):
             asked.reply(outcome)
-
-    def _send(self, node: str, head: bytes, body: Json) -> None:
-        if not self._outgoing:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._outgoing.setdefault(node, []).extend((_SIZES.pack(len(head), len(body)), head, body))
-
-    def _flush(self) -> None:
-        outgoing, self._outgoing = self._outgoing, {}
-        ids, self._ids = self._ids, {}
-        for node, parts in outgoing.items():
-            numbers = ids.get(node, ())
-
-            published = partial(self._published, numbers)
-            try:
-                self._directory.post(node, b"".join(parts), published)
-            except Unavailable as error:
-                published(error)
 
     def _published(self, numbers: Sequence[int], listeners: int | Exception) -> None:
         if isinstance(listeners, Exception):
@@ -225,9 +226,10 @@ class Bus:
         """As long as something is asked, whether those who were asked are still there."""
         while self._asked:
             await asyncio.sleep(_WATCH_INTERVAL)
+            asked = {number: each.node for number, each in self._asked.items()}
             with suppress(Unavailable):
-                absent = await self._directory.absent({each.node for each in self._asked.values()})
-                for number in [number for number, each in self._asked.items() if each.node in absent]:
+                absent = await self._directory.absent(set(asked.values()))
+                for number in [number for number, node in asked.items() if node in absent]:
                     self._settle(number, LOST)
         self._is_watched = False
 
@@ -236,14 +238,3 @@ def _body_of(data: dict[str, Any]) -> Json:
     if isinstance(data, Payload) and data.json:
         return data.json
     return msgspec.msgpack.encode(dict(data))
-
-
-def _frames(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """What was published, taken apart. Raises nothing: a writer on the bus is trusted to be one of us."""
-    at = 0
-    while at < len(data):
-        head_size, body_size = _SIZES.unpack_from(data, at)
-        head = at + _SIZES.size
-        body = head + head_size
-        at = body + body_size
-        yield data[head:body], data[body:at]

@@ -21,7 +21,7 @@ from a2c_smcp.server.packets import Answer, Payload, Rejected
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
-__all__ = ["Calls", "Reply"]
+__all__ = ["Calls", "Closing", "Reply"]
 
 Key = tuple[str, str, str, str]
 _AFTER_THE_ACK = 0.01  # of the join with which a client came back
@@ -29,6 +29,13 @@ _IDENTITY = ("computer", "tool_name", "params")
 Deliver = Callable[[str, Forward, float, Callable[..., None]], None]
 Reply = Callable[[Any], None]
 """Given the answer to a call: an `Answer`, several ack arguments as a tuple, or an `SMCPError`."""
+
+
+class Closing(Unavailable):
+    """This Server goes. Another node may have an answer, once whoever was here is there."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is shutting down")
 
 
 @dataclass(eq=False, slots=True)
@@ -142,10 +149,10 @@ class Calls:
             asyncio.get_running_loop().call_later(self._limits.cancel_grace, call.finish, CallCancelled())
         return {call.forward.caller.office_id for call in found}
 
-    def move(self, old: str, new: str) -> list[dict[str, Any]]:
+    def move(self, old: str, new: str) -> list[tuple[Member, dict[str, Any]]]:
         """A client is back on another connection: its calls are sent again, or answered there.
 
-        Returns the cancels that a computer has missed.
+        Returns the cancels that a computer has missed, and whose they are.
         """
         missed = []
         for call in self._by_member.pop(old, set()):
@@ -157,7 +164,7 @@ class Calls:
                 if call.cancel is None:
                     asyncio.get_running_loop().call_later(_AFTER_THE_ACK, self._send, call)
                 else:
-                    missed.append(call.cancel)
+                    missed.append((call.forward.caller, call.cancel))
         return missed
 
     def computer_left(self, computer: Member) -> None:
@@ -175,6 +182,15 @@ class Calls:
                 self._by_key.pop(call.key, None)
                 call.key = None
 
+    def send_again(self, is_meant: Callable[[str], bool]) -> None:
+        """To computers whose node has not heard what it was asked. One that has joins it with the first."""
+        for call in [call for call in self._running if is_meant(call.target) and call.cancel is None]:
+            self._send(call)
+
+    def is_engaged(self, sid: str) -> bool:
+        """Whether a connection asks or is asked for something."""
+        return sid in self._by_member or sid in self._waiting
+
     async def drain(self) -> None:
         """Takes no new calls, gives those in flight time to finish, and tells the rest."""
         self._closing = True
@@ -183,7 +199,7 @@ class Calls:
                 async with asyncio.timeout(self._limits.drain_timeout):
                     await self._over.wait()
         for call in list(self._running):
-            call.finish(Unavailable("the server is shutting down"))
+            call.finish(Closing())
         self._unheard.drop_all()
         self._recent.drop_all()
 
@@ -206,7 +222,7 @@ class Calls:
     def _start(self, forward: Forward, key: Key | None, timeout: float) -> Call:
         target = forward.target.sid
         if self._closing:
-            raise Unavailable("the server is shutting down")
+            raise Closing
         if len(self._by_member.get(target, ())) >= self._limits.calls_per_computer:
             raise RateLimited(f"at most {self._limits.calls_per_computer} calls to one computer at a time")
         call = Call(forward, key, forward.caller.sid, target, self._ended, timeout)
@@ -268,9 +284,10 @@ class Calls:
                 del self._by_member[sid]
 
     def _keep(self, key: Key, call: Call) -> None:
-        is_heard = call.is_awaited and self._is_here(call.caller)
-        if isinstance(call.outcome, SMCPError) or (is_heard and not call.forward.caller.instance):
+        is_here = call.is_awaited and self._is_here(call.caller)
+        if isinstance(call.outcome, SMCPError) or (is_here and not call.forward.caller.instance):
             return
+        is_heard = is_here or (call.is_awaited and self._is_reachable(call.caller))
         size = len(call.outcome.json) if isinstance(call.outcome, Answer) else 0
         (self._recent if is_heard else self._unheard).keep(key, call, size)
 
@@ -287,11 +304,15 @@ def _key(agent: Member, req_id: str) -> Key:
 
 
 def _reply_to(call: Call) -> Callable[..., None]:
-    """The ack callback of a call. The library keeps it until the ack comes, which may be never, so it holds no call."""
-    reference = weakref.ref(call)
+    """The ack callback of a call. The library keeps it until the ack comes, which may be never, so it holds no call.
+
+    What refuses it where its computer no longer sits means nothing: it has been sent again.
+    """
+    reference, target = weakref.ref(call), call.target
 
     def reply(*answer: Any) -> None:
-        if call := reference():
+        is_refusal = bool(answer) and isinstance(answer[0], Rejected)
+        if (call := reference()) and (call.target == target or not is_refusal):
             call.answered(*answer)
 
     return reply

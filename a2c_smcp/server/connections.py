@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.protocol.events import Action, Event
 from a2c_smcp.server.auth import Principal
+from a2c_smcp.server.ways import Ways
 
 if TYPE_CHECKING:
     from a2c_smcp.server.lane import Track
@@ -35,10 +36,13 @@ class Connection:
     is_gone: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     track: Track | None = None
+    ways: Ways = field(default_factory=Ways)
 
     @property
     def is_behind(self) -> bool:
         """Whether an event that came earlier has not been looked at yet: what comes later may not overtake it."""
+        if self.lock.locked():
+            return True
         return self.events_ahead > 0 and asyncio.get_running_loop().time() < self.behind_until
 
     async def until_seated(self, event: Event) -> None:
@@ -51,6 +55,10 @@ class Connection:
         """One is on the library's way. Some come to nothing, so it is not waited for without end."""
         self.events_ahead += 1
         self.behind_until = asyncio.get_running_loop().time() + _LONG_WAY
+
+    def event_seen(self) -> None:
+        """It has been looked at, and what follows may take any way."""
+        self.events_ahead = max(0, self.events_ahead - 1)
 
 
 def address_in(environ: dict[str, Any]) -> str | None:

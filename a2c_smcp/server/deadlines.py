@@ -13,16 +13,14 @@ T = TypeVar("T")
 
 
 class Deadlines(Generic[T]):
-    """Calls `expire` for what was not discarded within its time."""
+    """Calls `expire` for what was not discarded within its time, for each by itself: one that fails harms no other."""
 
     def __init__(self, expire: Callable[[T, float], None]) -> None:
         self._expire = expire
         self._groups: dict[float, OrderedDict[T, float]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def add(self, item: T, seconds: float) -> None:
-        self._loop = self._loop or asyncio.get_running_loop()
-        now = self._loop.time()
+        now = asyncio.get_running_loop().time()
         group = self._groups.get(seconds)
         if group is None:
             group = self._groups[seconds] = OrderedDict()
@@ -37,12 +35,13 @@ class Deadlines(Generic[T]):
         asyncio.get_running_loop().call_at(until, self._look, seconds)
 
     def _look(self, seconds: float) -> None:
-        group, now = self._groups[seconds], asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        group, now = self._groups[seconds], loop.time()
         while group:
             item, due = next(iter(group.items()))
             if due > now:
                 self._wait(due, seconds)
                 return
             del group[item]
-            self._expire(item, seconds)
+            loop.call_soon(self._expire, item, seconds)
         del self._groups[seconds]

@@ -26,7 +26,7 @@ _LARGE = 64 * 1024
 class Request(NamedTuple):
     """An event that wants an ack. Of its payload only the fields are there that routing may look at."""
 
-    id: bytes
+    id: int
     event: str
     payload: Payload
 
@@ -70,26 +70,28 @@ def read_request(frame: bytes) -> Request | None:
     """`42/smcp,<id>["client:<x>",{…}]`, or `None`."""
     start = frame.find(b"[", len(_EVENT))
     number = frame[len(_EVENT) : start]
-    if not (frame.startswith(_EVENT) and number.isdigit() and frame.startswith(_NAME, start)):
+    if not (frame.startswith(_EVENT) and _is_id(number) and frame.startswith(_NAME, start)):
         return None
     end = frame.find(b'"', start + 2)
-    name, body = frame[start + 2 : end], _part(frame, end + 2, -1)
-    if b"\\" in name or frame[end + 1 : end + 3] != b",{" or frame[-1:] != b"]":
+    if frame[end + 1 : end + 3] != b",{" or frame[-1:] != b"]":
+        return None
+    event, body = frame[start + 2 : end].decode(), _part(frame, end + 2, -1)
+    if "\\" in event or not event.isprintable():
         return None
     try:
-        fields, event = _fields.decode(body), name.decode()
+        fields = _fields.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
     if params := fields.get("params"):
         fields["params"] = _UNREAD if memoryview(params)[0] == _OBJECT else None  # type: ignore[typeddict-item]
-    return Request(number, event, Payload(fields, body))  # type: ignore[arg-type]
+    return Request(int(number), event, Payload(fields, body))  # type: ignore[arg-type]
 
 
 def read_ack(frame: bytes) -> Ack | None:
     """`43/smcp,<id>[…]`, or `None`."""
     start = frame.find(b"[", len(_ACK))
     number = frame[len(_ACK) : start]
-    if not (frame.startswith(_ACK) and number.isdigit() and len(number) <= _LONGEST_ID):
+    if not (frame.startswith(_ACK) and _is_id(number)):
         return None
     arguments = _part(frame, start, len(frame))
     try:
@@ -108,9 +110,13 @@ def notice_frame(event: str, data: Json) -> bytes:
     return b"%s[%s,%s]" % (_EVENT, dumps(event).encode(), data)
 
 
-def ack_head(number: bytes) -> bytes:
+def ack_head(number: int) -> bytes:
     """What stands before the arguments."""
-    return _ACK + number
+    return b"%s%d" % (_ACK, number)
+
+
+def _is_id(digits: bytes) -> bool:
+    return digits.isdigit() and len(digits) <= _LONGEST_ID
 
 
 def _part(frame: bytes, start: int, end: int) -> Json:

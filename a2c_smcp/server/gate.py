@@ -45,6 +45,8 @@ def check_newcomer(scope: Scope, required_version: str | None, *, is_draining: b
         raise Unavailable("the server is shutting down")
     if _in_query(scope, "EIO") != "4":
         raise BadRequest("EIO: this server speaks Engine.IO 4, that is Socket.IO 3 or later")
+    if scope["type"] == "http" and _in_query(scope, "transport") == "websocket":
+        raise BadRequest("transport: a websocket begins with an upgrade")
     version.accept(_in_query(scope, "a2c_version", blank=True), required_version)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from a2c_smcp.server.deadlines import Deadlines
 
 __all__ = ["Kept"]
 
@@ -18,7 +19,6 @@ V = TypeVar("V")
 class _Entry(Generic[V]):
     value: V
     size: int
-    timer: asyncio.TimerHandle
 
 
 class Kept(Generic[K, V]):
@@ -30,6 +30,7 @@ class Kept(Generic[K, V]):
         self._most_bytes = most_bytes
         self._entries: OrderedDict[K, _Entry[V]] = OrderedDict()
         self._bytes = 0
+        self._deadlines: Deadlines[K] = Deadlines(lambda key, seconds: self.drop(key))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -40,15 +41,15 @@ class Kept(Generic[K, V]):
 
     def keep(self, key: K, value: V, size: int) -> None:
         self.drop(key)
-        timer = asyncio.get_running_loop().call_later(self._seconds, self.drop, key)
-        self._entries[key] = _Entry(value, size, timer)
+        self._deadlines.add(key, self._seconds)
+        self._entries[key] = _Entry(value, size)
         self._bytes += size
         while len(self._entries) > self._most or self._bytes > self._most_bytes:
             self.drop(next(iter(self._entries)))
 
     def drop(self, key: K) -> None:
         if entry := self._entries.pop(key, None):
-            entry.timer.cancel()
+            self._deadlines.discard(key, self._seconds)
             self._bytes -= entry.size
 
     def drop_all(self, wanted: Callable[[K], bool] = lambda key: True) -> None:

@@ -94,10 +94,11 @@ class Track:
         self._socket.queue.check_room(size)
 
     def deliver(self, packet: eio_packet.Packet) -> bool:
-        """Whether a message of the library's could be written without its queue. Pings keep the queue's reader alive."""
-        if packet.packet_type != eio_packet.MESSAGE or not self.is_open:
+        """Whether a message of the library's was written past its queue. Pings keep the queue's reader alive."""
+        if self._late:
+            self.catch_up()
+        if packet.packet_type != eio_packet.MESSAGE or not (self.is_open and self._socket.queue.is_idle):
             return False
-        self.catch_up()
         text = packet.encode()
         return isinstance(text, str) and self._wire.post((text.encode(),))
 
@@ -108,7 +109,6 @@ class Track:
         if not (self._socket.queue.is_idle and self.is_open and self._wire.post(parts)):
             self._socket.queue.put_nowait(_packet(parts))
 
-
     def send_late(self, frame: Json) -> bool:
         """Keeps a frame for `catch_up`, or until anything else is sent. Whether it is the first one."""
         self._late.append(frame)
@@ -116,8 +116,9 @@ class Track:
 
     def catch_up(self) -> None:
         late, self._late = self._late, []
-        for frame in late:
-            self.send(frame)
+        if not (self._socket.queue.is_idle and self.is_open and self._wire.post_all(late)):
+            for frame in late:
+                self.send(frame)
 
 
 class Lane:
@@ -173,7 +174,7 @@ class Lane:
             if sid != skip_sid and (connection := self._namespace.connection(sid)):
                 send(connection, frame)
 
-    def _answer(self, speaker: Connection, number: bytes, event: Event | None, outcome: Any) -> None:
+    def _answer(self, speaker: Connection, number: int, event: Event | None, outcome: Any) -> None:
         if speaker.is_gone:
             return
         if isinstance(outcome, Answer):
@@ -182,7 +183,7 @@ class Lane:
             self._namespace.note_refusal(event, speaker.sid, outcome)
             self._send(speaker, ack_head(number), f"[{dumps(error_ack(event, outcome))}]".encode())
         else:
-            self._namespace.background.spawn(self._send_binary(speaker.sid, int(number), list(outcome)))
+            self._namespace.background.spawn(self._send_binary(speaker.sid, number, list(outcome)))
 
     def _send(self, connection: Connection, *parts: Json) -> None:
         if connection.track:

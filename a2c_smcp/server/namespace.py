@@ -12,12 +12,13 @@ from urllib.parse import parse_qs
 
 import socketio
 
-from a2c_smcp.errors import BadRequest, NotAuthenticated, SMCPError, Unavailable
+from a2c_smcp.errors import BadRequest, NotAuthenticated, SMCPError, Unavailable, UnsupportedEvent
 from a2c_smcp.protocol import routing, version
 from a2c_smcp.protocol.codec import decode, dumps, loads_exactly
 from a2c_smcp.protocol.events import OLDER_FIELDS, Action, Event, lookup
 from a2c_smcp.protocol.offices import Member, Notice, instance_digest
 from a2c_smcp.protocol.results import error_ack
+from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server import audit
 from a2c_smcp.server.auth import AuthenticationProvider, admit
 from a2c_smcp.server.background import Background
@@ -32,6 +33,7 @@ from a2c_smcp.server.packets import Payload, Rejected
 from a2c_smcp.server.relay import CheckRoom, Relay, check_size
 from a2c_smcp.server.seating import Seating
 from a2c_smcp.server.settings import Limits
+from a2c_smcp.server.ways import ROUTE
 from a2c_smcp.smcp import SMCP_NAMESPACE, ListRoomRet
 
 __all__ = ["SMCPNamespace"]
@@ -39,6 +41,7 @@ __all__ = ["SMCPNamespace"]
 logger = logging.getLogger(__name__)
 
 _CLEAN = "client disconnect"
+_NOTHING: frozenset[str] = frozenset()
 _OLDER_FIELDS = frozenset(OLDER_FIELDS.values())
 
 Joined = tuple[bool, str | None]
@@ -80,6 +83,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         self._calls = self.requests.calls
         self._seating = Seating(self, self._directory, self._calls, self.notices)
         self._is_draining = False
+        self._spans = False
         self._handlers: dict[Action, Callable[[Connection, Event, dict[str, Any]], Awaitable[Any]]] = {
             Action.JOIN: self.on_server_join_office,
             Action.LEAVE: self.on_server_leave_office,
@@ -101,10 +105,11 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
                 return await self.on_connect(sid, *args)
             if event == "disconnect" and not self.server.manager.is_connected(sid, self.namespace):
                 return await self.on_disconnect(sid, *args)
-            row = lookup(event)
-            if sid not in self._connections:
+            speaker = self._connections.get(sid)
+            row = _row_of(event, speaker)
+            if speaker is None:
                 raise NotAuthenticated
-            answer = await self._handle(self._connections[sid], event, row, args)
+            answer = await self._handle(speaker, event, row, args)
         except SMCPError as error:
             self.note_refusal(row, sid, error)
             return error_ack(row, error)
@@ -144,7 +149,8 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         connection.is_gone = True
         if connection.expiry:
             connection.expiry.cancel()
-        is_clean = connection.is_over or self._is_draining or self._is_clean_disconnect(sid, reason)
+        is_last = self._is_draining and not self._spans
+        is_clean = connection.is_over or is_last or self._is_clean_disconnect(sid, reason)
         await self._seating.disconnected(connection, is_clean=is_clean)
         audit.record("disconnected", principal=connection.principal.id, reason=reason)
 
@@ -183,13 +189,24 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
 
     def relay(self, speaker: Connection, name: str, event: Event, data: Payload, reply: Reply) -> bool:
         """A request that can be passed on without waiting. `False` if it has to go the long way."""
-        decode(event, data)
-        if not speaker.speaks_older_names and _has_older_names(name, event, data):
-            return False
-        return self.requests.request_at_once(speaker.sid, event, data, reply)
+        way = speaker.ways.find(name, data, self._directory.office_at_hand)
+        decode(event, data, known=ROUTE if way else _NOTHING)
+        if way is None:
+            if not speaker.speaks_older_names and _has_older_names(name, event, data):
+                return False
+            way = self.requests.find(speaker.sid, event, data)
+            if way is None:
+                return False
+            speaker.ways.keep(name, data, way)
+        self.requests.begin(event, Forward(event.name, way.caller, way.target, data), reply)
+        return True
 
     def connection(self, sid: str | None) -> Connection | None:
         return self._connections.get(sid) if sid else None
+
+    def seats_here(self) -> list[Member]:
+        """Those of all connections, as far as they are at hand."""
+        return [seat for sid in self._connections for seat in self._directory.seats_at_hand(sid) or ()]
 
     # What operators ask for
 
@@ -218,12 +235,18 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         self._is_draining = True
         await self._calls.drain()
 
+    def is_engaged(self, sid: str | None) -> bool:
+        """Whether a connection asks or is asked for something."""
+        return sid is not None and self._calls.is_engaged(sid)
+
     def span(self, directory: Shared) -> None:
-        """Offices have members on other nodes too."""
+        """Offices have members on other nodes too, where those of this one resume when it goes."""
+        self._spans = True
         self.requests.bus = self._seating.bus = Bus(directory, self.requests.serve, self.background)
         self.notices.everywhere = directory.announce
 
     async def close(self) -> None:
+        self._seating.close()
         await self.background.close()
         await self._directory.close()
 
@@ -233,7 +256,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         try:
             answer = await self._look_at(speaker, name, event, args)
         finally:
-            speaker.events_ahead = max(0, speaker.events_ahead - 1)
+            speaker.event_seen()
         outcome = await answer if isinstance(answer, asyncio.Future) else answer
         if isinstance(outcome, SMCPError):
             raise outcome
@@ -271,6 +294,16 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         payload = Payload(notice.data, dumps(notice.data).encode())
         check_size(payload.size + len(notice.event), self.limits)
         return replace(notice, data=payload)
+
+
+def _row_of(event: str, speaker: Connection | None) -> Event:
+    """Raises `UnsupportedEvent`, and then nothing has to wait for this event any more."""
+    try:
+        return lookup(event)
+    except UnsupportedEvent:
+        if speaker:
+            speaker.event_seen()
+        raise
 
 
 def _has_older_names(name: str, event: Event, data: dict[str, Any]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,14 +12,17 @@ import msgspec
 
 from a2c_smcp.errors import RateLimited, Unavailable
 from a2c_smcp.protocol.codec import dumps, loads
-from a2c_smcp.protocol.events import OLDER_NOTICES, Event
-from a2c_smcp.protocol.offices import Notice
+from a2c_smcp.protocol.events import EVENTS, OLDER_NOTICES, Action, Event
+from a2c_smcp.protocol.offices import Member, Notice
 from a2c_smcp.server.background import Background
 from a2c_smcp.server.packets import Payload
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 
 __all__ = ["Emit", "Everywhere", "Notices", "office_room", "older_room", "read_notice"]
+
+_UPDATES = [event.notice for event in EVENTS if event.action is Action.BROADCAST and event.notice]
+_MOST_OWED = 1024
 
 Emit = Callable[..., Awaitable[None]]
 Everywhere = Callable[[str, str], Awaitable[int]]
@@ -86,14 +88,30 @@ class Notices:
         self._limits = limits
         self._older_to_all = older_to_all
         self._updates: dict[str, _Updates] = {}
+        self._owed: dict[tuple[str, str], Notice] = {}
 
     async def spread(self, notice: Notice) -> None:
-        """To the whole office, on whatever nodes its members are."""
-        if self.everywhere:
-            with suppress(Unavailable):  # then at least those on this node hear it
-                await self.everywhere(notice.office_id, _written(notice))
-                return
-        await self.announce(notice)
+        """To the whole office, on whatever nodes its members are. Nodes out of reach are told when they are not."""
+        if self.everywhere is None:
+            await self.announce(notice)
+            return
+        written = _written(notice)
+        try:
+            await self.everywhere(notice.office_id, written)
+        except Unavailable:
+            self._owe(notice, written)
+            await self.announce(notice)
+
+    async def spread_again(self) -> None:
+        """What has not reached everybody."""
+        owed, self._owed = self._owed, {}
+        for notice in owed.values():
+            await self.spread(notice)
+
+    def _owe(self, notice: Notice, written: str) -> None:
+        self._owed[notice.office_id, written] = notice
+        if len(self._owed) > _MOST_OWED:
+            del self._owed[next(iter(self._owed))]
 
     async def announce(self, notice: Notice) -> None:
         """To those of an office who are on this node."""
@@ -102,6 +120,12 @@ class Notices:
         if older := OLDER_NOTICES.get(notice.event):
             room = room if self._older_to_all else older_room(notice.office_id)
             await self.emit(older, notice.data, room=room, skip_sid=notice.skip_sid)
+
+    async def announce_anything(self, computer: Member) -> None:
+        """That anything about a computer may have changed: whoever wants to know looks again."""
+        data = {"computer": computer.name, "office_id": computer.office_id}
+        for event in _UPDATES:
+            await self.announce(Notice(event, computer.office_id, data, computer.sid))
 
     async def update(self, sid: str, event: Event, notice: Notice) -> None:
         """A computer's update: now, or merged with what follows within the pace that WIRE §6 allows."""

@@ -18,8 +18,8 @@ _BATCH_BYTES = 64 * 1024
 class Outbox(asyncio.Queue[Any]):
     """The queue of an Engine.IO connection, in the place of the library's unbounded one.
 
-    A batch counts as unread until its reader asks for the next one: only then has the transport taken it. While nothing
-    is unread, an `outlet` may take a packet straight away.
+    A batch counts as unread until its reader asks for the next one: only then has the transport taken it. An `outlet`
+    is offered every packet first. It may take one while the queue `is_idle`.
     """
 
     def __init__(self, budget: int) -> None:
@@ -47,7 +47,7 @@ class Outbox(asyncio.Queue[Any]):
             raise RateLimited("this computer reads too slowly, try again later")
 
     def put_nowait(self, item: Any) -> None:
-        if not (self.outlet and item is not None and self.is_idle and self.outlet(item)):
+        if not (self.outlet and item is not None and self.outlet(item)):
             super().put_nowait(item)
 
     async def get(self) -> Any:

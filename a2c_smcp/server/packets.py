@@ -174,6 +174,7 @@ class SMCPPacket(packet.Packet):  # type: ignore[misc]  # untyped base
     def _event(self, text: str, attachments: int) -> int:
         """The data of an event: its name and its arguments."""
         head = _HEAD.match(text)
+        self.data = [""]
         try:
             self.data = [loads(head[1]) if head else ""]
             self._check(self._size, attachments)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from a2c_smcp.errors import ComputerLeft, SMCPError, TooLarge, Unavailable
+from a2c_smcp.errors import ComputerLeft, NotInOffice, SMCPError, TooLarge, Unavailable
 from a2c_smcp.protocol import routing
 from a2c_smcp.protocol.codec import timeout_of
 from a2c_smcp.protocol.events import Event
@@ -15,12 +15,14 @@ from a2c_smcp.protocol.offices import Member, Office
 from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server.background import Background
 from a2c_smcp.server.bus import GONE, LOST, Bus, Outcome, Request
-from a2c_smcp.server.calls import Calls, Reply
+from a2c_smcp.server.calls import Calls, Closing, Reply
 from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.directory import Directory
+from a2c_smcp.server.directory.nodes import node_of
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.packets import HEAD_ROOM, Payload, Rejected
 from a2c_smcp.server.settings import Limits
+from a2c_smcp.server.ways import Way
 
 __all__ = ["CheckRoom", "Emit", "Post", "Relay", "check_size"]
 
@@ -64,7 +66,7 @@ class Relay:
         seats = await self.seats(sid)
         offices = [await self.office(seat.office_id) for seat in seats]
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._begin(event, seats, offices, data, partial(_settle, answered))
+        self.begin(event, routing.forward(event, seats, offices, data), partial(_settle, answered))
         return answered
 
     async def seats(self, sid: str) -> Sequence[Member]:
@@ -75,30 +77,46 @@ class Relay:
     async def office(self, office_id: str) -> Office:
         return self._directory.office_at_hand(office_id) or await self._directory.office(office_id)
 
-    def request_at_once(self, sid: str, event: Event, data: dict[str, Any], reply: Reply) -> bool:
-        """The same without waiting. `False`, and nothing done, where the directory has to be waited for."""
+    def find(self, sid: str, event: Event, data: dict[str, Any]) -> Way | None:
+        """Where a request goes, without waiting; `None` where the directory has to be waited for."""
         seats = self._directory.seats_at_hand(sid)
         if seats is None:
-            return False
+            return None
         offices: list[Office] = []
         for seat in seats:
             office = self._directory.office_at_hand(seat.office_id)
             if office is None:
-                return False
+                return None
             offices.append(office)
-        self._begin(event, seats, offices, data, reply)
-        return True
-
-    def _begin(
-        self, event: Event, seats: Sequence[Member], offices: Sequence[Office], data: dict[str, Any], reply: Reply
-    ) -> None:
-        timeout = timeout_of(event, data, self._limits.max_timeout)
         forward = routing.forward(event, seats, offices, data)
+        return Way(tuple(offices), forward.caller, forward.target)
+
+    def begin(self, event: Event, forward: Forward, reply: Reply) -> None:
+        """Passes on a request that is sound. What refuses it is raised."""
+        timeout = timeout_of(event, forward.data, self._limits.max_timeout)
         self._metrics.count("calls_total")
         self.calls.begin(forward, timeout + _GRACE if timeout else self._limits.request_timeout, reply)
 
     def serve(self, request: Request, reply: Reply) -> None:
-        """What another node asks of a member of this one. The node of the computer owns the call."""
+        """What another node asks of a member of this one, for an agent that this node has to know as well."""
+        office = self._directory.office_at_hand(request.caller.office_id)
+        if office and _is_agent_of(office, request.caller):
+            self._take(request, reply)
+        else:
+            self._background.spawn(self._take_if_seated(request, reply))
+
+    async def _take_if_seated(self, request: Request, reply: Reply) -> None:
+        """One of the two nodes has not heard yet who the agent is: the store says."""
+        office_id = request.caller.office_id
+        try:
+            if not _is_agent_of(await self._directory.office(office_id), request.caller):
+                raise NotInOffice(repr(office_id))
+            self._take(request, reply)
+        except SMCPError as error:
+            reply(error)
+
+    def _take(self, request: Request, reply: Reply) -> None:
+        """The node of the computer owns the call."""
         seats = self._directory.seats_at_hand(request.target)
         if seats is None:
             raise Unavailable("this node has lost touch with the others")
@@ -106,7 +124,17 @@ class Relay:
         if target is None:
             reply(GONE)
             return
-        self.calls.begin(Forward(request.event, request.caller, target, request.payload), request.timeout, reply)
+        forward = Forward(request.event, request.caller, target, request.payload)
+        try:
+            self.calls.begin(forward, request.timeout, partial(_tell_node, reply))
+        except Closing:
+            reply(LOST)
+
+    def send_again(self, node: str) -> None:
+        """What a node was asked before it was out of reach."""
+        if self.bus:
+            self.bus.forget(node)
+            self.calls.send_again(lambda sid: node_of(sid) == node)
 
     def _is_here(self, sid: str) -> bool:
         return self._connection(sid) is not None
@@ -121,7 +149,10 @@ class Relay:
         if connection is None:
             self._ask(sid, forward, timeout, reply)
             return
-        self._check_room(sid, size)
+        if connection.track:
+            connection.track.check_room(size)
+        else:
+            self._check_room(sid, size)
         if self.post and isinstance(payload, Payload) and payload.json:
             self.post(connection, forward.event, payload, reply)
         else:
@@ -140,23 +171,25 @@ class Relay:
                 reply(Rejected(outcome))
             case tuple():
                 reply(*outcome)
-            case _ if outcome is GONE:
-                self._background.spawn(self._look_again(forward, reply))
-            case _ if outcome is not LOST:
-                reply(outcome)
-            case _ if forward.target.instance is None:
+            case _ if outcome is LOST and forward.target.instance is None:
                 reply(Rejected(_left(forward)))
+            case _ if outcome is GONE or outcome is LOST:
+                self._background.spawn(self._look_again(forward, reply))
+            case _:
+                reply(outcome)
 
     async def _look_again(self, forward: Forward, reply: Callable[..., None]) -> None:
-        """Whoever is elsewhere by now has been sent the call there, as soon as the office was seen to change."""
+        """Whoever is not elsewhere yet is sent the call there as soon as the office is seen to change."""
         target = forward.target
         try:
             holder = (await self._directory.office(target.office_id)).computers.get(target.name)
         except SMCPError as error:
             reply(Rejected(error))
             return
-        if holder is None or (holder == target and target.instance is None):
+        if holder is None or target.instance is None or holder.instance != target.instance:
             reply(Rejected(_left(forward)))
+        elif holder.sid != target.sid:
+            self.calls.move(target.sid, holder.sid)
 
     async def _emitted(self, sid: str, forward: Forward, reply: Callable[..., None]) -> None:
         await self._emit(forward.event, forward.data, to=sid, callback=reply)
@@ -168,8 +201,17 @@ def check_size(size: int, limits: Limits) -> None:
         raise TooLarge(f"{size} bytes and a head of up to {HEAD_ROOM}", size=size, limit=limits.max_message)
 
 
+def _is_agent_of(office: Office, caller: Member) -> bool:
+    return office.agent is not None and office.agent.sid == caller.sid
+
+
 def _left(forward: Forward) -> ComputerLeft:
     return ComputerLeft(repr(forward.target.name), computer=forward.target.name)
+
+
+def _tell_node(reply: Reply, outcome: Any) -> None:
+    """The node that asked waits for the computer to be back on another one."""
+    reply(LOST if isinstance(outcome, Closing) else outcome)
 
 
 def _settle(answered: asyncio.Future[Any], outcome: Any) -> None:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from a2c_smcp.errors import NotAuthenticated, SMCPError
+from a2c_smcp.errors import NotAuthenticated, SMCPError, Unavailable
 from a2c_smcp.protocol.offices import Change, Member, Notice
 from a2c_smcp.server import audit
 from a2c_smcp.server.bus import Bus
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Seating"]
 
 logger = logging.getLogger(__name__)
+
+_TRY_AGAIN = 1.0
 
 
 class Seating(Listener):
@@ -66,8 +68,8 @@ class Seating(Listener):
 
     async def disconnected(self, speaker: Connection, *, is_clean: bool) -> None:
         """Seats with an instance are kept for a while after an unexpected end, all others are given up at once."""
-        sid, grace = speaker.sid, self._namespace.limits.resume_grace
-        self._absent[sid] = self._namespace.background.later(grace, lambda: self._give_up(sid))
+        sid = speaker.sid
+        self._wait_for(sid, self._namespace.limits.resume_grace)
         async with speaker.lock:
             await self._notices.flush(sid)
             self._notices.forget(sid)
@@ -78,11 +80,23 @@ class Seating(Listener):
             if not await self.directory.seats(sid) and (timer := self._absent.pop(sid, None)):
                 timer.cancel()
 
+    def _wait_for(self, sid: str, seconds: float) -> None:
+        self._absent[sid] = self._namespace.background.later(seconds, lambda: self._give_up(sid))
+
     async def _give_up(self, sid: str) -> None:
-        """Nobody came back for these seats."""
+        """Nobody came back for these seats. While the store is out of reach, they cannot be given to anybody anyway."""
         self._absent.pop(sid, None)
-        await self._offices.vacate(sid)
+        try:
+            await self._offices.vacate(sid)
+        except Unavailable:
+            self._wait_for(sid, _TRY_AGAIN)
+            return
         await self._until_applied()
+
+    def close(self) -> None:
+        for timer in self._absent.values():
+            timer.cancel()
+        self._absent.clear()
 
     # What the directory tells
 
@@ -107,6 +121,25 @@ class Seating(Listener):
         if self.bus:
             self.bus.hear(message)
 
+    def inherited(self, sids: Collection[str]) -> None:
+        for sid in sids:
+            self._wait_for(sid, self._namespace.limits.resume_grace)
+
+    def returned(self, node: str) -> None:
+        self._namespace.requests.send_again(node)
+
+    def back(self) -> None:
+        self._namespace.background.spawn(self._make_good())
+
+    async def _make_good(self) -> None:
+        """What computers of this node have said meanwhile is said again, and what those of others may have said."""
+        await self._notices.spread_again()
+        for seat in self._namespace.seats_here():
+            office = self.directory.office_at_hand(seat.office_id) if seat.role == "agent" else None
+            for computer in office.computers.values() if office else ():
+                if not self._namespace.connection(computer.sid):
+                    await self._notices.announce_anything(computer)
+
     def lost(self, error: Exception) -> None:
         if self.bus:
             self.bus.fail()
@@ -117,7 +150,12 @@ class Seating(Listener):
         self._namespace.background.spawn(self._namespace.dismiss(member.sid))
 
     async def survivors(self, members: Sequence[Member]) -> Collection[Member]:
-        return [member for member in members if self._namespace.connection(member.sid) or member.sid in self._absent]
+        return [member for member in members if self._is_seated(member)]
+
+    def _is_seated(self, member: Member) -> bool:
+        """Here, or away for a while: without an instance it would not come back."""
+        is_away = member.instance is not None and member.sid in self._absent
+        return is_away or self._namespace.connection(member.sid) is not None
 
     # What follows
 
@@ -153,6 +191,9 @@ class Seating(Listener):
 
     async def _apply(self, change: Change) -> None:
         """Who hears what, what becomes of calls, what others are told. Of an agent that was lost, answers are kept."""
+        for seat in (*change.leaves, *change.enters):
+            if connection := self._namespace.connection(seat.sid):
+                connection.ways.clear()
         stays = {(seat.office_id, seat.role, seat.name) for seat in change.enters}
         for seat in change.leaves:
             if (seat.office_id, seat.role, seat.name) not in stays:
@@ -183,13 +224,21 @@ class Seating(Listener):
             await self._namespace.enter_room(seat.sid, older_room(seat.office_id))
         audit.record("joined", office=seat.office_id, role=seat.role, name=seat.name, principal=seat.owner)
 
+    async def _remind(self, computer: str, agent: Member, cancel: dict[str, Any]) -> None:
+        """Of a cancel that it has missed. If it is on another node, the node of the agent tells the office again."""
+        if self._namespace.connection(computer):
+            self._notices.remind(computer, cancel)
+        elif self._namespace.connection(agent.sid):
+            notice = Notice(CANCEL_TOOL_CALL_NOTIFICATION, agent.office_id, cancel, agent.sid)
+            self._namespace.background.spawn(self._notices.spread(notice))
+
     async def _replace(self, ghost: str, by: str) -> None:
         """The seats of an older connection are somebody else's now. If it is still open, it is ended."""
         if timer := self._absent.pop(ghost, None):
             timer.cancel()
         await self._notices.flush(ghost)
-        for missed in self._calls.move(ghost, by):
-            self._notices.remind(by, missed)
+        for agent, missed in self._calls.move(ghost, by):
+            await self._remind(by, agent, missed)
         if connection := self._namespace.connection(ghost):
             connection.is_over = True
             self._namespace.background.spawn(self._namespace.dismiss(ghost))

@@ -53,7 +53,7 @@ class _Http(HttpToolsProtocol):
         """The connection is a websocket's from here on."""
         self.connections.discard(self)
         key = upgrade_key(self.scope["headers"])
-        if key is None:
+        if key is None or (self.cycle and not self.cycle.response_complete):
             self.send_400_response("not a websocket upgrade that is understood here")
             return
         state = self.server_state

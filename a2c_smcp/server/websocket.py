@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from picows import WSAutoPingStrategy, WSCloseCode, WSFrame, WSListener, WSMsgType, WSProtocolError, WSTransport
-from picows.picows import WSProtocol  # type: ignore[attr-defined]  # its stubs leave it out
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSProtocolError, WSTransport
 
 from a2c_smcp.server.packets import Json
+from a2c_smcp.server.reader import read_afresh, read_frames, room_in_reader
 from a2c_smcp.server.wires import DIRECT, ASGIApp, Message, Scope
 
 __all__ = ["WebSocket", "upgrade_key"]
@@ -25,46 +25,33 @@ __all__ = ["WebSocket", "upgrade_key"]
 logger = logging.getLogger(__name__)
 
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
+_CLOSE, _PING = WSMsgType.CLOSE, WSMsgType.PING
 _MAX_PONGS = 256 * 1024
 _MAX_WAITING = 16
 _CLOSE_TIMEOUT = 10.0
-_READ_BUFFER = 2048
+_SMALL = 8 * 1024
 _LARGE = 64 * 1024
-_UPGRADE = (
-    "GET / HTTP/1.1\r\nHost: -\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {}\r\n\r\n"
-)
-
-
-class _Quiet:
-    """The log of picows: it would tell of every connection, and of what its peer does wrong."""
-
-    def isEnabledFor(self, level: int) -> bool:  # noqa: N802, named by the standard library
-        return False
-
-    def log(self, *args: Any) -> None: ...
-
-    debug = info = warning = error = exception = log
-
-
-_QUIET = _Quiet()
+_FINAL = 0x80
+_CLOSE_CODES = {*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)}
 
 
 def upgrade_key(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     """The key of a sound upgrade request."""
-    fields = dict(headers)
+    named = [(name, value.strip()) for name, value in headers if name.startswith(b"sec-websocket-")]
+    keys = [value for name, value in named if name == b"sec-websocket-key"]
+    versions = [value for name, value in named if name == b"sec-websocket-version"]
     try:
-        key = base64.b64decode(fields.get(b"sec-websocket-key", b""), validate=True)
+        key = base64.b64decode(b"".join(keys), validate=True)
     except binascii.Error:
         return None
-    is_sound = fields.get(b"sec-websocket-version") == b"13" and len(key) == 16
+    is_sound = versions == [b"13"] and len(keys) == 1 and len(key) == 16
     return base64.b64encode(key).decode() if is_sound else None
 
 
 class WebSocket(WSListener):
     """One websocket from its upgrade request to its end.
 
-    While `hear` is set and the application waits for a message, text is offered to it first.
+    While `hear` is set, text is offered to it first, when it is the application's turn to receive it.
     """
 
     def __init__(self, transport: asyncio.Transport, key: str, max_size: int, on_end: Callable[[], None]) -> None:
@@ -75,11 +62,12 @@ class WebSocket(WSListener):
         self._on_end = on_end
         self._frames: WSTransport | None = None
         self._response: list[bytes] = []
-        self._messages: deque[Message] = deque([{"type": "websocket.connect"}])
+        self._messages: deque[Message | bytes] = deque([{"type": "websocket.connect"}])
         self._waiter: asyncio.Future[None] | None = None
         self._unblocked: asyncio.Future[None] | None = None
         self._parts = bytearray()
         self._unfinished: Any = None
+        self._closing: asyncio.TimerHandle | None = None
         self._is_paused = True
         self._is_over = False
         self._is_handed_over = False
@@ -93,7 +81,7 @@ class WebSocket(WSListener):
         except Exception:
             logger.exception("serving a websocket failed")
         finally:
-            if self._unblocked:
+            if self._unblocked or _is_cut_short():
                 self._transport.abort()
             self.shutdown()
 
@@ -110,16 +98,9 @@ class WebSocket(WSListener):
     # For the application
 
     async def receive(self) -> Message:
-        while not self._messages:
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        message = self._messages.popleft()
-        if self._is_paused and self._frames and not self._messages:
-            self._is_paused = False
-            self._transport.resume_reading()
+        while isinstance(message := await self._next(), bytes):
+            if not (self.hear and self.hear(message)):
+                return _received(message)
         return message
 
     async def send(self, message: Message) -> None:
@@ -154,15 +135,19 @@ class WebSocket(WSListener):
     @property
     def is_blocked(self) -> bool:
         """Whether the transport has enough to write already."""
-        return self._unblocked is not None or self._is_over
+        return self._unblocked is not None or self._is_over or bool(self._frames and self._frames.is_close_frame_sent)
 
-    def post(self, parts: Sequence[Json]) -> None:
-        """Writes the text of these parts now, or with whatever else is written in this turn of the event loop."""
-        size = sum(map(len, parts))
-        if size < _LARGE:
-            self._transport.write(b"".join((_head(size), *parts)))
-        else:
-            self._transport.writelines([_head(size), *parts])
+    def post(self, parts: Sequence[Json]) -> bool:
+        if self.is_blocked:
+            return False
+        self._put(_TEXT, parts)
+        return True
+
+    def post_all(self, messages: Iterable[Json]) -> bool:
+        if self.is_blocked:
+            return False
+        self._transport.writelines([part for text in messages for part in (_head(_TEXT, len(text)), text)])
+        return True
 
     # For picows
 
@@ -171,18 +156,18 @@ class WebSocket(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
-        if kind is _TEXT and frame.fin and not (self._unfinished or frame.rsv1 or frame.rsv2 or frame.rsv3):
-            self._take_text(frame)
-        elif frame.rsv1 or frame.rsv2 or frame.rsv3:
+        if kind is not _CLOSE and transport.is_close_frame_sent:
+            return
+        if frame.rsv1 or frame.rsv2 or frame.rsv3:
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "no extension was agreed on")
+        if kind is _TEXT and frame.fin and not self._unfinished:
+            self._take_text(frame)
         elif kind in (_TEXT, _BINARY, _CONTINUATION):
             self._take_part(kind, frame)
-        elif kind is WSMsgType.PING:
+        elif kind is _PING:
             self._pong(frame)
-        elif kind is WSMsgType.CLOSE:
-            self._queue({"type": "websocket.disconnect", "code": frame.get_close_code().value or 1005})
-            self._close(1000, "")
-            transport.disconnect()
+        elif kind is _CLOSE:
+            self._take_close(transport, frame)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self.ended()
@@ -198,17 +183,45 @@ class WebSocket(WSListener):
     def ended(self) -> None:
         """The transport is gone."""
         self._is_over = True
+        if self._closing:
+            self._closing.cancel()
         self._queue({"type": "websocket.disconnect", "code": 1006})
         self.resume_writing()
         self._on_end()
 
     # What follows
 
+    async def _next(self) -> Message | bytes:
+        """A message, or text that `hear` was not offered yet."""
+        while not self._messages:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        message = self._messages.popleft()
+        if self._is_paused and self._frames and not self._messages:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return message
+
     def _take_text(self, frame: WSFrame) -> None:
-        data = frame.get_payload_as_bytes()
-        text = None if data.isascii() else _text_of(data)
-        if self._messages or not (self._waiter and self.hear and self.hear(data)):
-            self._queue({"type": "websocket.receive", "text": text or data.decode()})
+        """A message in one frame. With one for the application, such as its pong, a large buffer is left behind."""
+        is_heard = self._is_heard(frame.get_payload_as_bytes())
+        if not (is_heard or frame.tail_size or self.is_blocked) and room_in_reader(self._transport) > _LARGE:
+            read_afresh(self._transport, self._key, self._max_size, self)
+
+    def _is_heard(self, text: bytes) -> bool:
+        """Whether this was heard at once. If not, the application receives it, or `hear` is offered it in its turn."""
+        if not text.isascii():
+            _check_text(text)
+        if self._messages or not self._waiter:
+            self._queue(text)
+        elif self.hear and self.hear(text):
+            return True
+        else:
+            self._queue(_received(text))
+        return False
 
     def _take_part(self, kind: WSMsgType, frame: WSFrame) -> None:
         """A binary message, or a part of one that comes in several frames."""
@@ -222,10 +235,21 @@ class WebSocket(WSListener):
         if frame.fin:
             kind, self._unfinished = self._unfinished, None
             whole, self._parts = bytes(self._parts), bytearray()
-            content = {"text": _text_of(whole)} if kind is _TEXT else {"bytes": whole}
-            self._queue({"type": "websocket.receive", **content})
+            if kind is _TEXT:
+                self._is_heard(whole)
+            else:
+                self._queue({"type": "websocket.receive", "bytes": whole})
 
-    def _queue(self, message: Message) -> None:
+    def _take_close(self, transport: WSTransport, frame: WSFrame) -> None:
+        said = frame.get_payload_as_bytes()[:2]
+        code = int.from_bytes(said) if said else 1005
+        if said and code not in _CLOSE_CODES:
+            raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "no such close code")
+        self._queue({"type": "websocket.disconnect", "code": code})
+        self._close(1000, "")
+        transport.disconnect()
+
+    def _queue(self, message: Message | bytes) -> None:
         self._messages.append(message)
         if self._waiter and not self._waiter.done():
             self._waiter.set_result(None)
@@ -241,22 +265,22 @@ class WebSocket(WSListener):
             self._frames.send_pong(frame.get_payload_as_bytes())
 
     def _accept(self) -> None:
-        reader = WSProtocol(
-            None, None, False, lambda request: self, _QUIET, True, None,
-            False, 0, 0, WSAutoPingStrategy.PING_WHEN_IDLE, False, self._max_size, None, _READ_BUFFER,
-        )  # fmt: skip
-        request = _UPGRADE.format(self._key).encode()
-        reader.connection_made(self._transport)
-        reader.get_buffer(-1)[: len(request)] = request
-        reader.buffer_updated(len(request))
-        self._transport.set_protocol(reader)
+        read_frames(self._transport, self._key, self._max_size, self)
         self._is_paused = False
         self._transport.resume_reading()
 
     def _write(self, message: Message) -> None:
         text = message.get("text")
-        if self._frames and not self._is_over:
-            self._frames.send(_BINARY if text is None else _TEXT, message["bytes"] if text is None else text)
+        if not self._is_over:
+            self._put(_BINARY if text is None else _TEXT, [message["bytes"] if text is None else text.encode()])
+
+    def _put(self, kind: WSMsgType, parts: Sequence[Json]) -> None:
+        """picows writes small ones at once. The head of a large one it would leave in a buffer that it uses again."""
+        size = sum(map(len, parts))
+        if self._frames and size <= _SMALL:
+            self._frames.send(kind, b"".join(parts))
+        elif self._frames:
+            self._transport.writelines([_head(kind, size), *parts])
 
     def _respond(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Refuses the upgrade."""
@@ -272,7 +296,7 @@ class WebSocket(WSListener):
             self._transport.close()
             return
         self._frames.send_close(WSCloseCode(code), reason)
-        asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT, self._transport.close)
+        self._closing = asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT, self._transport.abort)
 
 
 class _Opening(asyncio.Protocol):
@@ -285,15 +309,26 @@ class _Opening(asyncio.Protocol):
         self._websocket.ended()
 
 
-def _head(size: int) -> bytes:
-    """Of a whole text message from a server."""
+def _is_cut_short() -> bool:
+    """Whether this task was cancelled, even if what runs in it ends as if it were not."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _head(kind: WSMsgType, size: int) -> bytes:
+    """Of a whole message from a server."""
+    first = _FINAL | kind.value
     if size < 126:
-        return bytes((0x81, size))
-    return b"\x81\x7e" + size.to_bytes(2) if size < 1 << 16 else b"\x81\x7f" + size.to_bytes(8)
+        return bytes((first, size))
+    return bytes((first, 126)) + size.to_bytes(2) if size < 1 << 16 else bytes((first, 127)) + size.to_bytes(8)
 
 
-def _text_of(data: bytes) -> str:
+def _check_text(data: bytes) -> None:
     try:
-        return data.decode()
+        data.decode()
     except UnicodeDecodeError:
         raise WSProtocolError(WSCloseCode.INVALID_TEXT, "not UTF-8") from None
+
+
+def _received(text: bytes) -> Message:
+    return {"type": "websocket.receive", "text": text.decode()}

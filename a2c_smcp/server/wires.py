@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, Protocol
 
 from a2c_smcp.protocol.codec import loads
@@ -29,12 +29,13 @@ class Direct(Protocol):
     """A websocket of a web server that needs no task to be read or written."""
 
     hear: Callable[[bytes], bool] | None
-    """Offered text that comes while the application waits for a message. `False` leaves it to the application."""
+    """Offered text when it is the application's turn to receive it. `False` leaves it to the application."""
 
-    @property
-    def is_blocked(self) -> bool: ...
+    def post(self, parts: Sequence[Json]) -> bool:
+        """Writes a text that comes in parts, unless enough is waiting to be written."""
 
-    def post(self, parts: Sequence[Json]) -> None: ...
+    def post_all(self, messages: Iterable[Json]) -> bool:
+        """The same for several texts at once."""
 
 
 class Wire:
@@ -67,7 +68,7 @@ class Wire:
         if self.writer or self.posting or self.is_cut:
             return False
         if self.direct:
-            return self._post_directly(self.direct, parts)
+            return self.direct.post(parts)
         try:
             rest = begin(self.send({"type": "websocket.send", "text": str(b"".join(parts), "utf-8")}))
         except Exception:  # its peer is gone: whoever writes is not to blame
@@ -78,11 +79,11 @@ class Wire:
             rest.add_done_callback(self._posted)
         return True
 
-    def _post_directly(self, direct: Direct, parts: Sequence[Json]) -> bool:
-        if direct.is_blocked:
+    def post_all(self, messages: Iterable[Json]) -> bool:
+        """Writes several texts in one go, where the web server can do that."""
+        if self.writer or self.posting or self.is_cut or not self.direct:
             return False
-        direct.post(parts)
-        return True
+        return self.direct.post_all(messages)
 
     def _posted(self, task: asyncio.Task[None]) -> None:
         self.posting = None

@@ -1,4 +1,4 @@
-"""What is said to a Server is said to one with the fast lane, to one without, and to two nodes, with the same answers."""
+"""What is said to a Server is said to one with the fast lane, one without, and two nodes, with the same answers."""
 
 from __future__ import annotations
 

@@ -26,6 +26,9 @@ Answered: TypeAlias = Callable[[Any], None]
 """Takes an answer as it came, bytes and numbers, or an exception."""
 
 
+_UNKNOWN = float("inf")
+
+
 class NoSuchScript(Exception):
     """The store does not know a script by this digest: it has to be sent."""
 
@@ -38,8 +41,11 @@ class Line(asyncio.Protocol):
         self._hear = hear
         self._on_break = on_break
         self._reader = hiredis.Reader()
-        self._waiting: deque[Answered] = deque()
+        self._waiting: deque[tuple[Answered, float]] = deque()
+        self._watch: asyncio.TimerHandle | None = None
+        self._unwritten = _UNKNOWN
         self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
         self._is_broken = False
 
     @classmethod
@@ -70,21 +76,21 @@ class Line(asyncio.Protocol):
         """The answer, strings decoded. Raises `Unavailable` if it does not come, and then the line is broken."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.command(lambda reply: None if answer.done() else answer.set_result(reply), *words)
-        try:
-            async with asyncio.timeout(self._patience):
-                reply = await answer
-        except TimeoutError:
-            self._break()
-            raise Unavailable("the shared store does not answer") from None
+        reply = await answer
         if isinstance(reply, Exception):
             raise _translated(reply) from None
         return _decoded(reply)
 
     def command(self, answered: Answered, *words: Word) -> None:
-        """Writes a command and does not wait. Raises `Unavailable` if the line is broken."""
+        """Writes a command and does not wait. Raises `Unavailable` if the line is broken.
+
+        A store that stands still is noticed by nothing else: a command that waits too long breaks the line.
+        """
         if self._is_broken or self._transport is None:
             raise Unavailable("the shared store is unreachable")
-        self._waiting.append(answered)
+        self._waiting.append((answered, self._loop.time()))
+        if self._watch is None:
+            self._watch = self._loop.call_later(self._patience, self._look)
         self._transport.write(hiredis.pack_command(words))  # type: ignore[arg-type]  # as many words as one likes
 
     async def close(self) -> None:
@@ -109,18 +115,35 @@ class Line(asyncio.Protocol):
         if isinstance(reply, list) and reply and reply[0] == b"message":
             self._hear(reply[1].decode(errors="surrogateescape"), reply[2])
         elif self._waiting:
-            self._waiting.popleft()(reply)
+            self._waiting.popleft()[0](reply)
+
+    def _look(self) -> None:
+        """Whether the oldest command has waited too long. As long as large ones are still being written, none has."""
+        self._watch = None
+        if not self._waiting or self._transport is None:
+            return
+        now, due = self._loop.time(), self._waiting[0][1] + self._patience
+        unwritten = self._transport.get_write_buffer_size() if due <= now else _UNKNOWN
+        if due > now:
+            self._watch = self._loop.call_at(due, self._look)
+        elif 0 < unwritten < self._unwritten:
+            self._watch = self._loop.call_later(self._patience, self._look)
+        else:
+            self._break()
+        self._unwritten = unwritten
 
     def _break(self) -> None:
         if self._is_broken:
             return
         self._is_broken = True
+        if self._watch:
+            self._watch.cancel()
         if self._transport:
             self._transport.abort()
         self._on_break()
         while self._waiting:
             with suppress(Exception):
-                self._waiting.popleft()(ConnectionError("the connection has ended"))
+                self._waiting.popleft()[0](ConnectionError("the connection has ended"))
 
 
 def _decoded(reply: Any) -> Any:

@@ -23,6 +23,15 @@ class Listener:
     def posted(self, message: bytes) -> None:
         """Another node has put something into this node's inbox."""
 
+    def inherited(self, sids: Collection[str]) -> None:
+        """A predecessor of this name has left seats, under sessions that have ended."""
+
+    def returned(self, node: str) -> None:
+        """Another node was out of reach, and has its members again. What it was asked meanwhile it has not heard."""
+
+    def back(self) -> None:
+        """This node itself was out of reach, and has caught up. What was announced meanwhile it has not heard."""
+
     def displaced(self, member: Member, why: SMCPError) -> None:
         """A member of this node has lost its seat, to an older member or to a newer connection of its own client."""
 

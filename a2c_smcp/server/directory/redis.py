@@ -18,7 +18,7 @@ from a2c_smcp.server.directory.nodes import Lease, LeaseLost, Node, Pace, check_
 from a2c_smcp.server.directory.records import News
 from a2c_smcp.server.directory.restoring import displaced, restore
 from a2c_smcp.server.directory.store import Store
-from a2c_smcp.server.directory.tenancy import Tenancy
+from a2c_smcp.server.directory.tenancy import GONE, RETURNED, Tenancy
 
 __all__ = ["RedisDirectory"]
 
@@ -66,6 +66,7 @@ class RedisDirectory:
         """Takes a lease and keeps it until `close`. Raises `Unavailable` if the store does not answer."""
         try:
             await self._come_back()
+            await self._inherit()
         except BaseException:
             await self._tenancy.hang_up()
             raise
@@ -204,6 +205,15 @@ class RedisDirectory:
         await self._tenancy.beat()
         self._is_back = True
         await self._catch_up()
+        if is_return:
+            await self._tenancy.tell_of_return()
+            self.listener.back()
+
+    async def _inherit(self) -> None:
+        """Seats that a predecessor of this name has left for whoever comes back for them."""
+        store, _ = self._tenancy.held
+        if sids := {sid for sid, _, _ in await store.held(self.node)}:
+            self.listener.inherited(sids)
 
     async def _seat_again(self) -> None:
         store, lease = self._tenancy.held
@@ -221,6 +231,8 @@ class RedisDirectory:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._pace.beat if self._is_complete else _SOON):
                     await self._tenancy.trouble.wait()
+            if not self._tenancy.is_leased:
+                raise LeaseLost("this node stood still for longer than its lease")
             await self._tenancy.beat()
             if not self._is_complete:
                 store, _ = self._tenancy.held
@@ -276,13 +288,18 @@ class RedisDirectory:
                 return
             text = data.decode(errors="surrogateescape")
             if kind == "nodes":
-                self._tenancy.hear_of_node(text)
+                self._hear_of_node(text[:1], text[1:])
             elif text.startswith(_CHANGED):
                 self._hear_change(office_id, text.removeprefix(_CHANGED))
             else:
                 self.listener.announced(office_id, text.removeprefix(_ANNOUNCED))
         except Exception:
             logger.exception("node %s did not understand what was published on %r", self.node, channel)
+
+    def _hear_of_node(self, what: str, node: str) -> None:
+        self._tenancy.hear_of_node(node, is_gone=what == GONE)
+        if what == RETURNED and node != self.node:
+            self.listener.returned(node)
 
     def _hear_change(self, office_id: str, text: str) -> None:
         news = News.read(office_id, text)

@@ -13,11 +13,14 @@ from a2c_smcp.server.directory.line import Line
 from a2c_smcp.server.directory.nodes import Lease, NameInUse, Pace, new_name
 from a2c_smcp.server.directory.store import Store
 
-__all__ = ["Tenancy"]
+__all__ = ["GONE", "RETURNED", "Tenancy"]
 
 logger = logging.getLogger(__name__)
 
 _SOON = 0.05
+
+RETURNED, GONE = "=", "-"
+"""What is said of nodes on their channel, beside that they have come."""
 
 
 class Tenancy:
@@ -91,10 +94,15 @@ class Tenancy:
     async def stop_listening(self, channel: str) -> None:
         await self._lines[1].ask("UNSUBSCRIBE", channel)
 
-    def hear_of_node(self, text: str) -> None:
+    def hear_of_node(self, node: str, *, is_gone: bool) -> None:
         """Who has come and who has gone: those who are known are waited for when the store has lost its memory."""
-        (self._peers.add if text.startswith("+") else self._peers.discard)(text[1:])
+        (self._peers.discard if is_gone else self._peers.add)(node)
         self._peers.discard(self.node)
+
+    async def tell_of_return(self) -> None:
+        """What others have asked of this node while it was out was lost on the way."""
+        store, _ = self.held
+        await store.publish(f"{self._prefix}nodes", RETURNED + self.node)
 
     async def retire(self) -> None:
         """What the node still holds is kept a while longer, for those of its members that resume elsewhere."""
@@ -110,8 +118,8 @@ class Tenancy:
             await line.close()
 
     async def _register(self, store: Store, run: str) -> tuple[Lease, set[str]]:
-        """A predecessor of the same name that has died, or lingers, is waited for as long as its lease lasts."""
-        deadline = time.monotonic() + max(self._pace.lease, self._pace.linger) + self._pace.patience
+        """A predecessor of the same name that has died is waited for as long as its lease lasts."""
+        deadline = time.monotonic() + self._pace.lease + self._pace.patience
         while True:
             try:
                 return await store.register(

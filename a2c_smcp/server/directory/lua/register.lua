@@ -1,5 +1,6 @@
 -- A node takes a lease under a new epoch. A name that another process still holds a lease under is not given away,
--- and one that another process has left seats under is given only once they are gone.
+-- and one that another process has died under only once its seats are gone. A process that has retired leaves its seats
+-- to its successor.
 --
 -- `run` is the life of the store, `remembers` the one in which the node had its last lease. If they differ, the store
 -- may have forgotten seats that nodes go on serving until their leases lapse by their own clocks. So nobody new is
@@ -10,7 +11,8 @@ local facts, peers = cjson.decode(ARGV[7]), cjson.decode(ARGV[8])
 local mine, leases, awaited = key('node', node), prefix .. 'leases', prefix .. 'awaited'
 
 local holder = redis.call('HGET', mine, 'process')
-if holder and holder ~= process then
+local has_retired = holder == '' and is_alive(node)
+if holder and holder ~= process and not has_retired then
     if is_alive(node) then
         return { 'taken', text(redis.call('ZSCORE', leases, node) - now) }
     end

@@ -6,7 +6,7 @@ if not is_leased(node, epoch) then
 end
 if redis.call('EXISTS', key('held', node)) == 1 then
     redis.call('ZADD', prefix .. 'leases', now + linger, node)
-    redis.call('HSET', key('node', node), 'epoch', stamp())
+    redis.call('HSET', key('node', node), 'epoch', stamp(), 'process', '')
     return 'lingers'
 end
 redis.call('ZREM', prefix .. 'leases', node)

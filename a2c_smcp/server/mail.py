@@ -1,0 +1,156 @@
+"""What is said to other nodes, as it is published: gathered, and no more on its way than the store holds for a reader.
+
+Valkey and Redis cut off a subscriber for whom more than 32 MB wait. Small messages never come to that; a large one asks
+for a receipt, and others wait until it has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
+
+from a2c_smcp.errors import Unavailable
+from a2c_smcp.server.directory.post import Post
+from a2c_smcp.server.packets import Json
+
+__all__ = ["Mail", "Published", "frame", "frames"]
+
+_SIZES = struct.Struct(">II")
+_LARGE = 256 * 1024
+_WINDOW = 4 * 1024 * 1024
+_STUCK = 5.0  # whoever has given no receipt for so long has lost it
+
+Published: TypeAlias = Callable[[Sequence[int], int | Exception], None]
+"""Told how many have heard what was sent under these numbers, or why nobody has."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    parts: list[Json] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def is_large(self) -> bool:
+        return self.size >= _LARGE
+
+
+@dataclass(slots=True)
+class _Flow:
+    """Towards one node: what is on its way and has no receipt, and what waits for that."""
+
+    unread: int = 0
+    waiting: deque[_Batch] = field(default_factory=deque)
+    timer: asyncio.TimerHandle | None = None
+
+    def has_room_for(self, batch: _Batch) -> bool:
+        return self.unread == 0 or self.unread + batch.size <= _WINDOW
+
+
+class Mail:
+    """What is said to one node in one turn of the event loop is published once, `asks_receipt` before what is large."""
+
+    def __init__(self, directory: Post, published: Published, asks_receipt: bytes) -> None:
+        self._directory = directory
+        self._published = published
+        self._asks_receipt = asks_receipt
+        self._gathered: dict[str, _Batch] = {}
+        self._flows: dict[str, _Flow] = {}
+
+    def send(self, node: str, head: bytes, body: Json, number: int | None = None) -> None:
+        batch = self._gathered.get(node)
+        if batch is None or batch.size + len(body) > _LARGE:
+            batch = self._next(node, batch)
+        batch.parts += (_SIZES.pack(len(head), len(body)), head, body)
+        batch.size += _SIZES.size + len(head) + len(body)
+        if number is not None:
+            batch.numbers.append(number)
+
+    def send_at_once(self, node: str, head: bytes) -> None:
+        """Past everything that waits."""
+        self._post(node, _Batch([frame(head)]))
+
+    def receive_receipt(self, node: str, size: int) -> None:
+        if flow := self._flows.get(node):
+            flow.unread = max(0, flow.unread - size)
+            self._go_on(node, flow)
+
+    def forget(self, node: str) -> None:
+        """It has missed what was on its way, and asks again for what waits."""
+        flow = self._flows.pop(node, None)
+        if flow and flow.timer:
+            flow.timer.cancel()
+
+    def clear(self) -> None:
+        """Nothing of it will arrive."""
+        self._gathered.clear()
+        for node in list(self._flows):
+            self.forget(node)
+
+    def _next(self, node: str, full: _Batch | None) -> _Batch:
+        if full:
+            self._hand_over(node, full)
+        elif not self._gathered:
+            asyncio.get_running_loop().call_soon(self._flush)
+        batch = self._gathered[node] = _Batch()
+        return batch
+
+    def _flush(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        for node, batch in gathered.items():
+            self._hand_over(node, batch)
+
+    def _hand_over(self, node: str, batch: _Batch) -> None:
+        flow = self._flows.get(node)
+        if flow is None and not batch.is_large:
+            self._post(node, batch)
+            return
+        if flow is None:
+            flow = self._flows[node] = _Flow()
+        flow.waiting.append(batch)
+        self._go_on(node, flow)
+
+    def _go_on(self, node: str, flow: _Flow) -> None:
+        while flow.waiting and flow.has_room_for(flow.waiting[0]):
+            batch = flow.waiting.popleft()
+            if batch.is_large:
+                batch.parts.insert(0, self._asks_receipt)
+                flow.unread += batch.size + len(self._asks_receipt)
+            self._post(node, batch)
+        if flow.timer:
+            flow.timer.cancel()
+        if flow.unread:
+            flow.timer = asyncio.get_running_loop().call_later(_STUCK, self._give_up_receipts, node, flow)
+        elif self._flows.get(node) is flow:
+            del self._flows[node]
+
+    def _give_up_receipts(self, node: str, flow: _Flow) -> None:
+        flow.unread = 0
+        self._go_on(node, flow)
+
+    def _post(self, node: str, batch: _Batch) -> None:
+        published = partial(self._published, batch.numbers)
+        try:
+            self._directory.post(node, b"".join(batch.parts), published)
+        except Unavailable as error:
+            published(error)
+
+
+def frame(head: bytes, body: Json = b"") -> bytes:
+    return b"".join((_SIZES.pack(len(head), len(body)), head, body))
+
+
+def frames(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """What was published, taken apart. Raises nothing: a writer on the bus is trusted to be one of us."""
+    at = 0
+    while at < len(data):
+        head_size, body_size = _SIZES.unpack_from(data, at)
+        head = at + _SIZES.size
+        body = head + head_size
+        at = body + body_size
+        yield data[head:body], data[body:at]

@@ -1,0 +1,48 @@
+"""One node in a process of its own, at a pace that a test chooses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from a2c_smcp.server import Limits, Settings, create_app
+from a2c_smcp.server.directory.nodes import Pace
+from a2c_smcp.server.directory.redis import RedisDirectory
+from a2c_smcp.server.run import address_of, listen, serving
+
+__all__ = ["Plan", "run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a node is told. With port 0 it finds one."""
+
+    store: str
+    prefix: str
+    name: str
+    log: str
+    pace: Pace = field(default_factory=Pace)
+    limits: dict[str, Any] = field(default_factory=dict)
+    port: int = 0
+
+
+def run(plan: Plan, welcome: Connection) -> None:
+    """Serves until SIGTERM. Its URL is sent when it is ready."""
+    logging.basicConfig(filename=plan.log, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    asyncio.run(_serve(plan, welcome))
+
+
+async def _serve(plan: Plan, welcome: Connection) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    listener = listen("127.0.0.1", plan.port)
+    url = f"http://{address_of(listener)}"
+    directory = RedisDirectory(plan.store, node=plan.name, node_url=url, prefix=plan.prefix, pace=plan.pace)
+    app = create_app(Settings(directory=directory, limits=Limits(**plan.limits)))
+    async with serving(app, listener):
+        welcome.send(url)
+        await stop.wait()

@@ -1,0 +1,222 @@
+"""Nodes that are killed: who is told, how soon, and that nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from a2c_smcp.server.directory.nodes import Pace
+from tests.agent.twins import SOON
+from tests.computer.hosted import hosted
+from tests.nodes.conftest import Start
+from tests.nodes.front import Front
+from tests.nodes.processes import Cluster, seconds_since, until
+from tests.nodes.work import Worker, at_work
+from tests.peer import Peer
+
+Record = Callable[[str, object], None]
+SECRET = "a-secret-of-sixteen-or-more"
+
+
+def error_of(answer: Any) -> tuple[int, str]:
+    return answer["error"]["code"], answer["error"]["message"]
+
+
+async def call_until_it_runs(agent: Peer, computer: Peer) -> asyncio.Task[Any]:
+    """A call that the computer has been asked for, and does not answer."""
+    computer.answers("client:tool_call", lambda _: asyncio.sleep(60))
+    call = asyncio.create_task(agent.call_tool(computer.name, timeout=30))
+    await computer.was_asked("client:tool_call")
+    return call
+
+
+@pytest.mark.covers("nodes-killed")
+async def test_callers_of_members_that_died_with_their_node_are_told_at_once_and_the_office_once(
+    start: Start, office: str, record_testsuite_property: Record
+) -> None:
+    """At the pace that nodes have by default."""
+    nodes = await start(3, pace=Pace())
+    one, two, three = nodes.nodes
+    agent = await nodes.connect(one, "agent", "planner", office)
+    others = [await nodes.connect(node, "computer", f"watcher-{node.name}", office) for node in (one, three)]
+    computer = await nodes.connect(two, "computer", "laptop", office)
+    running = await call_until_it_runs(agent, computer)
+    await two.kill()
+    killed = time.monotonic()
+    asked = time.monotonic()
+    assert error_of(await agent.call_tool("laptop"))[0] == 404
+    new = seconds_since(asked)
+    assert error_of(await running)[0] == 404
+    in_flight = seconds_since(killed)
+    for each in (agent, *others):
+        await each.hears("notify:leave_office", computer="laptop")
+    freed = seconds_since(killed)
+    for name, seconds in (("new call", new), ("call in flight", in_flight), ("members freed", freed)):
+        record_testsuite_property(f"{name}, seconds after the node was killed", round(seconds, 4))
+    assert new <= 1
+    assert in_flight <= 1
+    assert freed <= 10
+    await nodes.connect(three, "computer", "laptop", office)
+    for each in (agent, *others):
+        told = [event for event, data in await each.heard_until_now() if data.get("computer") == "laptop"]
+        assert told[-2:] == ["notify:leave_office", "notify:enter_office"]
+        assert told.count("notify:leave_office") == 1
+
+
+@pytest.mark.covers("nodes-killed", "agent-rejoins")
+async def test_a_computer_whose_node_is_killed_resumes_on_another_and_is_asked_again_there_without_doing_it_twice(
+    start: Start, office: str, tmp_path: Path, record_testsuite_property: Record
+) -> None:
+    nodes = await start(3)
+    one, two, three = nodes.nodes
+    worker = Worker()
+    agent = await nodes.connect(one, "agent", "planner", office)
+    async with Front([two, three]) as front, hosted(worker.computer, front.url, office, tmp_path, reconnect=SOON):
+        assert front.carries(two) == 1
+        calls = [asyncio.create_task(_work(agent, number)) for number in range(20)]
+        await until(lambda: len(worker.runs) == 20)
+        await two.kill()
+        killed = time.monotonic()
+        late = asyncio.create_task(_work(agent, 20))
+        await until(lambda: worker.runs[20])
+        record_testsuite_property(
+            "seconds until the computer has resumed and is called again", round(seconds_since(killed), 3)
+        )
+        worker.go.set()
+        answers = await asyncio.gather(*calls, late)
+        assert [answer["content"][0]["text"] for answer in answers] == [str(number) for number in range(21)]
+        assert worker.runs == dict.fromkeys(range(21), 1)
+        heard = [event for event, data in await agent.heard_until_now() if "office" in event]
+        assert heard == ["notify:enter_office"], "nobody has seen it leave"
+
+
+async def _work(agent: Peer, number: int) -> Any:
+    return await agent.call_tool("laptop", "work", params={"number": number}, timeout=20)
+
+
+@pytest.mark.covers("nodes-killed")
+async def test_a_computer_of_another_make_that_resumes_is_sent_what_was_in_flight(start: Start, office: str) -> None:
+    nodes = await start(3)
+    one, two, three = nodes.nodes
+    agent = await nodes.connect(one, "agent", "planner", office)
+    computer = await nodes.connect(two, "computer", "laptop", office, instance=SECRET)
+    running = await call_until_it_runs(agent, computer)
+    await two.kill()
+    waiting = asyncio.create_task(agent.call_tool("laptop"))
+    again = await nodes.connect(three)
+    again.answers("client:tool_call", {"content": [], "isError": False})
+    await again.join("computer", "laptop", office, instance=SECRET)
+    for call in (running, waiting):
+        assert await call == {"content": [], "isError": False}
+    assert len(await again.was_asked("client:tool_call", 2)) == 2
+    assert agent.heard[1:] == []
+
+
+@pytest.mark.covers("nodes-killed")
+async def test_a_computer_that_resumes_on_another_node_hears_of_a_cancel_that_it_has_missed(
+    start: Start, office: str
+) -> None:
+    nodes = await start(3, limits={"cancel_grace": 2})
+    one, two, three = nodes.nodes
+    agent = await nodes.connect(one, "agent", "planner", office)
+    computer = await nodes.connect(two, "computer", "laptop", office, instance=SECRET)
+    running = await call_until_it_runs(agent, computer)
+    req_id = computer.asked[0][1]["req_id"]
+    await two.kill()
+    await agent.ask("server:tool_call_cancel", {"agent": "planner", "req_id": req_id})
+    again = await nodes.connect(three, "computer", "laptop", office, instance=SECRET)
+    assert await again.hears("notify:tool_call_cancel") == {"agent": "planner", "req_id": req_id}
+    assert again.asked == []
+    assert error_of(await running)[0] == 499
+
+
+@pytest.mark.covers("nodes-killed")
+async def test_calls_to_a_computer_that_does_not_come_back_are_answered_when_its_node_is_buried(
+    start: Start, office: str
+) -> None:
+    nodes = await start(2)
+    one, two = nodes.nodes
+    agent = await nodes.connect(one, "agent", "planner", office)
+    computer = await nodes.connect(two, "computer", "laptop", office, instance=SECRET)
+    running = await call_until_it_runs(agent, computer)
+    await two.kill()
+    waiting = asyncio.create_task(agent.call_tool("laptop", timeout=30))
+    for call in (running, waiting):
+        assert error_of(await call)[0] == 404
+    await agent.hears("notify:leave_office", computer="laptop")
+
+
+@pytest.mark.covers("nodes-killed", "agent-rejoins")
+async def test_an_agent_whose_node_is_killed_asks_again_on_another_and_the_tool_has_run_once(
+    start: Start, office: str, tmp_path: Path
+) -> None:
+    nodes = await start(3)
+    one, two, three = nodes.nodes
+    worker = Worker()
+    async with (
+        hosted(worker.computer, one.url, office, tmp_path, reconnect=SOON),
+        Front([two, three]) as front,
+        at_work(front.url, office) as agent,
+    ):
+        assert front.carries(two) == 1
+        calls = [
+            asyncio.create_task(agent.emit_tool_call("laptop", "work", {"number": number}, timeout=20))
+            for number in range(20)
+        ]
+        await until(lambda: len(worker.runs) == 20)
+        await two.kill()
+        await until(lambda: front.carries(three) == 1)
+        worker.go.set()
+        assert [(await call).text for call in calls] == [str(number) for number in range(20)]
+        assert worker.runs == dict.fromkeys(range(20), 1)
+
+
+@pytest.mark.covers("nodes-killed")
+async def test_an_answer_that_came_while_the_agents_node_was_dead_is_kept_for_the_same_request(
+    start: Start, office: str
+) -> None:
+    """A computer of another make does not know a request again: the node of the computer does."""
+    nodes = await start(3)
+    one, two, three = nodes.nodes
+    computer = await nodes.connect(one, "computer", "laptop", office)
+    agent = await nodes.connect(two, "agent", "planner", office, instance=SECRET)
+    go = asyncio.Event()
+
+    async def work(_: Any) -> Any:
+        await go.wait()
+        return {"content": [{"type": "text", "text": "done"}], "isError": False}
+
+    computer.answers("client:tool_call", work)
+    call = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=20))
+    await computer.was_asked("client:tool_call")
+    await two.kill()
+    go.set()
+    again = await nodes.connect(three, "agent", "planner", office, instance=SECRET)
+    answer = await again.call_tool("laptop", req_id="r1", timeout=20)
+    assert answer["content"][0]["text"] == "done"
+    assert len(computer.asked) == 1
+    call.cancel()
+
+
+@pytest.mark.covers("nodes-killed")
+async def test_seats_of_a_killed_node_are_others_when_they_are_freed_and_its_name_is_its_successors(
+    start: Start, office: str
+) -> None:
+    nodes: Cluster = await start(2)
+    one, two = nodes.nodes
+    watcher = await nodes.connect(one, "computer", "watcher", office)
+    await nodes.connect(two, "agent", "planner", office)
+    await two.kill()
+    rival = await nodes.connect(one)
+    refused = await rival.ask("server:join_office", {"role": "agent", "name": "rival", "office_id": office})
+    assert refused[0] is False
+    await watcher.hears("notify:leave_office", agent="planner")
+    await rival.join("agent", "rival", office)
+    await two.start()
+    await nodes.connect(two, "computer", "laptop", office)
+    await watcher.hears("notify:enter_office", computer="laptop")

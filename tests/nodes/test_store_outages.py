@@ -1,0 +1,260 @@
+"""The store is killed and forgets everything, or stands still: what goes on, what is refused, how soon it heals."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from signal import SIGCONT, SIGSTOP
+from typing import Any
+
+import pytest
+
+from tests.nodes.conftest import Start
+from tests.nodes.processes import QUICK, Cluster, NodeProcess, seconds_since, until, until_it_goes
+from tests.peer import Peer
+from tests.valkey import Valkey, running_valkey
+
+Record = Callable[[str, object], None]
+DONE = {"content": [{"type": "text", "text": "done"}], "isError": False}
+ENTER_LEAVE = ("notify:enter_office", "notify:leave_office")
+COMPUTERS = ("near", "far", "newcomer")
+HEALING = 5.0
+"""Seconds after the store's return."""
+
+AT_ONCE = QUICK.patience + 0.6
+"""A store that stands still is noticed when it has not answered for as long as it is given."""
+
+
+@pytest.fixture
+def valkey() -> Iterator[Valkey]:
+    """One that the test may hurt."""
+    with running_valkey() as valkey:
+        yield valkey
+
+
+class Stage:
+    """On one node an agent and a computer of its office, on the other another computer of the office."""
+
+    def __init__(self, nodes: Cluster, agent: Peer, near: Peer, far: Peer, newcomer: Peer) -> None:
+        self.nodes, self.agent, self.near, self.far, self.newcomer = nodes, agent, near, far, newcomer
+
+    @property
+    def one(self) -> NodeProcess:
+        return self.nodes.nodes[0]
+
+    async def join(self) -> Any:
+        request = {"role": "computer", "name": "newcomer", "office_id": self.agent.office}
+        return await self.newcomer.ask("server:join_office", request)
+
+    async def seat_newcomer(self) -> None:
+        assert await self.join() == (True, None)
+
+    async def until_members_are(self, *names: str) -> None:
+        async def look() -> None:
+            request = {"agent": self.agent.name, "req_id": "r", "office_id": self.agent.office}
+            answer = await self.agent.ask("server:list_room", request)
+            assert {member["name"] for member in answer.get("sessions", ())} == set(names), answer
+
+        await until_it_goes(look)
+
+
+@pytest.fixture
+async def stage(start: Start, office: str) -> Stage:
+    nodes = await start(2)
+    one, two = nodes.nodes
+    agent = await nodes.connect(one, "agent", "planner", office)
+    near, far = [await nodes.connect(node, "computer", name, office) for node, name in ((one, "near"), (two, "far"))]
+    for computer in (near, far):
+        computer.answers("client:tool_call", DONE)
+        assert await agent.call_tool(computer.name) == DONE
+    return Stage(nodes, agent, near, far, await nodes.connect(one))
+
+
+def code_of(answer: Any) -> int:
+    return int(answer["error"]["code"])
+
+
+async def check_that_only_the_node_itself_goes_on(stage: Stage, seconds: float) -> float:
+    """How long it took to refuse what needs the store."""
+    begun = time.monotonic()
+    far, joined = await asyncio.gather(stage.agent.call_tool("far"), stage.join())
+    took = seconds_since(begun)
+    assert code_of(far) == 503
+    assert (joined[0], joined[1][:3]) == (False, "503")
+    assert took <= seconds
+    assert await stage.agent.call_tool("near") == DONE, "still under its lease"
+    assert await stage.one.readiness() == (503, {"status": "degraded", "node": "n1"})
+    begun = time.monotonic()
+    far, joined = await asyncio.gather(stage.agent.call_tool("far"), stage.join())
+    assert code_of(far) == 503
+    assert joined[0] is False
+    assert seconds_since(begun) <= 0.5, "it need not find out twice"
+    return took
+
+
+async def check_that_it_stops_with_its_lease(stage: Stage, lost: float) -> None:
+    while (answer := await stage.agent.call_tool("near")) == DONE:
+        assert seconds_since(lost) <= QUICK.lease
+        await asyncio.sleep(0.02)
+    assert code_of(answer) == 503
+
+
+async def check_that_it_heals(stage: Stage) -> float:
+    """How long that took: everybody is registered again, nobody has come or gone, all can be called."""
+    begun = time.monotonic()
+    await asyncio.gather(*(node.until_it_is("ready", HEALING) for node in stage.nodes.nodes))
+    await until_it_goes(stage.seat_newcomer, HEALING)
+    took = seconds_since(begun)
+    assert took <= HEALING
+    await stage.until_members_are("planner", "near", "far", "newcomer")
+    for name in ("near", "far"):
+        assert await stage.agent.call_tool(name) == DONE
+    told = [(event, data["computer"]) for event, data in await stage.agent.heard_until_now()]
+    updated = {name for event, name in told if event.startswith("notify:update_")}
+    assert [each for each in told if each[0] in ENTER_LEAVE] == [(ENTER_LEAVE[0], name) for name in COMPUTERS]
+    assert updated <= {"far"}, "what may have been said on other nodes was not heard"
+    return took
+
+
+@pytest.mark.covers("nodes-store-lost")
+async def test_a_store_that_is_killed_and_comes_back_empty_is_missed_and_then_told_again(
+    valkey: Valkey, stage: Stage, record_testsuite_property: Record
+) -> None:
+    lost = time.monotonic()
+    valkey.kill()
+    refused = await check_that_only_the_node_itself_goes_on(stage, 0.5)
+    await check_that_it_stops_with_its_lease(stage, lost)
+    valkey.start()
+    healed = await check_that_it_heals(stage)
+    record_testsuite_property("store killed: refused after seconds", round(refused, 4))
+    record_testsuite_property("store back, empty: healed after seconds", round(healed, 3))
+
+
+@pytest.mark.covers("nodes-store-lost")
+async def test_a_store_that_is_soon_back_is_hardly_missed(valkey: Valkey, stage: Stage) -> None:
+    valkey.kill()
+    valkey.start()
+    await check_that_it_heals(stage)
+
+
+@pytest.mark.covers("nodes-store-lost")
+async def test_a_store_that_stands_still_for_longer_than_the_leases_is_missed_as_one_that_is_gone(
+    valkey: Valkey, stage: Stage, record_testsuite_property: Record
+) -> None:
+    lost = time.monotonic()
+    valkey.pause()
+    refused = await check_that_only_the_node_itself_goes_on(stage, AT_ONCE)
+    await check_that_it_stops_with_its_lease(stage, lost)
+    await asyncio.sleep(max(0.0, lost + QUICK.lease + QUICK.margin - time.monotonic()))  # for how long it is paused
+    valkey.resume()
+    healed = await check_that_it_heals(stage)
+    record_testsuite_property("store paused: refused after seconds", round(refused, 4))
+    record_testsuite_property("store goes on: healed after seconds", round(healed, 3))
+
+
+@pytest.mark.covers("nodes-store-lost")
+async def test_calls_between_nodes_that_are_under_way_when_the_store_goes_are_answered(
+    valkey: Valkey, stage: Stage
+) -> None:
+    stage.far.answers("client:tool_call", lambda _: asyncio.sleep(30))
+    call = asyncio.create_task(stage.agent.call_tool("far", timeout=20))
+    await stage.far.was_asked("client:tool_call", 2)
+    begun = time.monotonic()
+    valkey.pause()
+    try:
+        assert code_of(await call) == 503
+        assert seconds_since(begun) <= AT_ONCE
+    finally:
+        valkey.resume()
+
+
+@pytest.mark.covers("nodes-store-lost", "office-one-agent")
+async def test_of_two_who_have_come_by_one_seat_the_older_keeps_it_and_the_newer_is_told_why(
+    valkey: Valkey, start: Start, office: str
+) -> None:
+    """The store forgets while one node cannot say who sits there."""
+    nodes = await start(2)
+    one, two = nodes.nodes
+    older = await nodes.connect(two, "agent", "older", office)
+    laptop = await nodes.connect(two, "computer", "laptop", office)
+    laptop.answers("client:tool_call", DONE)
+    two.signal(SIGSTOP)
+    valkey.kill()
+    valkey.start()
+    newer = await nodes.connect(one)
+    request = {"role": "agent", "name": "newer", "office_id": office}
+    refusals = []
+    async with asyncio.timeout(20):
+        while (answer := await newer.ask("server:join_office", request)) != (True, None):
+            refusals.append(answer[1][:3])
+            await asyncio.sleep(0.02)
+    assert set(refusals) == {"503"}, "the store waits for its nodes until they must have stopped"
+    two.signal(SIGCONT)
+    await until(lambda: not newer.client.connected)
+    again = await nodes.connect(one)
+    accepted, reason = await again.ask("server:join_office", request)
+    assert (accepted, reason.startswith("403 Agent sid should be equal to office_id")) == (False, True)
+
+    async def call() -> None:
+        assert await older.call_tool("laptop") == DONE
+
+    await until_it_goes(call)
+
+
+@pytest.mark.covers("nodes-store-lost")
+async def test_who_goes_while_the_store_is_away_is_gone_when_it_is_back(valkey: Valkey, stage: Stage) -> None:
+    valkey.kill()
+    await stage.one.until_it_is("degraded")
+    await stage.near.drop()
+    valkey.start()
+    await stage.until_members_are("planner", "far")
+    await stage.agent.hears("notify:leave_office", computer="near")
+
+
+def connections(valkey: Valkey) -> set[str]:
+    return {line.split()[0].removeprefix("id=") for line in valkey.ask("CLIENT", "LIST").splitlines()}
+
+
+@pytest.mark.covers("nodes-store-lost")
+async def test_a_node_that_loses_its_connection_for_a_moment_loses_no_call(
+    valkey: Valkey, start: Start, office: str
+) -> None:
+    """As when the store cuts off a reader that is too slow: what was on its way is asked again."""
+    nodes = await start(1)
+    others = connections(valkey)
+    (two,) = await nodes.start(1)
+    agent = await nodes.connect(nodes.nodes[0], "agent", "planner", office)
+    laptop = await nodes.connect(two, "computer", "laptop", office, instance="a-secret-of-sixteen-or-more")
+    go = asyncio.Event()
+
+    async def work(_: Any) -> Any:
+        await go.wait()
+        return DONE
+
+    laptop.answers("client:tool_call", work)
+    calls = [asyncio.create_task(agent.call_tool("laptop", timeout=20)) for _ in range(5)]
+    await laptop.was_asked("client:tool_call", 5)
+    for connection in connections(valkey) - others:
+        valkey.ask("CLIENT", "KILL", "ID", connection)
+    go.set()
+    assert await asyncio.gather(*calls) == [DONE] * 5
+    assert len(laptop.asked) == 5
+    assert len(agent.heard) == 1
+
+
+@pytest.mark.covers("nodes-store-lost")
+@pytest.mark.parametrize("who", ["speaker", "listener"])
+async def test_an_update_that_a_node_could_not_tell_or_could_not_hear_is_not_missed(
+    valkey: Valkey, start: Start, office: str, who: str
+) -> None:
+    nodes = await start(1)
+    firsts = connections(valkey)
+    await nodes.start(1)
+    of_the_first, of_the_second = firsts, connections(valkey) - firsts
+    agent = await nodes.connect(nodes.nodes[0], "agent", "planner", office)
+    laptop = await nodes.connect(nodes.nodes[1], "computer", "laptop", office)
+    for connection in of_the_second if who == "speaker" else of_the_first:
+        valkey.ask("CLIENT", "KILL", "ID", connection)
+    await laptop.ask("server:update_tool_list", {"computer": "laptop"})
+    assert await agent.hears("notify:update_tool_list") == {"computer": "laptop", "office_id": office}
