@@ -34,9 +34,10 @@ from a2c_smcp.registry.registry import LoopIsRunning
 from a2c_smcp.registry.results import ToolFailed
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.agent.twins import KINDS, SOON, Twin, at_work
-from tests.computer.hosted import hosted, ready, until
+from tests.computer.hosted import hosted, ready
 from tests.computer.supervised import good
 from tests.peer import Peer
+from tests.waiting import until
 
 both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
 

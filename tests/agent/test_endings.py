@@ -14,8 +14,9 @@ from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, NotAuthenticated, Unavailable
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.agent.twins import KINDS, SOON, Twin, at_work
-from tests.computer.hosted import Relay, hosted, until
+from tests.computer.hosted import Relay, hosted
 from tests.peer import Peer
+from tests.waiting import until
 
 both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
 PATIENCE = 20

@@ -17,8 +17,9 @@ from a2c_smcp.agent.naming import names_of
 from a2c_smcp.agent.toolbox import RemoteTool
 from a2c_smcp.agent.types import Seat
 from tests.agent.twins import SOON
-from tests.computer.hosted import Relay, until
+from tests.computer.hosted import Relay
 from tests.peer import Peer
+from tests.waiting import until
 
 TOOLS = ("add", "sub", "laptop__add")
 

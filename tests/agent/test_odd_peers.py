@@ -11,8 +11,8 @@ import pytest
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError
 from tests.agent.twins import KINDS, at_work
-from tests.computer.hosted import until
 from tests.peer import Peer, Wire
+from tests.waiting import until
 
 both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
 

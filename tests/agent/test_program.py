@@ -17,11 +17,12 @@ import pytest
 from a2c_smcp.cli.agent import agent as group
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.server import DefaultAuthenticationProvider
-from tests.computer.hosted import hosted, ready, until
+from tests.computer.hosted import hosted, ready
 from tests.computer.pseudo_terminal import on_a_terminal
 from tests.computer.supervised import good
 from tests.peer import Peer
 from tests.program import run_program
+from tests.waiting import until
 
 SCRIPT = Path(sys.executable).with_name("a2c-smcp")
 PATIENCE = 30.0

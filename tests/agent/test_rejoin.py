@@ -20,8 +20,9 @@ from a2c_smcp.link import LineLost
 from a2c_smcp.server import Limits, Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
 from tests.agent.twins import KINDS, SOON, at_work
-from tests.computer.hosted import Relay, hosted, until
+from tests.computer.hosted import Relay, hosted
 from tests.peer import Peer
+from tests.waiting import until
 
 PROGRAM = Path(sys.executable).with_name("a2c-smcp")
 both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from tests.conftest import TRANSPORTS
 from tests.peer import Peer
 from tests.server.test_program import Program
 from tests.valkey import running_valkey
+from tests.waiting import until
 
 pytestmark = pytest.mark.covers("program-workers")
 
@@ -78,12 +79,6 @@ def _post(pid: int) -> dict[str, Any] | None:
         return None
     told = [each.partition(b"=")[2] for each in variables if each.startswith(b"A2C_WORKER_POST=")]
     return json.loads(told[0]) if told else None
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not is_so():  # noqa: ASYNC110, processes tell nobody
-            await asyncio.sleep(0.02)
 
 
 async def names_at(url: str) -> str:

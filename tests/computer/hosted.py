@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from a2c_smcp.computer.computer import Computer
+from tests.waiting import until
 
 PATIENCE = 60.0
 """A bound against hanging, nothing that is measured."""
@@ -37,13 +38,6 @@ async def hosted(
 
 def joins(said: list[str]) -> int:
     return sum(line.startswith("joined") for line in said)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Waits for something of which nothing tells, with a bound."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def ready(computer: Computer, *names: str) -> None:

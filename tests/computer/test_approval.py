@@ -13,8 +13,9 @@ import pytest
 from a2c_smcp.computer.approval import Caller, Grant, Request
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.tally import Tally
-from tests.computer.hosted import ready, until
+from tests.computer.hosted import ready
 from tests.computer.supervised import naughty, quick, script
+from tests.waiting import until
 
 AGENT = Caller("desk", "planner")
 

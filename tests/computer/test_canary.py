@@ -21,10 +21,11 @@ from aiohttp import web
 
 from a2c_smcp.computer.approval import Request
 from a2c_smcp.computer.computer import Computer
-from tests.computer.hosted import hosted, until
+from tests.computer.hosted import hosted
 from tests.computer.recorded import Recorder
 from tests.computer.servers.parrot import Parrot
 from tests.peer import Peer
+from tests.waiting import until
 
 SERVERS = Path(__file__).with_name("servers")
 PARROT = SERVERS / "parrot.py"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,6 +13,7 @@ import pytest
 
 from a2c_smcp.computer.computer import Computer
 from tests.peer import Peer
+from tests.waiting import until
 
 GOOD = Path(__file__).parent / "servers" / "good.py"
 
@@ -42,13 +43,6 @@ async def laptop(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[
     yield computer
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Waits for something of which nothing tells, with a bound."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
 
 
 async def call(agent: Peer, tool: str, params: dict[str, Any], **more: Any) -> Any:

@@ -10,8 +10,9 @@ from pydantic import AfterValidator
 
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer
-from tests.computer.hosted import ready, until
+from tests.computer.hosted import ready
 from tests.computer.supervised import good, quick
+from tests.waiting import until
 
 AGENT = Caller("desk", "planner")
 TOOK_STEPS = [(1.0, 3.0, "step 1"), (2.0, 3.0, "step 2"), (3.0, 3.0, "step 3")]

@@ -17,10 +17,11 @@ import pytest
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.mcp_clients.model import MCPServerConfig, parse_server
 from a2c_smcp.computer.mcp_clients.policy import Policy
-from tests.computer.hosted import hosted, pids_with, ready, until
+from tests.computer.hosted import hosted, pids_with, ready
 from tests.computer.pace import within
 from tests.computer.supervised import good, naughty
 from tests.peer import Peer
+from tests.waiting import until
 
 ALLOWED = {"auto_apply": True}
 SHORT_FAREWELL = replace(Policy(), farewell_limit=0.3)

@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from a2c_smcp.computer.inputs.errors import CommandFailed, InvalidInput, Missing
 from a2c_smcp.computer.inputs.keychain import KEYRING_SERVICE
 from a2c_smcp.computer.inputs.resolver import Inputs
 from a2c_smcp.computer.mcp_clients.model import CommandInput, PickStringInput, PromptStringInput
+from tests.waiting import until
 
 HOST = PromptStringInput(id="host", description="Where it runs")
 PASSWORD = PromptStringInput(id="db-password", description="Of the database", password=True)
@@ -87,12 +88,6 @@ def written(argv: tuple[str, ...]) -> str:
 
 async def value_of(source: Inputs, id_: str) -> Any:
     return (await source.resolve([id_], server="s")).values[id_]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 # The order of sources

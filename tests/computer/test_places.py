@@ -17,8 +17,8 @@ from a2c_smcp.computer.secrets.places import is_word
 from a2c_smcp.errors import ToolNotFound
 from a2c_smcp.protocol.results import failed_call
 from a2c_smcp.protocol.window_uri import WindowURI
-from tests.computer.hosted import until
 from tests.computer.supervised import good, quick
+from tests.waiting import until
 
 KEY = "sk-9f8e7d6c5b4a"
 AGENT = Caller("desk", "planner")

@@ -15,9 +15,10 @@ from a2c_smcp.computer.socketio.client import Reconnect
 from a2c_smcp.errors import VersionMismatch
 from a2c_smcp.server import Limits, Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
-from tests.computer.hosted import Relay, children, hosted, joins, until
+from tests.computer.hosted import Relay, children, hosted, joins
 from tests.computer.supervised import naughty
 from tests.peer import Peer
+from tests.waiting import until
 
 SOON = Reconnect(first=0.1, longest=0.2)
 

@@ -14,9 +14,10 @@ from aiohttp import web
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import BadRequest, SMCPError, TooLarge
-from tests.computer.hosted import PATIENCE, hosted, ready, until
+from tests.computer.hosted import PATIENCE, hosted, ready
 from tests.computer.supervised import good, naughty, quick
 from tests.peer import NAMESPACE, Peer
+from tests.waiting import until
 
 SOUND = {"agent": "planner", "req_id": "r1", "computer": "laptop"}
 CALL = {"tool_name": "add", "params": {}, "timeout": 5}

@@ -15,7 +15,8 @@ import pytest
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.watch_files import read_all, watch
 from a2c_smcp.errors import ConfigError
-from tests.computer.test_computer import GOOD, until
+from tests.computer.test_computer import GOOD
+from tests.waiting import until
 
 
 def write(path: Path, **servers: dict[str, Any]) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from a2c_smcp.computer.computer import Computer
-from tests.computer.hosted import PATIENCE, until
+from tests.computer.hosted import PATIENCE
 from tests.computer.supervised import naughty, quick
+from tests.waiting import until
 
 ENDLESS = quick(start_limit=3600, probe_limit=3600)
 

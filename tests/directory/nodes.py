@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
@@ -70,22 +70,6 @@ class Node(RedisDirectory):
         self.ear = Ear()
         super().__init__(url, listener=self.ear, **options)
         self.offices = Offices(self)
-
-
-async def until(is_so: Callable[[], object], seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not is_so():  # noqa: ASYNC110, what is waited for happens on another connection
-            await asyncio.sleep(0.005)
-
-
-async def until_it_goes(attempt: Callable[[], Awaitable[Any]], seconds: float = 20) -> Any:
-    """Again and again, as a client would, until it is no longer refused."""
-    async with asyncio.timeout(seconds):
-        while True:
-            try:
-                return await attempt()
-            except SMCPError:
-                await asyncio.sleep(0.01)
 
 
 class Elsewhere:

@@ -24,8 +24,9 @@ from a2c_smcp.protocol import Change, Member, Office
 from a2c_smcp.server.directory import Directory, MemoryDirectory
 from a2c_smcp.server.offices import Offices
 from tests.core.test_offices_machine import AGENTS, COMPUTERS, INSTANCES, NAMES, OFFICES, seats
-from tests.directory.nodes import LONG, Node, said, until
+from tests.directory.nodes import LONG, Node, said
 from tests.valkey import Valkey
+from tests.waiting import until
 
 SIDS = AGENTS + COMPUTERS
 Deed = Callable[[Offices], Awaitable[Change]]

@@ -15,8 +15,9 @@ from a2c_smcp.protocol import Change, Member, Office
 from a2c_smcp.server.directory.line import Line
 from a2c_smcp.server.directory.nodes import LeaseLost, NameInUse, node_of, sid_at
 from a2c_smcp.server.directory.store import Store
-from tests.directory.nodes import QUICK, Elsewhere, Node, elsewhere, until, until_it_goes
+from tests.directory.nodes import QUICK, Elsewhere, Node, elsewhere
 from tests.valkey import Valkey
+from tests.waiting import until, until_it_goes
 
 Start = Callable[..., Awaitable[Node]]
 

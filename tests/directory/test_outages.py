@@ -16,10 +16,11 @@ from a2c_smcp.protocol import Member
 from a2c_smcp.server.directory.addresses import masked
 from a2c_smcp.server.directory.line import Line
 from a2c_smcp.server.directory.nodes import Pace
-from tests.directory.nodes import QUICK, Elsewhere, Node, elsewhere, until, until_it_goes
+from tests.directory.nodes import QUICK, Elsewhere, Node, elsewhere
 from tests.directory.test_nodes import LAPTOP, PLANNER, Start
 from tests.directory.tls import encrypted
 from tests.valkey import Valkey, running_valkey
+from tests.waiting import until, until_it_goes
 
 HEALING = 5.0  # seconds after the store's return
 

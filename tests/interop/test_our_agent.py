@@ -21,9 +21,10 @@ from a2c_smcp.link import Reconnect
 from a2c_smcp.registry.results import ToolFailed
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
-from tests.computer.hosted import Relay, hosted, ready, until
+from tests.computer.hosted import Relay, hosted, ready
 from tests.interop.conftest import python_of
 from tests.interop.driver import Driver
+from tests.waiting import until
 
 PEERS = Path(__file__).with_name("peers")
 KEY = "the right key"

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from multiprocessing import get_context
@@ -20,7 +20,13 @@ from a2c_smcp.server.directory.nodes import Pace
 from tests.nodes.node import Plan, run
 from tests.peer import PATIENCE, Peer
 
-__all__ = ["LIMITS", "QUICK", "Cluster", "NodeProcess", "seconds_since", "until"]
+__all__ = [
+    "LIMITS",
+    "QUICK",
+    "Cluster",
+    "NodeProcess",
+    "seconds_since",
+]
 
 QUICK = Pace(lease=2.0, beat=0.2, margin=0.4, patience=0.5, retry=0.1, return_grace=1.0, linger=2.0)
 """For faults that are waited for. The defaults, some seconds longer, are looked at once."""
@@ -160,19 +166,3 @@ async def cluster(store: str, folder: Path, count: int, **options: Any) -> Async
 
 def seconds_since(begun: float) -> float:
     return time.monotonic() - begun
-
-
-async def until(is_so: Callable[[], object], seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not is_so():  # noqa: ASYNC110, what is waited for happens in another process
-            await asyncio.sleep(0.005)
-
-
-async def until_it_goes(attempt: Callable[[], Awaitable[Any]], seconds: float = 20) -> Any:
-    """Again and again, as a client would, until it is no longer refused."""
-    async with asyncio.timeout(seconds):
-        while True:
-            try:
-                return await attempt()
-            except AssertionError:
-                await asyncio.sleep(0.02)

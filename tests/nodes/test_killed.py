@@ -15,9 +15,10 @@ from tests.agent.twins import SOON
 from tests.computer.hosted import hosted
 from tests.nodes.conftest import Start
 from tests.nodes.front import Front
-from tests.nodes.processes import Cluster, seconds_since, until
+from tests.nodes.processes import Cluster, seconds_since
 from tests.nodes.work import Worker, at_work
 from tests.peer import Peer
+from tests.waiting import until
 
 Record = Callable[[str, object], None]
 SECRET = "a-secret-of-sixteen-or-more"

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.nodes.conftest import Start
-from tests.nodes.processes import Cluster, until, until_it_goes
+from tests.nodes.processes import Cluster
 from tests.peer import Peer
+from tests.waiting import until, until_it_goes
 
 SECRET = "a-secret-of-sixteen-or-more"
 DONE = {"content": [{"type": "text", "text": "done"}], "isError": False}

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.nodes.conftest import Start
-from tests.nodes.processes import QUICK, Cluster, NodeProcess, seconds_since, until, until_it_goes
+from tests.nodes.processes import QUICK, Cluster, NodeProcess, seconds_since
 from tests.peer import Peer
 from tests.valkey import Valkey, running_valkey
+from tests.waiting import until, until_it_goes
 
 Record = Callable[[str, object], None]
 DONE = {"content": [{"type": "text", "text": "done"}], "isError": False}

@@ -21,6 +21,7 @@ from a2c_smcp.server.auth import hash_key, new_key
 from a2c_smcp.server.jwt import JWTAuthenticationProvider
 from tests.conftest import TRANSPORTS, Hub
 from tests.peer import PATIENCE, Peer, Wire
+from tests.waiting import until
 
 KEY = new_key()
 SECRET = "correct horse battery staple correct horse battery staple"
@@ -100,13 +101,6 @@ async def is_served(wire: Wire) -> bool:
     """Whether anybody answers here: an event that does not exist is refused, by somebody who is there."""
     (answer,) = await wire.ask(frame("no:such_event", {}, 77), 77)
     return bool(answer["code"] == 400)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Waits for something that nobody announces."""
-    async with asyncio.timeout(PATIENCE):
-        while not is_so():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def hears_the_end(wire: Wire) -> list[str]:

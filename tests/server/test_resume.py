@@ -173,6 +173,7 @@ async def test_a_seat_that_the_returning_client_may_no_longer_have_is_given_up(
 
 
 @pytest.mark.covers("office-resume")
+@pytest.mark.one_process  # of two nodes, one may not have heard yet who came later
 async def test_two_live_clients_with_one_instance_leave_the_later_one_seated(
     agent: Peer, computer: Peer, back: Any, office: str
 ) -> None:
