@@ -28,6 +28,9 @@ SECTIONS: dict[str, Path] = {
 }
 """Each is a module of its own, and the Python that has what it stands on."""
 
+UNHURRIED = {"agent", "nodes", "pressure"}
+"""What a first impression leaves out, unless it is named."""
+
 
 def run(module: str, python: Path, *arguments: str) -> bool:
     """Runs a module to its end, which is in order when it is interrupted: what it started must not outlive it."""
@@ -51,7 +54,8 @@ def main() -> None:
         parser.error(f"there is no {', '.join(sorted(unknown))}")
     if not chosen.sections:
         forget()
-    some = [name for name in SECTIONS if name in (chosen.sections or SECTIONS)]
+    usual = SECTIONS.keys() - UNHURRIED if chosen.quick else SECTIONS.keys()
+    some = [name for name in SECTIONS if name in (chosen.sections or usual)]
     failed = [name for name in some if not run(name, SECTIONS[name], *(["--quick"] if chosen.quick else []))]
     is_complete = not (chosen.sections or chosen.quick or failed)
     run("report", PEERS, *([] if is_complete else ["--into", str(FOUND)]))

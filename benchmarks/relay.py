@@ -53,7 +53,7 @@ FULL = Plan(
     burst=0.2,
     warm_up=1.5,
 )
-QUICK = Plan(settings=(Setting(0.4, 1), HEADLINE, LARGE, LARGEST), rounds=3, burst=0.15, warm_up=0.8)
+QUICK = Plan(settings=(HEADLINE, LARGE, LARGEST), rounds=3, burst=0.15, warm_up=0.8)
 
 GOALS = {
     "relay.node": (SERVER, NODE, HEADLINE),
