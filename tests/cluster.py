@@ -15,6 +15,7 @@ from a2c_smcp.server import Limits, Settings, create_app
 from a2c_smcp.server.directory.nodes import Pace
 from a2c_smcp.server.directory.redis import RedisDirectory
 from a2c_smcp.server.run import address_of, listen, serving
+from tests.balancer import Balancer
 from tests.conftest import Hub
 
 __all__ = ["STEADY", "Front", "serving_node"]
@@ -44,35 +45,16 @@ async def serving_node(
         yield Hub([app], [address_of(listener)])
 
 
-class Front:
+class Front(Balancer):
     """Sessions are opened at the first of its nodes. Every other request goes to the next node in turn."""
 
     def __init__(self, hubs: Sequence[Hub]) -> None:
+        super().__init__()
         self.asked: Counter[str] = Counter()
         self._home, *_ = self._all = [urlsplit(hub.url).netloc for hub in hubs]
         self._turn = itertools.cycle([*self._all[1:], self._home])
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
 
-    async def __aenter__(self) -> Front:
-        self._server = await asyncio.start_server(self._begin, "127.0.0.1", 0, limit=2**20)
-        host, port = self._server.sockets[0].getsockname()
-        self.url = f"http://{host}:{port}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._carry(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request: its connection is not kept, so that the next one comes on another."""
         with closing(writer), suppress(asyncio.IncompleteReadError, ConnectionError):
             head = await reader.readuntil(b"\r\n\r\n")

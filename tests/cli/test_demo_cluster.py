@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
 from a2c_smcp.cli.demo_front import Front
 from a2c_smcp.cli.demo_load import Load, Tally
 from a2c_smcp.errors import ComputerLeft
-from tests.computer.hosted import pids_with
+from tests.cli.test_demo import PROGRAM, assert_it_can_be_left
 
-PROGRAM = Path(sys.executable).with_name("a2c-smcp")
 PATIENCE = 30.0
 CLAIMS = (
     "offices that span nodes",
@@ -48,25 +41,7 @@ def test_a_node_is_killed_under_load_and_no_call_is_lost_or_run_twice() -> None:
 
 
 def test_ctrl_c_leaves_no_process_behind() -> None:
-    marker = uuid4().hex
-    process = subprocess.Popen(
-        [PROGRAM, "demo", "--cluster"],
-        env={**os.environ, "MARKER": marker, "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout
-    while "calls a second" not in process.stdout.readline():
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "Traceback" not in err
-    give_up = time.monotonic() + 10
-    while pids_with(marker) and time.monotonic() < give_up:
-        time.sleep(0.05)
-    assert pids_with(marker) == []
+    assert_it_can_be_left("--cluster", at="calls a second")
 
 
 # The front

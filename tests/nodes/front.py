@@ -8,43 +8,25 @@ from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+from tests.balancer import Balancer
 from tests.nodes.processes import NodeProcess
 
 __all__ = ["Front"]
 
 
-class Front:
+class Front(Balancer):
     """It knows nothing of sessions, nor of what is said."""
 
     def __init__(self, nodes: Sequence[NodeProcess]) -> None:
-        self.url = ""
+        super().__init__()
         self._turns = deque(nodes)
         self._carried: Counter[str] = Counter()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
-
-    async def __aenter__(self) -> Front:
-        self._server = await asyncio.start_server(self._welcome, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def carries(self, node: NodeProcess) -> int:
         """How many of the connections that are open now go to this node."""
         return self._carried[node.name]
 
-    def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._carry(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(len(self._turns)):
             node = self._turns[0]
             self._turns.rotate(-1)
