@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -459,5 +460,5 @@ def test_without_its_extra_the_program_says_how_to_get_it(tmp_path: Path) -> Non
 
 
 def test_a_reader_who_goes_away_ends_it_quietly(places: dict[str, str], tmp_path: Path) -> None:
-    line = f"{SCRIPT} agent tools --url {places['hub']} --office nobody-{os.getpid()} | true"
+    line = f"{shlex.quote(str(SCRIPT))} agent tools --url {places['hub']} --office nobody-{os.getpid()} | true"
     assert run("bash", "-c", f"set -o pipefail; {line}", folder=tmp_path).err == ""

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import signal
 import stat
 import sys
@@ -78,6 +79,7 @@ async def opens(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[O
             url: str = "",
             marker: str = "",
             line: bool = True,
+            columns: int = 120,
         ) -> Prompt:
             found = {name: python(*words, marker=marker) for name, words in (servers or {}).items()}
             config = tmp_path / "servers.json"
@@ -85,7 +87,8 @@ async def opens(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[O
             where = ["--name", "laptop", "--url", url or shared_hub.url, "--office", office]
             command = [str(SCRIPT), "computer", *where, "--config", str(config), *options]
             env = {**surroundings(tmp_path), "TERM": "xterm-256color"}
-            prompt = Prompt(await stack.enter_async_context(on_a_terminal(*command, env=env, lines=50, columns=120)))
+            program = on_a_terminal(*command, env=env, lines=50, columns=columns)
+            prompt = Prompt(await stack.enter_async_context(program))
             if line:
                 await prompt.line()
             return prompt
@@ -144,8 +147,8 @@ async def test_tab_completes_commands_servers_tools_and_arguments(opens: Opens) 
 
 @pytest.mark.covers("prompt")
 async def test_a_server_is_added_used_looked_at_and_removed(opens: Opens) -> None:
-    prompt = await opens()
-    await prompt.enters(f"server add good {sys.executable} {GOOD}")
+    prompt = await opens(columns=1000)  # the line must not wrap, however long the path of the checkout is
+    await prompt.enters(f"server add good {shlex.join([sys.executable, str(GOOD)])}")
     await prompt.shows("good is here until this program ends")
     await prompt.enters("tools good")
     await prompt.shows(lambda screen: re.search(r"add +good +asks +Add two numbers\.", screen.text))

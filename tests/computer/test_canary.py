@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import secrets
+import shlex
 import signal
 import sys
 from base64 import b64decode, b64encode, urlsafe_b64encode
@@ -77,7 +78,7 @@ def forms(secret: str) -> set[str]:
 
 def configuration(canaries: Canaries, folder: Path, url: str) -> dict[str, Any]:
     """Three servers that repeat what they were given, and one whose errors do."""
-    printing = [sys.executable, "-c", f"'{PRINTS}'", f"'{canaries.output[::-1]}'"]
+    printing = [sys.executable, "-c", PRINTS, canaries.output[::-1]]
     flags = ["--token", canaries.argument, f"--api-key={canaries.inline}"]
     variables = {name: f"${{input:{name}}}" for name in ("password", "environ", "kept", "output")}
     parrot = {
@@ -95,7 +96,7 @@ def configuration(canaries: Canaries, folder: Path, url: str) -> dict[str, Any]:
             {**about, "id": "password", "default": canaries.typed},
             {**about, "id": "environ"},
             {**about, "id": "kept", "password": False},
-            {"type": "command", "id": "output", "description": "o", "command": " ".join(printing)},
+            {"type": "command", "id": "output", "description": "o", "command": shlex.join(printing)},
         ],
         "servers": {
             "parrot": {"type": "stdio", "server_parameters": parrot, **allowed},

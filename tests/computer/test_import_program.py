@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -224,12 +225,17 @@ def test_values_go_into_the_file_that_is_named(run: Any, home: Home) -> None:
     assert "next: a2c-smcp computer --config a2c.json --inputs mine/values.json" in done.err
 
 
+def in_project(home: Home) -> list[str]:
+    """A shell that runs the import in the project's folder."""
+    program = shlex.join([str(SCRIPT), "import", "claude-desktop", "--write"])
+    return ["sh", "-c", f"cd {shlex.quote(str(home.project))} && exec {program}"]
+
+
 async def test_on_a_terminal_each_secret_is_asked_for(home: Home) -> None:
     sample = FILES["claude-desktop"]()
     home.put(sample)
     environ = {**surroundings(home), "TERM": "xterm-256color", "PWD": str(home.project)}
-    command = ["sh", "-c", f"cd {home.project} && exec {SCRIPT} import claude-desktop --write"]
-    async with on_a_terminal(*command, env=environ, lines=60, columns=200) as program:
+    async with on_a_terminal(*in_project(home), env=environ, lines=60, columns=200) as program:
         await program.shows("servers.github.env.GITHUB_PERSONAL_ACCESS_TOKEN holds a secret: make it an input? [Y/n]")
         program.types("\n")
         await program.shows("servers.postgres.args holds a secret")
@@ -248,8 +254,7 @@ async def test_on_a_terminal_each_secret_is_asked_for(home: Home) -> None:
 async def test_whoever_gives_no_answer_changes_nothing(home: Home) -> None:
     home.put(FILES["claude-desktop"]())
     environ = {**surroundings(home), "TERM": "xterm-256color"}
-    command = ["sh", "-c", f"cd {home.project} && exec {SCRIPT} import claude-desktop --write"]
-    async with on_a_terminal(*command, env=environ, columns=200) as program:
+    async with on_a_terminal(*in_project(home), env=environ, columns=200) as program:
         await program.shows("make it an input? [Y/n]")
         program.types("\x04")
         assert await program.ends() == 1
