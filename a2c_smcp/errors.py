@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 __all__ = [
     "AmbiguousComputer",
+    "AnswerTooLarge",
     "ApprovalRefused",
     "BadRequest",
     "CallCancelled",
@@ -22,6 +23,7 @@ __all__ = [
     "NotFound",
     "NotInOffice",
     "OfficeHasAgent",
+    "Outcome",
     "RateLimited",
     "ResultGone",
     "SMCPError",
@@ -36,11 +38,20 @@ __all__ = [
 ]
 
 
+Outcome: TypeAlias = Literal["not_run", "unknown", "done"]
+"""Whether the tool of a failed call has run (WIRE §5). Only 410 says `done`."""
+
+
 class SMCPError(Exception):
-    """Anything the protocol answers with an error. By itself: something unforeseen (500)."""
+    """Anything the protocol answers with an error. By itself: something unforeseen (500).
+
+    For a tool call, `outcome` says whether the tool has run. A class has the one that is usual for it; the place that
+    raises it may know better: `CallTimeout("…", outcome="not_run")`. Nothing but "it never began" is `not_run`.
+    """
 
     code: ClassVar[int] = 500
     opening: ClassVar[str] = "Internal error"
+    usual_outcome: ClassVar[Outcome] = "unknown"
 
     def __init__(self, about: str = "", **details: Any) -> None:
         self.message = f"{self.opening}: {about}" if about else self.opening
@@ -50,9 +61,19 @@ class SMCPError(Exception):
     def __str__(self) -> str:
         return f"{self.code} {self.message}"
 
-    def to_wire(self) -> dict[str, Any]:
+    @property
+    def outcome(self) -> Outcome:
+        """What its details say, else what is usual for its class."""
+        told = self.details.get("outcome")
+        return cast(Outcome, told) if told in _OUTCOMES else self.usual_outcome
+
+    @outcome.setter
+    def outcome(self, outcome: Outcome) -> None:
+        self.details["outcome"] = outcome
+
+    def to_wire(self, **more_details: Any) -> dict[str, Any]:
         """003's nested error object beside the flat copy that the 0.2+ generation reads (WIRE §3)."""
-        error = {"code": self.code, "message": self.message, "details": self.details}
+        error = {"code": self.code, "message": self.message, "details": {**self.details, **more_details}}
         return {"error": error, **error}
 
     @staticmethod
@@ -79,6 +100,7 @@ class SMCPError(Exception):
 class BadRequest(SMCPError):
     code = 400
     opening = "Bad request"
+    usual_outcome: ClassVar[Outcome] = "not_run"
 
 
 class UnsupportedEvent(BadRequest):
@@ -105,11 +127,13 @@ class VersionMismatch(BadRequest):
 class NotAuthenticated(SMCPError):
     code = 401
     opening = "Not authenticated"
+    usual_outcome: ClassVar[Outcome] = "not_run"
 
 
 class Forbidden(SMCPError):
     code = 403
     opening = "Forbidden"
+    usual_outcome: ClassVar[Outcome] = "not_run"
 
 
 class WrongRole(Forbidden):
@@ -147,6 +171,7 @@ class ToolForbidden(Forbidden):
 class NotFound(SMCPError):
     code = 404
     opening = "Not found"
+    usual_outcome: ClassVar[Outcome] = "not_run"
 
 
 class ComputerNotFound(NotFound):
@@ -155,6 +180,7 @@ class ComputerNotFound(NotFound):
 
 class ComputerLeft(NotFound):
     opening = "Computer left while the call was in flight"
+    usual_outcome: ClassVar[Outcome] = "unknown"
 
 
 class ToolNotFound(NotFound):
@@ -172,17 +198,24 @@ class CallTimeout(SMCPError):
 
 class ResultGone(SMCPError):
     code = 410
-    opening = "This req_id has run, its result is no longer kept"
+    opening = "This req_id was begun before, its result is not kept"
 
 
 class TooLarge(SMCPError):
     code = 413
     opening = "Message too large"
+    usual_outcome: ClassVar[Outcome] = "not_run"
+
+
+class AnswerTooLarge(TooLarge):
+    opening = "Answer too large"
+    usual_outcome: ClassVar[Outcome] = "unknown"
 
 
 class RateLimited(SMCPError):
     code = 429
     opening = "Too much at once"
+    usual_outcome: ClassVar[Outcome] = "not_run"
 
 
 class CallCancelled(SMCPError):
@@ -200,14 +233,18 @@ def _tree(cls: type[SMCPError]) -> list[type[SMCPError]]:
 
 
 _FAMILY = _tree(SMCPError)
+_OUTCOMES = get_args(Outcome)
 _LONGEST_CODE = 9  # digits; Python refuses to read an integer of thousands
 
 
 def _revive(code: int, message: str, details: dict[str, Any]) -> SMCPError:
     """The class with these opening words, else the general one of the code, else a plain error that keeps the code."""
     kin = [cls for cls in _FAMILY if cls.code == code]
-    cls = next((cls for cls in kin if message.startswith(cls.opening)), kin[0] if kin else SMCPError)
+    known = next((cls for cls in kin if message.startswith(cls.opening)), None)
+    cls = known or (kin[0] if kin else SMCPError)
     error = cls()
+    if known is None:
+        error.usual_outcome = "unknown"  # type: ignore[misc]  # not our words: a 404 may mean that it left meanwhile
     error.message, error.details = message, details
     error.args = (message,)
     if cls.code != code:

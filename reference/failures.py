@@ -18,6 +18,7 @@ _INTRODUCTION = """\
 Each is a class, and known on the wire by its code and the opening words of its message. Catch a class, and you catch
 those that stand below it: `except Forbidden` catches `OfficeHasAgent` too. `error.code`, `error.message` and
 `error.details` say what happened; `SMCPError.from_wire(answer)` gives the class back that was raised on the other side.
+`error.outcome` says of a tool call whether the tool has run: `not_run`, `unknown`, or (410 only) `done`.
 
 A tool that fails is no error of the protocol: it is a result with `isError`."""
 _TRIED = {"url": "URL", "office": "OFFICE"}

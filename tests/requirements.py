@@ -96,6 +96,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "calls-timeout-field": "timeout is whole seconds from 1 to the maximum.",
         "calls-deadline": "The Server answers a second after the timeout, and within its own where there is none.",
         "calls-duplicates": "A tool call that comes again joins the first; another call under its req_id is 400.",
+        "calls-outcome": "Every error of a tool call says whether the tool has run: not_run or unknown, 410 also done.",
         "calls-kept-answer": "An answer whose agent was gone is kept for its return.",
         "calls-cancel": "A cancel is told in the office of its call; the Server answers for a silent computer.",
         "calls-computer-left": "Calls in flight fail with 404 when their computer leaves.",

@@ -66,7 +66,7 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
     errors.ComputerLeft: _Advice("Whether the tool has run is not known; a2c-smcp agent watch tells who comes back."),
     errors.ServerNotFound: _Advice("a2c-smcp agent config COMPUTER shows its MCP servers."),
     errors.CallTimeout: _Advice(_LATER),
-    errors.ResultGone: _Advice("Call it again."),
+    errors.ResultGone: _Advice("See what the tool has done before you call it again."),
     errors.TooLarge: _Advice("Ask for less at a time."),
     errors.RateLimited: _Advice(_LATER),
     errors.Unavailable: _Advice("Start a Server with a2c-smcp server, or say with --url where it is."),

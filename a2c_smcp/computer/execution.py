@@ -22,7 +22,7 @@ from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
 from a2c_smcp.computer.tally import Tally
 from a2c_smcp.computer.tools import ToolRoute
 from a2c_smcp.computer.types import ToolCallRecord
-from a2c_smcp.errors import CallTimeout, SMCPError, TooLarge, ToolNotFound
+from a2c_smcp.errors import AnswerTooLarge, CallTimeout, SMCPError, ToolNotFound
 from a2c_smcp.protocol.codec import Written, dumps
 from a2c_smcp.protocol.results import failed_call
 from a2c_smcp.types import TOOL_NAME
@@ -86,7 +86,7 @@ class Execution:
         size = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
         if size + _HEAD_ROOM <= self._max_message:
             return answer if isinstance(answer, Written) else Written(answer, text)
-        return failed_call(TooLarge(f"the answer has {size} bytes, at most {self._max_message} can be sent", size=size))
+        return failed_call(AnswerTooLarge(f"{size} bytes, at most {self._max_message} can be sent", size=size))
 
     async def _once(self, call: Call) -> dict[str, Any]:
         return await self.calls.run(call.caller, call.req_id, [call.name, call.params], lambda: self._execute(call))

@@ -63,7 +63,7 @@ def error_ack(event: Event | None, error: SMCPError) -> Any:
 
 
 def failed_call(error: SMCPError) -> dict[str, Any]:
-    """An error that is also a valid MCP result."""
+    """An error that is also a valid MCP result. Its `details.outcome` says whether the tool has run (WIRE §5)."""
     meta = {"a2c_cancelled": True} if isinstance(error, CallCancelled) else {}
     result = CallToolResult([{"type": "text", "text": error.message}], is_error=True, meta=meta)
-    return {**error.to_wire(), **result.to_wire()}
+    return {**error.to_wire(outcome=error.outcome), **result.to_wire()}

@@ -88,7 +88,7 @@ async def test_a_malformed_request_is_answered_with_its_field(
     sound = {**SOUND, **(CALL if event == "tool_call" else {})}
     answer = await ask(f"client:{event}", {**sound, **change})
     assert isinstance(SMCPError.from_wire(answer), BadRequest)
-    assert answer["details"] == {"field": field}
+    assert answer["details"] == {"field": field, **({"outcome": "not_run"} if event == "tool_call" else {})}
     assert answer.get("isError") is (True if event == "tool_call" else None)
     assert "error" not in await ask(f"client:{event}", sound)
 

@@ -1,5 +1,7 @@
 """The error tree: codes, the shape on the wire, and the way back."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,14 +19,18 @@ CODES = {  # WIRE §3, and 4008 of §1
     404: {"NotFound", "ComputerNotFound", "ComputerLeft", "ToolNotFound", "ServerNotFound"},
     408: {"CallTimeout"},
     410: {"ResultGone"},
-    413: {"TooLarge"},
+    413: {"TooLarge", "AnswerTooLarge"},
     429: {"RateLimited"},
     499: {"CallCancelled"},
     500: {"SMCPError"},
     503: {"Unavailable"},
     4008: {"VersionMismatch"},
 }
-CLASSES = [getattr(errors, name) for name in errors.__all__]
+CLASSES = [cls for name in errors.__all__ if isinstance(cls := getattr(errors, name), type)]
+REFUSED = {400, 401, 403, 404, 413, 429, 4008}
+"""Codes of what is refused before a tool runs (WIRE §5)."""
+AFTERWARDS = {errors.ComputerLeft, errors.AnswerTooLarge}
+"""What has such a code, and is said of calls that had begun."""
 
 every_class = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 
@@ -166,3 +172,34 @@ def test_a_text_that_is_not_ours_is_kept_as_far_as_it_goes(text: object) -> None
 
 def test_an_invalid_window_uri_is_also_a_value_error() -> None:
     assert issubclass(errors.InvalidWindowURI, ValueError)
+
+
+@pytest.mark.covers("calls-outcome")
+@every_class
+def test_only_an_error_of_a_refusal_says_that_the_tool_has_not_run(cls: type[SMCPError]) -> None:
+    assert cls().outcome == ("not_run" if cls.code in REFUSED and cls not in AFTERWARDS else "unknown")
+
+
+@pytest.mark.covers("calls-outcome")
+@every_class
+@pytest.mark.parametrize("outcome", ["not_run", "unknown", "done"])
+def test_who_raises_an_error_may_know_the_outcome_better_and_it_travels(cls: type[SMCPError], outcome: Any) -> None:
+    raised, later = cls("why", outcome=outcome), cls("why")
+    later.outcome = outcome
+    for sent in (raised, later):
+        back = SMCPError.from_wire(sent.to_wire())
+        assert back is not None
+        assert (sent.outcome, back.outcome) == (outcome, outcome)
+
+
+@pytest.mark.parametrize("told", [None, "", "maybe", 1, ["done"], {}])
+def test_an_outcome_that_is_none_is_not_believed(told: Any) -> None:
+    assert errors.BadRequest(outcome=told).outcome == "not_run"
+    assert errors.CallTimeout(outcome=told).outcome == "unknown"
+
+
+@pytest.mark.parametrize("code", [400, 403, 404, 413, 418, 429, 500])
+def test_of_an_error_in_words_that_are_not_ours_the_outcome_is_unknown(code: int) -> None:
+    foreign = SMCPError.from_wire({"code": code, "message": "computer disconnected"})
+    assert foreign is not None
+    assert foreign.outcome == "unknown"

@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.errors import CallCancelled, CallTimeout, ComputerNotFound, OfficeHasAgent, SMCPError, ToolNotFound
+from a2c_smcp.errors import (
+    CallCancelled,
+    CallTimeout,
+    ComputerNotFound,
+    OfficeHasAgent,
+    ResultGone,
+    SMCPError,
+    ToolNotFound,
+)
 from a2c_smcp.protocol import CallToolResult, lookup
 from a2c_smcp.protocol.results import error_ack, failed_call
 
@@ -93,7 +101,7 @@ def test_an_event_without_a_row_is_answered_with_the_error_object() -> None:
 @pytest.mark.covers("error-shape")
 def test_a_failed_tool_call_is_an_error_and_a_valid_mcp_result_at_once() -> None:
     ack = error_ack(lookup("client:tool_call"), ToolNotFound("'x'", toolId="x"))
-    error = {"code": 404, "message": "No such tool: 'x'", "details": {"toolId": "x"}}
+    error = {"code": 404, "message": "No such tool: 'x'", "details": {"toolId": "x", "outcome": "not_run"}}
     text = {"type": "text", "text": "No such tool: 'x'"}
     assert ack == {"error": error, **error, "isError": True, "content": [text]}
     assert CallToolResult.from_wire(ack).text == "No such tool: 'x'"
@@ -108,3 +116,22 @@ def test_a_cancelled_call_says_so_in_its_meta() -> None:
 
 def test_only_a_cancelled_call_says_so() -> None:
     assert "_meta" not in failed_call(CallTimeout())
+
+
+@pytest.mark.covers("calls-outcome")
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (ToolNotFound("'x'"), "not_run"),
+        (CallTimeout("'x'"), "unknown"),
+        (CallTimeout("'x'", outcome="not_run"), "not_run"),
+        (ResultGone("'r'", outcome="done"), "done"),
+    ],
+)
+def test_a_failed_tool_call_says_whether_the_tool_has_run(error: SMCPError, outcome: str) -> None:
+    ack = failed_call(error)
+    assert ack["details"]["outcome"] == ack["error"]["details"]["outcome"] == outcome
+
+
+def test_only_tool_calls_have_an_outcome() -> None:
+    assert error_ack(lookup("client:get_tools"), ToolNotFound())["details"] == {}

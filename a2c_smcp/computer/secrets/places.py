@@ -85,7 +85,7 @@ _DESCRIBED = {
 }
 _BLOCK = Place({**_DESCRIBED, "resource": Place(_DESCRIBED)})
 _FAULT = Place({"path": NAME, "message": ANYTHING})
-_DETAILS = Place({**_all(NAME, "toolId field server size mcp_code"), "mcp_message": ANYTHING, "errors": _FAULT})
+_DETAILS = Place({**_all(NAME, "toolId field server size outcome mcp_code"), "mcp_message": ANYTHING, "errors": _FAULT})
 _ERROR = {"code": NAME, "message": ANYTHING, "details": _DETAILS}
 ANSWER = Place(
     {
