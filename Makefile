@@ -138,7 +138,7 @@ $(NODE_SERVER): benchmarks/javascript/package.json benchmarks/javascript/package
 	@touch $@
 
 lock: $(READY) ## Renew requirements.lock from pyproject.toml, and those of the documentation's tools and the examples
-	@$(BIN)/uv pip compile pyproject.toml --extra server --extra cli --extra redis --extra vrl --extra keyring --group dev --universal --python-version 3.11 \
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file requirements.lock
 	@$(BIN)/uv pip compile docs/requirements.in --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file docs/requirements.txt

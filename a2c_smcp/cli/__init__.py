@@ -13,7 +13,9 @@ def main() -> None:
 
         app = build_for(sys.argv[1:])
     except ModuleNotFoundError as error:
-        sys.exit(f"{error.name} is not installed. Install a2c-smcp with its extra: pip install 'a2c-smcp[all]'.")
+        from a2c_smcp.installation import install_command
+
+        sys.exit(f"{error.name} is not installed. Install a2c-smcp with its extras: {install_command('all')}")
     except KeyboardInterrupt:
         sys.exit(1)
     carry_out(app, sys.argv[1:])

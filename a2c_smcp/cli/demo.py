@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 import tempfile
 import time
@@ -17,11 +18,13 @@ from a2c_smcp.agent import AgentEvents, AsyncSMCPAgentClient
 from a2c_smcp.cli import demo_server, logs
 from a2c_smcp.cli.demo_acts import ACTS, AGENT, COMPUTER, OFFICE, Stage, is_alive, pids, refuse_stranger, until
 from a2c_smcp.cli.demo_story import DemoFailed, Story
+from a2c_smcp.cli.invocation import invocation
 from a2c_smcp.cli.loop import run
 from a2c_smcp.cli.remedies import Failed
 from a2c_smcp.computer.approval import Request
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import SMCPError
+from a2c_smcp.installation import install_command
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.auth import new_key
 from a2c_smcp.server.run import address_of, listen, serving
@@ -60,7 +63,7 @@ def _cluster() -> Callable[[Story], Coroutine[Any, Any, None]]:
     try:
         from a2c_smcp.cli.demo_cluster import perform
     except ModuleNotFoundError as error:
-        remedy = "Install a2c-smcp with its extra: pip install 'a2c-smcp[workers]'."
+        remedy = f"Install a2c-smcp with its extra: {install_command('workers')}"
         raise Failed(f"{error.name} is not installed, and --cluster needs it", remedy) from None
     return perform
 
@@ -93,7 +96,8 @@ async def _perform(story: Story) -> None:
     await story.tell("server", "stops: nobody is left inside, nothing is in flight")
     story.sum_up()
     typer.secho(f"\nall of this really happened, in {time.perf_counter() - story.began:.1f} s", bold=True)
-    typer.echo("next: a2c-smcp server --help, a2c-smcp computer --help, a2c-smcp agent --help")
+    program = shlex.join(invocation())
+    typer.echo(f"next: {program} up --help, {program} computer --help, {program} agent --help")
 
 
 class _Audience(AgentEvents):

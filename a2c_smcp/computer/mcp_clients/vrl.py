@@ -15,6 +15,7 @@ import orjson
 from a2c_smcp.computer.mcp_clients.transform import TransformFailed
 from a2c_smcp.computer.mcp_clients.worker import ENVIRONMENT, Worker, WorkerDied, WorkerTooSlow, epitaph
 from a2c_smcp.errors import ConfigError
+from a2c_smcp.installation import install_command
 
 __all__ = ["FORBIDDEN", "LARGEST_EVENT", "VRLScript", "check_script", "forbidden_calls"]
 
@@ -119,7 +120,7 @@ def _refuse(source: str) -> None:
     if calls := forbidden_calls(source):
         raise ConfigError(f"vrl: must not call {', '.join(sorted(calls))}: a script sees the result and nothing else")
     if find_spec("vrl_python") is None:
-        raise ConfigError("vrl: scripts need the extra `vrl`: pip install 'a2c-smcp[vrl]'")
+        raise ConfigError(f"vrl: scripts need the extra `vrl`: {install_command('vrl')}")
 
 
 def _check_compiled(answer: bytes) -> None:
