@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from a2c_smcp.computer.functions import FUNCTIONS, Functions
-from a2c_smcp.computer.mcp_clients.manager import Manager
 from a2c_smcp.computer.mcp_clients.model import BaseServerConfig
+from a2c_smcp.computer.mcp_clients.status import State
+from a2c_smcp.computer.precedence import Precedence
 from a2c_smcp.computer.secrets import TOOL, Mask
 from a2c_smcp.computer.tools import ToolRoute, ToolTable, build_table, diff
 from a2c_smcp.computer.types import OwnedTool
 from a2c_smcp.protocol.codec import Written, dumps
 from a2c_smcp.types import TOOL_NAME
+
+if TYPE_CHECKING:
+    from a2c_smcp.computer.hosting import Hosting
 
 __all__ = ["Catalogue"]
 
@@ -26,6 +29,8 @@ class Catalogue:
     def __init__(self) -> None:
         self.functions = Functions()
         self._table = ToolTable()
+        self._precedence = Precedence()
+        self._known: dict[str, list[dict[str, Any]]] = {}
         self._told: set[str] = set()
         self._written: tuple[ToolTable, int, Written] | None = None
 
@@ -37,9 +42,15 @@ class Catalogue:
         """Raises `ToolNotFound` or `ToolForbidden`."""
         return self._table.resolve(name)
 
-    def refresh(self, manager: Manager | None) -> bool:
+    def refresh(self, hosting: Hosting | None) -> bool:
         """Whether agents see a difference."""
-        before, self._table = self._table, build_table(self._offers(manager), self._table)
+        servers = self._servers(hosting)
+        self._precedence.configured(servers)
+        self._known = {name: self._known.get(name, []) for name in servers}
+        down = {name for name, server in servers.items() if not self._learn(name, server)}
+        offers = {name: (server.config, self._known[name]) for name, server in servers.items()}
+        before = self._table
+        self._table = build_table(offers, before, precedence=self._precedence.of, down=down)
         return bool(diff(before, self._table))
 
     def warn(self) -> None:
@@ -66,10 +77,31 @@ class Catalogue:
         listed = self._written[2]
         return Written({**listed, "req_id": req_id}, f'{{"tools":{listed.text},"req_id":{dumps(req_id)}}}')
 
-    def _offers(self, manager: Manager | None) -> Mapping[str, tuple[BaseServerConfig, Sequence[dict[str, Any]]]]:
-        servers: dict[str, tuple[BaseServerConfig, Sequence[dict[str, Any]]]] = {}
-        if manager is not None:
-            servers = {name: (manager.config(name), manager.tools(name)) for name in manager}
-        if len(self.functions) and FUNCTIONS not in servers:
-            servers[FUNCTIONS] = self.functions.offer()
-        return servers
+    def _learn(self, name: str, server: _Server) -> bool:
+        """Whether its tools are known. One that is down has those that it had before, and will have again."""
+        if server.tools or server.state in ("ready", "disabled"):
+            self._known[name] = server.tools
+            self._precedence.listed(name, [tool["name"] for tool in server.tools])
+            return True
+        if server.state in ("backoff", "failed", "auth_required"):
+            self._precedence.failed(name)
+        return False
+
+    def _servers(self, hosting: Hosting | None) -> dict[str, _Server]:
+        """The program's own functions come first, then what is configured."""
+        servers = {FUNCTIONS: _Server(*self.functions.offer(), "ready")} if len(self.functions) else {}
+        if hosting is None:
+            return servers
+        manager = hosting.manager
+        return servers | {
+            name: _Server(manager.config(name), manager.tools(name), manager.state(name))
+            if name in manager
+            else _Server(config, [], "stopped")
+            for name, config in hosting.configs.items()
+        }
+
+
+class _Server(NamedTuple):
+    config: BaseServerConfig
+    tools: list[dict[str, Any]]
+    state: State

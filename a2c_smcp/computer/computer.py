@@ -276,7 +276,7 @@ class Computer:
 
     def _refresh(self) -> None:
         """Looks at the tools anew, and tells agents if they would see a difference."""
-        if self._catalogue.refresh(self._hosting.manager if self._hosting else None):
+        if self._catalogue.refresh(self._hosting):
             self._tell("tool_list")
         if not self._moving:
             self._catalogue.warn()

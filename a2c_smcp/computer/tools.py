@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeAlias
 
 from a2c_smcp.computer.arguments import Schema, compile_schema
@@ -22,7 +23,10 @@ MCP_TOOL_ANNOTATION = "MCP_TOOL_ANNOTATION"
 
 _META_FIELDS = set(ToolMeta.model_fields)
 
+_Precedence: TypeAlias = Callable[[SERVER_NAME, TOOL_NAME], int]
+
 Servers: TypeAlias = Mapping[SERVER_NAME, tuple[BaseServerConfig, Sequence[dict[str, Any]]]]
+"""Every configured server, in the order of the configuration, with its tools as on MCP's wire."""
 
 
 @dataclass(frozen=True)
@@ -88,17 +92,35 @@ class _Offer:
         return f"{self.server}__{self.tool}"
 
 
-def build_table(servers: Servers, before: ToolTable | None = None) -> ToolTable:
-    """The table of these servers' tools, which are as on MCP's wire. What `before` has compiled is taken from there."""
+def build_table(
+    servers: Servers,
+    before: ToolTable | None = None,
+    *,
+    precedence: _Precedence | None = None,
+    down: Collection[SERVER_NAME] = (),
+) -> ToolTable:
+    """The table of these servers' tools. What `before` has compiled is taken from there.
+
+    Where two tools want one name, the smaller `precedence` has it; without one, the earlier server. Tools of servers
+    that are `down` are not listed, but nobody else gets their names.
+    """
     offers = list(_offers(servers))
     allowed = [offer for offer in offers if not offer.forbidden]
-    names, warnings = _named(allowed)
+    owners = _owners(allowed, servers, precedence)
+    names = {id(offer): name for name, offer in owners.items()}
     compiled = {(route.server, route.tool): route.schema for route in (before or ToolTable()).routes.values()}
     table = ToolTable(
-        forbidden=frozenset(name for offer in offers if offer.forbidden for name in (offer.tool, offer.wanted)),
-        warnings=warnings,
+        forbidden=frozenset(name for offer in offers if offer.forbidden for name in (offer.tool, offer.wanted))
     )
-    for name, offer in zip(names, allowed, strict=True):
+    warnings = table.warnings
+    for offer in sorted(allowed, key=lambda offer: offer.server):
+        if offer.server in down:
+            continue
+        name = names.get(id(offer))
+        if name != offer.wanted:
+            warnings.append(_clash(offer, name, owners))
+        if name is None:
+            continue
         if fault := fault_in(name, MAX_TOOL_NAME):
             warnings.append(f"{_called(offer)} is not listed: its name {fault}; give it an alias")
             continue
@@ -121,7 +143,7 @@ def diff(old: ToolTable, new: ToolTable) -> ToolChanges:
 
 
 def _offers(servers: Servers) -> Iterator[_Offer]:
-    for server, (config, tools) in sorted(servers.items()):
+    for server, (config, tools) in servers.items():
         for raw in tools:
             meta = _effective(config.default_tool_meta, config.tool_meta.get(raw["name"]))
             names = {raw["name"], meta.alias if meta else None}
@@ -136,33 +158,45 @@ def _effective(default: ToolMeta | None, own: ToolMeta | None) -> ToolMeta | Non
     return default.model_copy(update={name: value for name, value in fields.items() if value is not None})
 
 
-def _named(offers: Sequence[_Offer]) -> tuple[list[TOOL_NAME], list[str]]:
-    """The name under which each is listed. Who comes first has it; a name that was wanted is never given away."""
+def _owners(
+    offers: Sequence[_Offer], servers: Collection[SERVER_NAME], precedence: _Precedence | None
+) -> dict[TOOL_NAME, _Offer]:
+    """Who has which name: the first to come has the one it wants."""
     owners: dict[TOOL_NAME, _Offer] = {}
-    for offer in offers:
-        owners.setdefault(offer.wanted, offer)
-    names, warnings = [], []
-    for offer in offers:
-        owner = owners[offer.wanted]
-        if owner is offer:
-            names.append(offer.wanted)
-            continue
-        name = _free(offer.fallback, owners)
-        owners[name] = offer
-        names.append(name)
-        alias = _free(f"{offer.server}_{offer.tool}", owners)
-        warnings.append(
-            f"{_called(offer)} is listed as {name!r}, because server {owner.server!r} has a tool {offer.wanted!r}; "
-            f"an alias would tell them apart, such as {alias!r}"
-        )
-    return names, warnings
+    for offer in sorted(offers, key=lambda offer: precedence(offer.server, offer.tool)) if precedence else offers:
+        free = (name for name in _candidates(offer, servers) if name not in owners)
+        if name := next(free, None):
+            owners[name] = offer
+    return owners
 
 
-def _free(name: TOOL_NAME, taken: Mapping[TOOL_NAME, _Offer]) -> TOOL_NAME:
-    candidate, number = name, 2
-    while candidate in taken:
-        candidate, number = f"{name}_{number}", number + 1
-    return candidate
+def _candidates(offer: _Offer, servers: Collection[SERVER_NAME]) -> Iterator[TOOL_NAME]:
+    if _may_have(offer.server, offer.wanted, servers):
+        yield offer.wanted
+    if _may_have(offer.server, offer.fallback, servers):
+        yield from _numbered(offer.fallback)
+
+
+def _may_have(server: SERVER_NAME, name: TOOL_NAME, servers: Collection[SERVER_NAME]) -> bool:
+    """WIRE §7: `<server>__<tool>` belongs to that server. Where two servers fit, to the one with the longer name."""
+    owner = max((each for each in servers if name.startswith(f"{each}__")), key=len, default=server)
+    return owner == server
+
+
+def _clash(offer: _Offer, name: TOOL_NAME | None, owners: Mapping[TOOL_NAME, _Offer]) -> str:
+    owner = owners.get(offer.wanted)
+    why = (
+        f"server {owner.server!r} has a tool {offer.wanted!r}" if owner else "that is a name for another server's tools"
+    )
+    if name is None:
+        return f"{_called(offer)} is not listed, because {why}; give it an alias"
+    alias = next(each for each in _numbered(f"{offer.server}_{offer.tool}") if each not in owners)
+    return f"{_called(offer)} is listed as {name!r}, because {why}; an alias would tell them apart, such as {alias!r}"
+
+
+def _numbered(name: TOOL_NAME) -> Iterator[TOOL_NAME]:
+    yield name
+    yield from (f"{name}_{number}" for number in count(2))
 
 
 def _called(offer: _Offer) -> str:

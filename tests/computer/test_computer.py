@@ -71,8 +71,8 @@ async def test_wrong_calls_are_refused_with_their_code(laptop: Computer, agent: 
 async def test_a_tool_without_auto_apply_is_refused_where_nobody_can_be_asked(laptop: Computer, agent: Peer) -> None:
     await laptop.put_server(stdio("asks"))
     await until(lambda: laptop.status()["asks"].state == "ready")
-    answer = await call(agent, "add", {"a": 1, "b": 1})
-    assert (await call(agent, "good__add", {"a": 1, "b": 1}))["content"][0]["text"] == "2"
+    answer = await call(agent, "asks__add", {"a": 1, "b": 1})
+    assert (await call(agent, "add", {"a": 1, "b": 1}))["content"][0]["text"] == "2"
     assert answer["code"] == 403
     assert "auto_apply" in answer["message"]
 

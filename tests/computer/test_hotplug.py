@@ -166,3 +166,40 @@ async def test_an_input_that_changes_restarts_exactly_the_servers_that_use_it(
         after = {name: pids_with(f"{marker}-{name}") for name in uses}
         assert [name for name in uses if after[name] != before[name]] == ["a", "c"]
         assert pids_with("VALUE=xsecondx") == after["c"]
+
+
+@pytest.mark.covers("tools-names")
+async def test_a_server_that_comes_later_never_takes_the_name_of_anothers_tool(laptop: Computer, agent: Peer) -> None:
+    await laptop.put_server(good(name="aaa", default_tool_meta=ALLOWED))
+    await ready(laptop, "aaa")
+    assert {"add", "aaa__add"} <= await tools(agent)
+    assert await owner(agent, "add") == "good"
+    await laptop.stop("good")
+    assert "add" not in await tools(agent)
+    await laptop.start("good")
+    assert await owner(agent, "add") == "good"
+    await laptop.remove_server("good")
+    assert await owner(agent, "add") == "aaa"
+
+
+@pytest.mark.covers("tools-names")
+async def test_a_tool_that_is_called_like_one_of_another_server_shows_whose_it_is(
+    laptop: Computer, agent: Peer
+) -> None:
+    await laptop.put_server(good(name="mail", default_tool_meta=ALLOWED))
+    await ready(laptop, "mail")
+    await text(agent, "grow", name="mail__send")
+    await until_listed(agent, "good__mail__send")
+    assert "mail__send" not in await tools(agent)
+
+
+async def until_listed(agent: Peer, tool: str) -> None:
+    async with asyncio.timeout(10):
+        while tool not in await tools(agent):
+            await agent.hears("notify:update_tool_list")
+
+
+async def owner(agent: Peer, tool: str) -> str:
+    """The MCP server whose tool is listed under this name."""
+    listed = (await agent.request("client:get_tools", "laptop"))["tools"]
+    return next(str(each["bundle_id"]) for each in listed if each["name"] == tool)

@@ -84,23 +84,43 @@ def test_what_one_server_forbids_another_may_offer() -> None:
 
 
 @pytest.mark.covers("tools-names")
-def test_the_first_server_by_name_keeps_a_name_and_the_other_shows_its_origin() -> None:
+def test_the_server_that_is_configured_first_keeps_a_name_and_the_other_shows_its_origin() -> None:
     table = build_table(server("web", "read", "fetch") | server("files", "read"))
-    assert names(table) == ["read", "web__read", "fetch"]
-    assert table.resolve("read").server == "files"
-    assert (table.resolve("web__read").server, table.resolve("web__read").tool) == ("web", "read")
+    assert names(table) == ["files__read", "read", "fetch"]
+    assert table.resolve("read").server == "web"
+    assert (table.resolve("files__read").server, table.resolve("files__read").tool) == ("files", "read")
     assert table.warnings == [
-        "tool 'read' of server 'web' is listed as 'web__read', because server 'files' has a tool 'read'; "
-        "an alias would tell them apart, such as 'web_read'"
+        "tool 'read' of server 'files' is listed as 'files__read', because server 'web' has a tool 'read'; "
+        "an alias would tell them apart, such as 'files_read'"
     ]
 
 
 @pytest.mark.covers("tools-names")
-def test_a_name_that_was_given_way_to_never_takes_one_that_is_wanted() -> None:
-    table = build_table(server("a", "x") | server("b", "x") | server("c", "b__x", "b__x_2", "b_x"))
-    assert names(table) == ["x", "b__x_3", "b__x", "b__x_2", "b_x"]
-    assert table.resolve("b__x").server == "c"
-    assert "such as 'b_x_2'" in table.warnings[0]
+def test_a_name_that_begins_like_another_server_is_never_given_away() -> None:
+    table = build_table(server("evil", "mail__send", "x") | server("mail", "send", "x"))
+    assert names(table) == ["evil__mail__send", "x", "send", "mail__x"]
+    assert table.resolve("mail__x").server == "mail"
+    with pytest.raises(ToolNotFound):
+        table.resolve("mail__send")
+    assert "because that is a name for another server's tools" in table.warnings[0]
+
+
+@pytest.mark.covers("tools-names")
+def test_of_two_servers_that_fit_the_longer_name_has_it() -> None:
+    table = build_table(server("a", "b__c", "x") | server("a__b", "c", "x") | server("z", "b__c", "c"))
+    assert table.resolve("b__c").server == "a"
+    assert table.resolve("a__b__x").server == "a__b"
+    nameless = build_table(server("first", "b__c") | server("a", "b__c") | server("a__b"))
+    assert names(nameless) == ["b__c"]
+    assert nameless.warnings == [
+        "tool 'b__c' of server 'a' is not listed, because server 'first' has a tool 'b__c'; give it an alias"
+    ]
+
+
+@pytest.mark.covers("tools-names")
+def test_a_server_with_a_tool_under_its_own_longer_name_gets_another_number() -> None:
+    table = build_table(server("a", "x") | server("b", "b__x", "x"))
+    assert names(table) == ["x", "b__x", "b__x_2"]
 
 
 @pytest.mark.covers("tools-names")
@@ -136,8 +156,8 @@ tables = st.dictionaries(
 
 
 @pytest.mark.covers("tools-names")
-@given(tables, st.randoms())
-def test_every_allowed_tool_has_one_name_of_its_own_whatever_the_order(shape: dict[str, Any], chance: Any) -> None:
+@given(tables)
+def test_every_tool_has_a_name_of_its_own_and_none_that_belongs_to_another_server(shape: dict[str, Any]) -> None:
     servers: dict[str, Server] = {}
     for name, (tools, aliases, forbidden, default) in shape.items():
         meta = {each: {"alias": alias} for each, alias in aliases.items()}
@@ -151,10 +171,11 @@ def test_every_allowed_tool_has_one_name_of_its_own_whatever_the_order(shape: di
         for each in tools
         if each not in forbidden and aliases.get(each, default) not in forbidden
     ]
-    assert routed == allowed
-    shuffled = list(servers.items())
-    chance.shuffle(shuffled)
-    assert build_table(dict(shuffled)) == table
+    assert [each for each in allowed if each in routed] == routed
+    assert len(allowed) - len(routed) == sum("is not listed" in warning for warning in table.warnings)
+    for name, route in table.routes.items():
+        fitting = [each for each in servers if name.startswith(f"{each}__")]
+        assert max(fitting, key=len, default=route.server) == route.server
 
 
 # What an agent is shown

@@ -59,6 +59,9 @@ class Manager:
     def status(self) -> dict[str, ServerStatus]:
         return {name: server.status for name, server in self._servers.items()}
 
+    def state(self, name: str) -> State:
+        return self._server(name).state
+
     def config(self, name: str) -> MCPServerConfig:
         return self._server(name).config
 
