@@ -13,7 +13,7 @@ EXAMPLES := .cache/examples/.ready
 DOCS := .cache/docs/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test lint types peers examples node-client docs reference lock clean
+.PHONY: help setup demo demo-cluster test test-faults lint types peers examples node-client docs reference lock clean
 .PHONY: bench bench-quick bench-relay bench-end-to-end bench-crowds bench-growth bench-pressure
 .PHONY: bench-computer bench-agent bench-registry bench-nodes bench-directory bench-peers
 
@@ -85,6 +85,10 @@ reference: $(READY) ## Print the reference pages of the documentation anew from 
 
 test: lint types peers examples node-client $(DOCS) ## All checks and all tests
 	@$(BIN)/pytest --numprocesses logical --dist worksteal
+
+test-faults: $(READY) ## Calls under kills, pauses and cuts, with one node and with three: some ten minutes
+	@$(BIN)/python -m tests.faults --nodes 1
+	@$(BIN)/python -m tests.faults --nodes 3
 
 bench: bench-peers ## All benchmarks, in a quarter of an hour; goals and ratios beside others are printed
 	@$(BIN)/python -m benchmarks
