@@ -26,7 +26,10 @@ logger = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """`state` is the one source of truth. `tools` and `windows` are what can be used now, or after waking."""
+    """`state` is the one source of truth. `tools` and `windows` are what can be used now, or after waking.
+
+    No tools in the state `ready` means that the server offers none: when it goes down, the state changes first.
+    """
 
     def __init__(
         self,
@@ -110,10 +113,10 @@ class Supervisor:
                 self._life.cancel()
                 self._ending, self._life = self._life, None
             await self._ended()
-            self._offer([], [])
             if self.state not in ("disabled", "stopped") or self._asleep:
                 self._asleep = False
                 self._become("stopped", reason)
+            self._offer([], [])
 
     async def _ended(self) -> None:
         """Waits for what was stopped, also if whoever stopped it has not."""
@@ -295,9 +298,9 @@ class Supervisor:
         ready_for = now - self._ready_since if self._session else 0.0
         recovery = self._restarts.after(failure, ready_for=ready_for, now=now)
         self._session = None
+        self._become(recovery.state, failure.message)
         if not isinstance(failure, SessionLost):
             self._offer([], [])
-        self._become(recovery.state, failure.message)
         return recovery.pause
 
     def _fall_asleep(self) -> None:
