@@ -5,25 +5,21 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import os
 import random
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from ssl import SSLContext
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeAlias
-from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import socketio
 
-from a2c_smcp.errors import BadRequest, CallTimeout, ConfigError, SMCPError, Unavailable
-from a2c_smcp.protocol import PROTOCOL_VERSION
+from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, Unavailable
+from a2c_smcp.route import Credentials, Route, cause_of, dialling
 from a2c_smcp.smcp import JOIN_OFFICE_EVENT, LEAVE_OFFICE_EVENT, SMCP_NAMESPACE
 from a2c_smcp.types import Role
-from a2c_smcp.wire import OnAck, OnPacket, WiredClient
+from a2c_smcp.wire import OnAck
 
 __all__ = ["PATIENCE", "Credentials", "Line", "LineLost", "OnEvent", "Reconnect", "Route", "join", "leave"]
 
@@ -32,10 +28,8 @@ logger = logging.getLogger(__name__)
 PATIENCE = 20.0
 """How long the Server itself may take to answer, in seconds."""
 
+_FIRST_ANSWER = 5.0  # of a Server that is dialled; one that says nothing is dialled again
 _FAREWELL = 1.0
-_LARGEST = 16 * 1024 * 1024
-_SECRET_PARTS = re.compile(r"(?<=//)[^\s/]*@|\?[^\s'\"]*")
-_SCHEMES = ("http", "https", "ws", "wss")
 
 OnEvent: TypeAlias = Callable[[str, Any], Awaitable[Any] | Any]
 """Given the name and the payload of an event; what it returns is acked."""
@@ -45,65 +39,24 @@ class LineLost(Unavailable):
     opening = "Connection lost"
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """What is shown to a Server at its door: the CONNECT `auth` object, and headers."""
-
-    auth: Mapping[str, Any] | None = field(default=None, repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def of_key(cls, api_key: str | None) -> Credentials:
-        return cls({"token": api_key}) if api_key else cls()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnect:
-    """How long to wait before the next attempt, in seconds: doubling, with chance mixed in."""
+    """When to try again: seconds from the start of one attempt to the start of the next, doubling, with jitter.
+
+    Attempts are never more than 5 s apart, so that after an outage of any length everybody is back within 10 s
+    (WIRE §5); the jitter spreads those who were lost together.
+    """
 
     first: float = 0.5
-    longest: float = 30.0
+    longest: float = 4.0
 
     def delay(self, attempt: int) -> float:
         longest: float = min(self.first * 2 ** min(attempt, 30), self.longest)
         return longest * random.uniform(0.5, 1.0)  # noqa: S311, not a secret
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """How to get to a Server. `credentials` are asked for anew each time."""
-
-    url: str = field(repr=False)
-    credentials: Callable[[], Credentials | Awaitable[Credentials]] = Credentials
-    ssl: SSLContext | None = None
-    proxy: str | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        if not _is_url(self.url):
-            shown = self.url.rpartition("@")[2].partition("?")[0]
-            raise ConfigError(f"{shown!r} is not the URL of a Server, which looks like http://127.0.0.1:7000")
-
-    @property
-    def place(self) -> str:
-        """The URL as it may be shown: without what could be secret in it."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme else parts.path
-
-    @property
-    def is_local(self) -> bool:
-        """On this machine, where no proxy of the environment is asked."""
-        host = urlsplit(self.url).hostname or ""
-        return host in ("localhost", "::1") or host.startswith("127.")
-
-    @property
-    def versioned(self) -> str:
-        """The URL with the version of the protocol that is spoken here."""
-        return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode({'a2c_version': PROTOCOL_VERSION})}"
-
-    @property
-    def socket_path(self) -> str:
-        """Where Socket.IO is: below the path of the URL, for a Server that is mounted in another application."""
-        return f"{urlsplit(self.url).path.rstrip('/').removesuffix('/socket.io')}/socket.io"
+    def pause(self, attempt: int, spent: float) -> float:
+        """How long to wait after an attempt that took so many seconds: not at all after a line that has lasted."""
+        return max(0.0, self.delay(attempt) - spent)
 
 
 class Line:
@@ -118,13 +71,15 @@ class Line:
         self._route = route
         self._on_event = on_event
         self._refusal: SMCPError | None = None
+        self._dialling: asyncio.Timeout | None = None
         self._waiting: set[asyncio.Future[Any]] = set()
         self._handling: set[asyncio.Task[Any]] = set()
         self._leaving = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with self._leaving:
-            self._client = await self._leaving.enter_async_context(_socket(self._route, self._on_packet))
+            client = dialling(self._route, self._on_packet, self._on_loss, self._on_answer)
+            self._client = await self._leaving.enter_async_context(client)
             self._leaving.push_async_callback(self._end)
             self._client.on("connect_error", self._on_refusal, namespace=SMCP_NAMESPACE)
             self._client.on("disconnect", self._on_loss, namespace=SMCP_NAMESPACE)
@@ -192,18 +147,32 @@ class Line:
         asked = self._route.credentials()
         shown = await asked if inspect.isawaitable(asked) else asked
         try:
-            await self._client.connect(
-                self._route.versioned,
-                auth=dict(shown.auth) if shown.auth is not None else None,
-                headers=dict(shown.headers),
-                namespaces=[SMCP_NAMESPACE],
-                socketio_path=self._route.socket_path,
-                wait_timeout=PATIENCE,
-            )
+            async with asyncio.timeout(_FIRST_ANSWER) as self._dialling:
+                await self._client.connect(
+                    self._route.versioned,
+                    auth=dict(shown.auth) if shown.auth is not None else None,
+                    headers=dict(shown.headers),
+                    namespaces=[SMCP_NAMESPACE],
+                    socketio_path=self._route.socket_path,
+                    wait_timeout=2 * PATIENCE,
+                )
+        except TimeoutError:
+            raise self._unreachable("timed out") from None
         except (socketio.exceptions.SocketIOError, aiohttp.ClientError, OSError) as error:
-            raise (self._refusal or Unavailable(f"{self._route.place} cannot be reached, {_cause_of(error)}")) from None
+            why = "the connection was lost before it was complete" if self.lost.is_set() else cause_of(error)
+            raise (self._refusal or self._unreachable(why)) from None
+        finally:
+            self._dialling = None
         if task.cancelling() > cancels:  # one that came together with the answer was lost in asyncio.wait_for (3.11)
             raise asyncio.CancelledError
+
+    def _unreachable(self, why: str) -> Unavailable:
+        return Unavailable(f"{self._route.place} cannot be reached, {why}")
+
+    def _on_answer(self) -> None:
+        """A Server that has answered once is there, and may take its time for the rest."""
+        if self._dialling and not self._dialling.expired():
+            self._dialling.reschedule(asyncio.get_running_loop().time() + PATIENCE)
 
     def _on_refusal(self, reason: Any) -> None:
         if isinstance(reason, dict):
@@ -261,6 +230,7 @@ class Line:
         with suppress(Exception):
             async with asyncio.timeout(_FAREWELL):
                 await self._client.disconnect()
+        self._client.forget()
         self._on_loss()
         for task in self._handling:
             task.cancel()
@@ -282,47 +252,3 @@ def _require_yes(answer: Any) -> None:
     accepted, reason = answer if isinstance(answer, tuple) and len(answer) == 2 else (False, f"500 {answer}")
     if not accepted:
         raise SMCPError.from_text(reason)
-
-
-def _cause_of(error: BaseException) -> str:
-    """In the words of the system where it has some, which are shorter than those of the libraries above it.
-
-    Those may hold a URL, and with it the password of a proxy.
-    """
-    cause: BaseException | None = error
-    while cause:
-        if isinstance(cause, OSError) and cause.errno:
-            return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
-        cause = getattr(cause, "os_error", None) or cause.__cause__ or cause.__context__
-    return _reason_in(_SECRET_PARTS.sub("", str(error)))
-
-
-def _reason_in(text: str) -> str:
-    """python-engineio keeps of an error only its text, which names the host again: "Cannot connect to … [reason]"."""
-    found = re.search(r" \[(.+)\]$", text, re.DOTALL)
-    reason = found[1] if found else text
-    return "nobody answers there" if reason.startswith("Connect call failed") else reason
-
-
-def _is_url(url: str) -> bool:
-    """Whether it has a scheme we speak, a host that can be looked up, and a port that there is."""
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in _SCHEMES and bool((parts.hostname or "").encode("idna")) and parts.port != 0
-    except ValueError:
-        return False
-
-
-@asynccontextmanager
-async def _socket(route: Route, on_packet: OnPacket) -> AsyncIterator[WiredClient]:
-    """A Socket.IO client, with an HTTP session that ends with it."""
-    connector = aiohttp.TCPConnector(ssl=route.ssl) if route.ssl else None
-    extra: dict[str, Any] = {"max_msg_size": _LARGEST, **({"ssl": route.ssl} if route.ssl else {})}
-    async with aiohttp.ClientSession(connector=connector, trust_env=not route.is_local, proxy=route.proxy) as http:
-        yield WiredClient(
-            on_packet,
-            reconnection=False,
-            handle_sigint=False,
-            http_session=http,
-            websocket_extra_options=extra,
-        )

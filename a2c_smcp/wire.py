@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
@@ -99,12 +100,13 @@ class Wire:
 class WiredClient(socketio.AsyncClient):  # type: ignore[misc]  # untyped base
     """A Socket.IO client whose websocket is a wire; where it polls, it has none.
 
-    `on_packet` is called in the order in which events come. Answers are expected in the library's own table: one that
-    has attachments comes its way.
+    `on_packet` is called in the order in which events come, `on_end` when the connection has ended. Answers are
+    expected in the library's own table: one that has attachments comes its way.
     """
 
-    def __init__(self, on_packet: OnPacket, **options: Any) -> None:
+    def __init__(self, on_packet: OnPacket, on_end: Callable[[], None], **options: Any) -> None:
         self.on_packet = on_packet
+        self._on_end = on_end
         self._numbers = count(1)
         super().__init__(serializer=_Packet, **options)
 
@@ -123,6 +125,21 @@ class WiredClient(socketio.AsyncClient):  # type: ignore[misc]  # untyped base
         """Who waits for this answer, which is the only one."""
         on_ack: OnAck | None = self.callbacks.get(SMCP_NAMESPACE, {}).pop(number, None)
         return on_ack
+
+    def forget(self) -> None:
+        """Removes this client from the library's global list of clients, where one whose dial was cut off stays."""
+        with suppress(ValueError):
+            engineio.base_client.connected_clients.remove(self.eio)
+
+    async def _handle_eio_disconnect(self, reason: Any) -> None:
+        """The library tells nobody of an end before the namespace is connected, and `connect` waits on."""
+        is_dialling = not self.connected
+        await super()._handle_eio_disconnect(reason)
+        self._on_end()
+        if is_dialling:
+            self.namespaces: dict[str, Any] = {}
+            self.failed_namespaces = [SMCP_NAMESPACE]
+            self._connect_event.set()
 
     def _engineio_client_class(self) -> Callable[..., Any]:
         return partial(_WiredEngine, self)

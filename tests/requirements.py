@@ -200,6 +200,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "agent-registry": "Its registry shows the tools of every computer beside the local ones, under clear names.",
         "agent-offices": "An agent may sit in several offices, and be refused by one.",
         "agent-cancels": "Who stops waiting for a call cancels it on the computer.",
+        "back-soon": "After an outage of any length everybody is back within 10 s of the Server's return.",
         "agent-rejoins": "A lost line or a restarted Server loses no call, and runs none twice.",
         "agent-handlers": "Handlers hear of everything in order, and harm nothing.",
         "agent-desktop": "A desktop that was asked for is kept current.",

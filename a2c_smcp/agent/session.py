@@ -201,8 +201,9 @@ class Session:
         return self._line
 
     async def _keep(self, is_open: asyncio.Future[None]) -> None:
-        attempt = 0
+        attempt, clock = 0, asyncio.get_running_loop().time
         while True:
+            begun = clock()
             try:
                 async with Line(self._route, self._on_event) as line:
                     refused = await self._take_seats(line, self.seats)
@@ -219,7 +220,7 @@ class Session:
                     return
             finally:
                 self._line = None
-            await asyncio.sleep(self._reconnect.delay(attempt))
+            await asyncio.sleep(self._reconnect.pause(attempt, clock() - begun))
             attempt += 1
 
     async def _stay(self, line: Line, refused: Mapping[str, SMCPError], is_open: asyncio.Future[None]) -> None:

@@ -75,9 +75,10 @@ class SMCPComputerClient:
         A seat that it had before may be somebody else's when it comes back: that is tried again, too.
         """
         stop_listening = self._computer.on_update(self._on_update)
-        attempt = 0
+        attempt, clock = 0, asyncio.get_running_loop().time
         try:
             while True:
+                begun = clock()
                 try:
                     await self._serve()
                     attempt = 0
@@ -88,7 +89,7 @@ class SMCPComputerClient:
                         raise
                     self._on_connection(f"not connected: {error}; trying again")
                     attempt += 1
-                await asyncio.sleep(self._reconnect.delay(attempt))
+                await asyncio.sleep(self._reconnect.pause(attempt, clock() - begun))
         finally:
             stop_listening()
             self._computer.forget(self._office)
