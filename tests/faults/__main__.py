@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.faults.books import clock
 from tests.faults.processes import alarms_in
 from tests.faults.report import find_faults, put_report
 from tests.faults.schedule import Fault, choose_faults
@@ -34,7 +35,7 @@ def main() -> int:
     )
     try:
         wrong = asyncio.run(_run(options, folder))
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except asyncio.CancelledError:
         print(f"\nstopped; logs are in {folder}", file=sys.stderr)
         return 130
     if wrong:
@@ -48,7 +49,8 @@ def main() -> int:
 async def _run(options: argparse.Namespace, folder: Path) -> list[str]:
     task = asyncio.current_task()
     assert task
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     size = {"nodes": options.nodes, "offices": options.offices, "rate": options.rate, "seed": options.seed}
     async with open_stage(folder, **size) as stage:
         outages = [await _opening(stage)]
@@ -98,7 +100,7 @@ def _say(stage: Stage, outage: Outage) -> None:
     calls = len(stage.books.entries)
     missing = set(outage.touched) - set(outage.back)
     back = f"{len(missing)} never came back" if missing else f"back in {outage.longest:.1f} s"
-    print(f"{outage.ended:9.1f}  {outage.name}; {back} ({calls} calls)", flush=True)
+    print(f"{clock(outage.ended)}  {outage.name}; {back} ({calls} calls)", flush=True)
 
 
 async def _left_behind(stage: Stage) -> list[str]:

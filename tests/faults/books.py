@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tests.faults.calls import ANSWERED, Call
 
-__all__ = ["Books", "Entry", "Pair", "Run"]
+__all__ = ["Books", "Entry", "Pair", "Run", "clock"]
 
 Pair = tuple[str, str]
 """An office and one of its computers."""
@@ -99,3 +101,8 @@ class Books:
                     return
                 self._places[path] = self._places.get(path, 0) + len(line)
                 yield json.loads(line)
+
+
+def clock(at: float) -> str:
+    """A moment as the logs of the processes have it."""
+    return f"{datetime.fromtimestamp(time.time() - time.monotonic() + at):%H:%M:%S.%f}"[:-5]

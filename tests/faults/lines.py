@@ -15,13 +15,14 @@ _DIAL = 2.0
 
 
 class Lines(Balancer):
-    """Connections go to the ports in turn, and to the next one if a port does not take them."""
+    """Connections go to the ports in turn, and to the next one if a port does not take them. `taken` counts them."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         super().__init__()
         self._turns = deque(ports)
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self.taken = 0
         self._open: set[asyncio.StreamWriter] = set()
 
     @property
@@ -42,6 +43,7 @@ class Lines(Balancer):
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
+        self.taken += 1
         try:
             await self._flowing.wait()
             if dialled := await self._dial():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from tests.faults.books import Books
+from tests.faults.books import Books, Entry, clock
 from tests.faults.calls import ANSWERED
 from tests.faults.verdicts import BACK_WITHIN, Outage, World, judge
 
@@ -17,7 +17,7 @@ _SHOWN = 5
 def find_faults(books: Books, world: World) -> list[str]:
     """Everything that was wrong with a call, or with coming back after an outage."""
     wrong = [
-        f"{fault}   [{entry.call.id}, {'/'.join(entry.pair)}, {entry.call.tool}, at {entry.begun:.1f}]"
+        f"{fault}   [{_about(entry, world)}]"
         for entry in books.entries.values()
         for fault in judge(entry, books.runs[entry.call.id], world)
     ]
@@ -28,6 +28,13 @@ def find_faults(books: Books, world: World) -> list[str]:
         if late:
             wrong.append(f"back late: after {outage.name}, {who}: {outage.longest:.1f} s")
     return wrong
+
+
+def _about(entry: Entry, world: World) -> str:
+    """Enough to find it in notes, ledger and logs."""
+    around = ", ".join(outage.name for outage in world.around(entry)) or "no outage"
+    when = f"{clock(entry.begun)} to {clock(entry.ended)}, timeout {entry.call.timeout}"
+    return f"{entry.call.id}, {'/'.join(entry.pair)}, {entry.call.tool}, {when}; {around}"
 
 
 def put_report(books: Books, outages: Sequence[Outage], wrong: Sequence[str]) -> None:

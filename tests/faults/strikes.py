@@ -102,10 +102,19 @@ class _Blow:
             store = stage.store
             return lambda: asyncio.to_thread(store.kill), lambda: asyncio.to_thread(store.start)
         if self.fault.whom is Whom.agent:
-            return lambda: stage.kill_agent(self.victim), lambda: stage.start_agent(self.victim)
+            return lambda: stage.kill_agent(self.victim), lambda: self._start_member(stage.start_agent(self.victim))
         if self._member:
-            return self._member.process.kill, self._member.process.start
+            process = self._member.process
+            return process.kill, lambda: self._start_member(process.start())
         return self._server.kill, self._start_server
+
+    async def _start_member(self, starting: Awaitable[None]) -> None:
+        """Returns when it dials: how long Python takes to load a program on a busy machine is not looked at."""
+        assert self._member
+        lines = self._member.lines
+        before = lines.taken
+        await starting
+        await until(lambda: lines.taken > before, _GIVE_UP)
 
     async def _start_server(self) -> None:
         await self._server.start()

@@ -49,18 +49,18 @@ def test_a_call_that_was_answered_and_ran_once_is_right() -> None:
     [
         (entry(ANSWERED), [run(), run(BEGUN + 2)], "doubled"),
         (entry(ANSWERED), [run(computer="right")], "misrouted"),
-        (entry(ANSWERED), [], "answered without a run"),
+        (entry(ANSWERED), [], "never ran"),
         (entry(GARBLED), [run()], "garbled"),
         (entry(None), [], "lost"),
         (entry(ANSWERED, BEGUN + 30), [run()], "late"),
         (entry(499, cancel_after=0.5), [run(BEGUN + 9)], "started late"),
-        (entry(499, outcome="not_run", cancel_after=0.5), [run()], "ran although its agent was told 499 not_run"),
+        (entry(499, outcome="not_run", cancel_after=0.5), [run()], "ran after all"),
         (entry(499, outcome=None, cancel_after=0.5), [], "no outcome"),
         (entry(499), [], "cancelled by nobody"),
-        (entry(500), [], "unexpected 500"),
+        (entry(500), [], "unexpected"),
         (entry(404, text="No such tool"), [], "tool not found"),
         (entry(404), [], "error without an outage"),
-        (entry(408, BEGUN + 11), [], "not answered in 11.0 s without an outage"),
+        (entry(408, BEGUN + 11), [], "not answered"),
         (entry(410), [], "result gone without a kill"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -75,7 +75,7 @@ def test_a_call_may_fail_when_an_outage_leaves_no_time_for_it() -> None:
 
 def test_a_call_that_has_time_left_after_an_outage_must_be_answered() -> None:
     found = judge(entry(408, BEGUN + 12), [], world(outage(BEGUN, BEGUN + 1, BEGUN + 2)))
-    assert kinds(found) == ["not answered in 10.0 s without an outage"]
+    assert kinds(found) == ["not answered"]
 
 
 def test_a_computer_that_was_there_a_moment_ago_is_waited_for() -> None:

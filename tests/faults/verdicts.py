@@ -77,7 +77,7 @@ def judge(entry: Entry, runs: Sequence[Run], world: World) -> list[str]:
     if entry.ended > entry.deadline + SLACK + _time_paused(entry, world):
         wrong.append(f"late: it ended {entry.ended - entry.deadline:.1f} s after its deadline")
     if entry.code == ANSWERED:
-        return [*wrong, *([] if runs else ["answered without a run"])]
+        return [*wrong, *([] if runs else ["never ran: it was answered"])]
     if entry.code in (GARBLED, TOOL_FAILED):
         return [*wrong, f"{'garbled' if entry.code == GARBLED else 'tool failed'}: {entry.text}"]
     return [*wrong, *(_wrong_error(entry, runs, world) if entry.begun >= world.opened else ())]
@@ -101,12 +101,12 @@ def _wrong_error(entry: Entry, runs: Sequence[Run], world: World) -> list[str]:
     if entry.outcome not in _OUTCOMES:
         wrong.append(f"no outcome: {entry.code} says {entry.outcome!r}")
     if entry.outcome == "not_run" and runs:
-        wrong.append(f"ran although its agent was told {entry.code} not_run")
+        wrong.append(f"ran after all: its agent was told {entry.code} not_run")
     excuse = _EXCUSES.get(entry.code or 0)
     if excuse is None:
-        wrong.append(f"unexpected {entry.code}: {entry.text}")
+        wrong.append(f"unexpected: {entry.code} {entry.text}")
     elif reason := excuse(entry, world):
-        wrong.append(f"{reason}: {entry.code} {entry.text}")
+        wrong.append(f"{reason}: {entry.code} {entry.outcome} {entry.text}")
     return wrong
 
 
@@ -122,7 +122,7 @@ def _in_vain(entry: Entry, world: World) -> str:
     around = world.around(entry)
     well = entry.ended - max((each.over_for(entry.pair) for each in around), default=entry.begun)
     if well > entry.call.seconds + SLACK:
-        return f"not answered in {well:.1f} s without an outage"
+        return f"not answered: {well:.1f} s without an outage"
     return "gave up before its deadline" if entry.code == 503 and entry.ended < entry.deadline - SLACK else ""
 
 
