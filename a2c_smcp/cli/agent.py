@@ -15,7 +15,7 @@ from a2c_smcp.cli import connection, listings, logs
 from a2c_smcp.cli.answers import is_for_programs
 from a2c_smcp.cli.calling import Call, read_arguments
 from a2c_smcp.cli.connection import option
-from a2c_smcp.cli.visits import Door, Work, default_name, visit
+from a2c_smcp.cli.visits import Door, Work, visit
 from a2c_smcp.cli.watching import DesktopWatch, Watch
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 
@@ -23,7 +23,11 @@ __all__ = ["agent"]
 
 agent = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 
-Name = Annotated[str, option("A2C_NAME", "--name", "Name of this agent.", show_default="user@host-number")]
+Name = Annotated[str, option("A2C_NAME", "--name", "Name of this agent.", show_default="user@host")]
+Wait = Annotated[
+    float,
+    option(None, "--wait", "Seconds to wait for the agent that is in the office.", min=0, max=MAX_TIMEOUT),
+]
 Computer = Annotated[str, typer.Argument(help="The computer, by its name in the office.", show_default=False)]
 AsJSON = Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")]
 JSONOrTable = Annotated[
@@ -44,11 +48,13 @@ def options(
     cert_key: connection.CertKey = None,
     proxy: connection.Proxy = None,
     log_level: connection.LogLevel = logs.Level.warning,
+    wait: Wait = 6.0,
 ) -> None:
     """Use the computers of an office: see their tools, call them, look at desktops, watch who comes and goes.
 
-    An office holds one agent at a time, so each command enters, does its work and leaves. The options below may stand
-    before or after the command. Exit codes: 0 done, 1 failed or stopped, 2 wrong use.
+    An office holds one agent at a time, so each command enters, does its work and leaves, and one that finds another
+    there waits for a moment. The key of an a2c-smcp up that you run on this machine is found by itself. The options
+    below may stand before or after the command. Exit codes: 0 done, 1 failed or stopped, 2 wrong use.
 
     Examples, with a2c-smcp server and a2c-smcp computer --name laptop running:
 
@@ -59,7 +65,7 @@ def options(
     a2c-smcp agent watch --office desk
     """
     context.obj = Door(
-        name=name or default_name(),
+        name=name or connection.default_agent_name(),
         url=url,
         office=office,
         api_key=api_key,
@@ -68,6 +74,7 @@ def options(
         cert_key=cert_key,
         proxy=proxy,
         log_level=log_level,
+        wait=wait,
     )
 
 

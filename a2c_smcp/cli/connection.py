@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import platform
 import ssl
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +12,7 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.remedies import WrongUse
+from a2c_smcp.protocol.names import MAX_NAME
 
 __all__ = [
     "CA",
@@ -22,6 +25,7 @@ __all__ = [
     "Office",
     "Proxy",
     "Url",
+    "default_agent_name",
     "option",
     "tls",
 ]
@@ -43,6 +47,15 @@ Cert = Annotated[Path | None, option("A2C_CERT", "--cert", "Client certificate (
 CertKey = Annotated[Path | None, option("A2C_CERT_KEY", "--cert-key", "Its private key (PEM).")]
 Proxy = Annotated[str | None, option("A2C_PROXY", "--proxy", "HTTP proxy; otherwise HTTPS_PROXY is used.")]
 LogLevel = Annotated[logs.Level, option("A2C_LOG_LEVEL", "--log-level", "How much to log.")]
+
+
+def default_agent_name() -> str:
+    """Whose agent it is. The same in each run: what the owner of a computer allows it for good is kept by its name."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in some containers
+        user = "agent"
+    return f"{user}@{platform.node()}"[:MAX_NAME]
 
 
 def tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

@@ -82,6 +82,11 @@ class Device:
         )
         self._fill()
 
+    @property
+    def starting(self) -> list[str]:
+        """Servers of which it is not known yet how their start went."""
+        return sorted(self._starting)
+
     def _fill(self) -> None:
         _mask_logs(self.host, self._terminal)
         self.host.define_inputs(self._configuration.inputs.values())

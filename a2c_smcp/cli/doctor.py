@@ -19,7 +19,7 @@ from a2c_smcp.cli.connection import option
 from a2c_smcp.cli.loop import run
 from a2c_smcp.cli.remedies import WrongUse
 from a2c_smcp.cli.setups import Place, find_setups, place_of
-from a2c_smcp.cli.standing import Standing
+from a2c_smcp.cli.standing import Standing, running_at
 from a2c_smcp.cli.terminal import printable
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.link import Credentials, Route
@@ -102,7 +102,9 @@ def _situation(files: list[Path], aside: list[Path], port: int | None, *, no_inp
 async def _examine(situation: Situation, url: str | None, api_key: str | None, link: dict[str, Any]) -> _Told:
     """A Server that `up` runs here is known, with its key."""
     if url is None and situation.note:
-        url, api_key = situation.note.url, Standing(situation.files[0]).key_file.read_text("ascii").strip()
+        url, api_key = situation.note.url, None
+    if url and api_key is None and (running := running_at(url)):
+        url, api_key = running.note.url, running.key
     if url:
         visit = await call_at(_route(url, api_key, link), has_key=bool(api_key))
         situation = replace(situation, visit=visit)

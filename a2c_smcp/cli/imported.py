@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from a2c_smcp.cli.answers import put_json, put_text
+from a2c_smcp.cli.input_files import is_open_to_git
 from a2c_smcp.cli.invocation import invocation
 from a2c_smcp.cli.setups import NAMES
 from a2c_smcp.cli.terminal import Terminal, printable
@@ -147,6 +148,8 @@ def _about_secrets(outcome: Outcome) -> Iterator[str]:
         "secrets that stay in the file": sorted(outcome.conversion.kept),
     }
     yield from (f"{what}: {', '.join(ids)}" for what, ids in told.items() if ids)
+    if kept.in_file and is_open_to_git(outcome.values):
+        yield f"git does not ignore {outcome.values.name} here: put it on .gitignore, so that no secret is committed"
 
 
 def _next_steps(outcome: Outcome) -> Iterator[str]:

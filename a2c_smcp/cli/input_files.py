@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from a2c_smcp.cli.remedies import WrongUse
 
-__all__ = ["beside", "read_values"]
+__all__ = ["beside", "is_open_to_git", "read_values"]
 
+_NOT_IGNORED = 1
+_PATIENCE = 5.0
 _REMEDY = 'Write an object into it, such as {"token": "…"}.'
 
 
 def beside(config: Path) -> Path:
     """Where the values of a configuration are kept if there is no keyring: `a2c.inputs.json` for `a2c.json`."""
     return config.with_name(f"{config.stem}.inputs.json")
+
+
+def is_open_to_git(path: Path) -> bool:
+    """Whether `git add` would take a file that holds secrets. Where there is no git, nobody knows, and it is no."""
+    folder = path.absolute().parent
+    if not any((each / ".git").exists() for each in (folder, *folder.parents)):
+        return False
+    command = ["git", "-C", str(folder), "check-ignore", "--quiet", "--no-index", path.name]
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        asked = subprocess.run(  # noqa: S603, git and the name of our own file
+            command, env=surroundings, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == _NOT_IGNORED
 
 
 def read_values(given: Path | None, configs: Iterable[Path] = ()) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -22,9 +23,12 @@ def invocation() -> list[str]:
 
 
 def invocation_anywhere() -> list[str]:
-    """The same for a terminal in another folder."""
+    """The same for another terminal: in another folder, and without the virtual environment that is active here."""
     first, *others = invocation()
-    return [first if first == _NAME else str(Path(first).absolute()), *others]
+    if first == _NAME:
+        found, environment = shutil.which(_NAME), os.environ.get("VIRTUAL_ENV")
+        return [found] if found and environment and Path(found).is_relative_to(environment) else [_NAME]
+    return [str(Path(first).absolute()), *others]
 
 
 def _is_on_path(program: Path) -> bool:

@@ -1,21 +1,29 @@
-"""What `up` keeps for each setup, for its owner alone: the key of its Server, and a note while it is running."""
+"""What `up` keeps for each setup, for its owner alone: the key of its Server, and a note while it is running.
+
+A setup is running while somebody holds the lock of its note. To find that out is to take the lock for a moment, so
+whoever wants to run a setup tries for longer than such a moment.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from a2c_smcp.computer.instance import default_folder, lock, private_folder
 
-__all__ = ["AlreadyUp", "Note", "Standing"]
+__all__ = ["AlreadyUp", "Note", "Running", "Standing", "running_at"]
 
 _SHORTEST_KEY = 16
+_TRIES, _PAUSE = 5, 0.05
+_LOOPBACK = ("127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +42,33 @@ class AlreadyUp(Exception):
     def __init__(self, note: Note | None) -> None:
         self.note = note
         super().__init__("it is running already")
+
+
+class Running(NamedTuple):
+    """An `up` of this user that is running now, and the key of its Server."""
+
+    note: Note
+    key: str
+
+
+def running_at(url: str) -> Running | None:
+    """The `up` that serves this URL. `localhost` stands for whichever loopback address it listens on."""
+    for path in sorted((default_folder() / "up").glob("*.running")):
+        note = _note_in(path)
+        if note and _is_same_place(url, note.url):
+            with suppress(OSError, ValueError):
+                return Running(note, path.with_suffix(".key").read_text("ascii").strip())
+    return None
+
+
+def _is_same_place(url: str, other: str) -> bool:
+    try:
+        wanted, found = urlsplit(url), urlsplit(other)
+        is_port = (wanted.scheme, wanted.port or 80, wanted.path.strip("/")) == (found.scheme, found.port, "")
+    except ValueError:  # not a URL: whoever dials it will say so
+        return False
+    is_host = wanted.hostname == found.hostname or (wanted.hostname == "localhost" and found.hostname in _LOOPBACK)
+    return is_port and is_host
 
 
 class Standing:
@@ -65,7 +100,7 @@ class Standing:
         path = private_folder(self._folder, "up") / f"{self._name}.running"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            if not lock(descriptor):
+            if not _lock_patiently(descriptor):
                 raise AlreadyUp(_read(descriptor))
             os.ftruncate(descriptor, 0)
             yield lambda note: _write(descriptor, note)
@@ -75,15 +110,27 @@ class Standing:
 
     def note(self) -> Note | None:
         """What is running now, if it has said so."""
-        path = self._folder / "up" / f"{self._name}.running"
-        try:
-            descriptor = os.open(path, os.O_RDONLY)
-        except OSError:
-            return None
-        try:
-            return None if lock(descriptor) else _read(descriptor)
-        finally:
-            os.close(descriptor)
+        return _note_in(self._folder / "up" / f"{self._name}.running")
+
+
+def _note_in(path: Path) -> Note | None:
+    """Of the process that holds its lock."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        return None if lock(descriptor) else _read(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock_patiently(descriptor: int) -> bool:
+    for _ in range(_TRIES - 1):
+        if lock(descriptor):
+            return True
+        time.sleep(_PAUSE)
+    return lock(descriptor)
 
 
 def _write(descriptor: int, note: Note) -> None:

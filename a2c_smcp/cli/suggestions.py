@@ -24,22 +24,39 @@ _HARMLESS = frozenset({
     "help", "info", "list", "look", "ping", "read", "search", "show", "status", "sum", "time", "version",
     "view", "weather",
 })
-# fmt: on
 """Words in the names of tools that only look, where nothing else tells."""
+_PRIVATE = frozenset({
+    "auth", "cookie", "cookies", "credential", "credentials", "env", "environment", "key", "keys", "mail", "message",
+    "messages", "password", "passwords", "secret", "secrets", "token", "tokens",
+})
+"""Words in the names of tools whose answers nobody wants on a screen by surprise."""
+_FREE_TEXT = frozenset({
+    "a", "b", "content", "greeting", "input", "keyword", "message", "msg", "name", "phrase", "prompt", "q", "query",
+    "search", "sentence", "string", "term", "text", "title", "topic", "value", "word", "words", "x", "y",
+})
+"""Words in the names of arguments for which any text will do: not for a path, a URL, an id."""
+# fmt: on
 _BY_TYPE: dict[str, Any] = {"string": "hello", "integer": 1, "number": 1, "boolean": True, "array": [], "object": {}}
 
 
 def agent_line(words: Sequence[str], *, url: str, office: str, key_file: Path) -> str:
-    """`a2c-smcp agent WORDS`. The key is read where it is kept, so that it gets into no history of commands."""
+    """`a2c-smcp agent WORDS`, with nothing for a shell to expand: the agent finds the key of a running `up` itself.
+
+    On Windows it cannot, and the key is read where it is kept, so that it gets into no history of commands.
+    """
     command = [*invocation_anywhere(), "agent", *words, "--url", url, "--office", office]
     if os.name == "nt":
-        quoted = " ".join(f"'{word}'" if not word.isalnum() else word for word in command)
-        return f"$env:A2C_API_KEY = Get-Content '{key_file}'; {quoted}"
-    return f'A2C_API_KEY="$(cat {shlex.quote(str(key_file))})" {shlex.join(command)}'
+        quoted = " ".join(word if word.isalnum() else _in_powershell(word) for word in command)
+        return f"$env:A2C_API_KEY = Get-Content {_in_powershell(str(key_file))}; & {quoted}"
+    return shlex.join(command)
+
+
+def _in_powershell(word: str) -> str:
+    return "'" + word.replace("'", "''") + "'"
 
 
 def call_of(computer: str, tools: Iterable[SMCPTool], *, may_ask: bool) -> list[str] | None:
-    """The words of a call that seems to do no harm and needs the least, or `None` if no tool seems so.
+    """The words of a call that only reads or seems to, and needs the least; `None` if there is no such tool.
 
     `may_ask`: tools that need approval will get it, or their owner is there to be asked.
     """
@@ -62,26 +79,45 @@ class _Candidate(NamedTuple):
 def _candidate(tool: SMCPTool, *, may_ask: bool) -> _Candidate | None:
     only_reads = _object(tool, MCP_TOOL_ANNOTATION).get("readOnlyHint")
     may_run = may_ask or _object(tool, A2C_TOOL_META).get("auto_apply") is True
-    if not may_run or only_reads is False or not (only_reads or _sounds_harmless(tool["name"])):
+    if not may_run or only_reads is False or not _is_harmless(tool["name"], only_reads=only_reads is True):
         return None
     schema = tool["params_schema"]
     properties = schema.get("properties") or {}
     required = [name for name in schema.get("required") or () if isinstance(properties.get(name), Mapping)]
+    guessed = [name for name in required if not _has_example(properties[name])]
     arguments = {name: _example(properties[name]) for name in required}
+    if not all(_is_guessable(name, arguments[name]) for name in guessed):
+        return None
     if find_faults(compile_schema(schema), arguments):
         return None
     words = tuple(f"{name}={_word(value)}" for name, value in arguments.items())
-    guesses = sum("default" not in properties[name] and not properties[name].get("examples") for name in required)
-    return _Candidate(only_reads is not True, guesses, tool["name"], words)
+    return _Candidate(only_reads is not True, len(guessed), tool["name"], words)
 
 
-def _sounds_harmless(name: str) -> bool:
-    return not _HARMLESS.isdisjoint(word.lower() for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", name))
+def _is_harmless(name: str, *, only_reads: bool) -> bool:
+    words = _words_in(name)
+    return words.isdisjoint(_PRIVATE) and (only_reads or not words.isdisjoint(_HARMLESS))
+
+
+def _is_guessable(argument: str, value: Any) -> bool:
+    """Whether a value of the right type will do: a number, or a text where the argument is just a text."""
+    words = _words_in(argument)
+    if isinstance(value, str):
+        return not words.isdisjoint(_FREE_TEXT)
+    return isinstance(value, int | float) and "id" not in words
+
+
+def _words_in(name: str) -> set[str]:
+    return {word.lower() for word in re.findall("[A-Z]?[a-z]+|[A-Z]+", name)}
 
 
 def _object(tool: SMCPTool, key: str) -> Mapping[str, Any]:
     found = json.loads(str((tool.get("meta") or {}).get(key) or "{}"))
     return found if isinstance(found, Mapping) else {}
+
+
+def _has_example(schema: Mapping[str, Any]) -> bool:
+    return "const" in schema or "default" in schema or bool(schema.get("examples") or schema.get("enum"))
 
 
 def _example(schema: Mapping[str, Any]) -> Any:

@@ -34,8 +34,9 @@ from a2c_smcp.server.settings import Settings
 
 __all__ = ["up"]
 
-_PATIENCE = 10.0
-"""How long servers may take to start before a line to try is printed without their tools, in seconds."""
+_SOON, _AT_LAST = 10.0, 120.0
+"""When the line to try is printed though servers are still starting, in seconds: with a tool of those that are ready,
+and at last without one."""
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
 """Addresses that nobody can connect to, and what to use in their place on this machine."""
 _NOT_ENCRYPTED = "nothing is encrypted on the way: `a2c-smcp server` with --tls-cert is for that"
@@ -130,16 +131,24 @@ class _Up:
             self._joined.set()
 
     async def _suggest(self, note: Note) -> None:
-        """As soon as the tools are there, or will not be for a while."""
+        """When all servers are ready or have failed. One that takes long keeps nobody from using the others."""
         await self._joined.wait()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
-                await self._own.settled.wait()
-        tools = self._own.host.get_tools()
-        call = call_of(note.name, tools, may_ask=self._own.approves)
+        if not await self._settles_within(_SOON) and self._call(note) is None:
+            self._terminal.show(f"still starting: {', '.join(self._own.starting)}; a line to try follows")
+            await self._settles_within(_AT_LAST - _SOON)
+        call = self._call(note)
         self._say(f"try in another terminal:\n  {_line(note, self._standing, call)}")
-        if tools and not call and not self._own.approves:
+        if self._own.host.get_tools() and not call and not self._own.approves:
             self._terminal.show(_ALL_ASK, "yellow")
+
+    async def _settles_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._own.settled.wait()
+        return self._own.settled.is_set()
+
+    def _call(self, note: Note) -> list[str] | None:
+        return call_of(note.name, self._own.host.get_tools(), may_ask=self._own.approves)
 
 
 def _setup(given: Path | None) -> Path:

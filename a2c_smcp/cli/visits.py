@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import logging
 import os
-import platform
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -20,17 +18,21 @@ from a2c_smcp.cli import connection, logs
 from a2c_smcp.cli.loop import run, stop_on_signals
 from a2c_smcp.cli.remedies import Failed, WrongUse, explained, who_is_there
 from a2c_smcp.cli.spinner import turning
+from a2c_smcp.cli.standing import running_at
 from a2c_smcp.cli.terminal import Terminal
-from a2c_smcp.errors import ComputerNotFound, ConfigError, SMCPError
+from a2c_smcp.errors import ComputerNotFound, ConfigError, OfficeHasAgent, SMCPError
 from a2c_smcp.link import Route
-from a2c_smcp.protocol.names import MAX_NAME, fault_in
+from a2c_smcp.protocol.names import fault_in
 
-__all__ = ["Door", "Visit", "Work", "default_name", "visit"]
+__all__ = ["Door", "Visit", "Work", "visit"]
+
+_PAUSE = 0.25
+"""Between two attempts to enter an office, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Door:
-    """Which office, and how to get in."""
+    """Which office, and how to get in. Without a key, the one of an `up` of this user is taken."""
 
     name: str
     url: str
@@ -41,6 +43,12 @@ class Door:
     cert_key: Path | None
     proxy: str | None
     log_level: logs.Level
+    wait: float = 0.0
+
+    def found(self) -> Door:
+        """With the key of the `up` that runs there, if none is given. Its own URL: `localhost` may be somebody else."""
+        running = running_at(self.url) if self.api_key is None else None
+        return replace(self, url=running.note.url, api_key=running.key) if running else self
 
     @property
     def place(self) -> str:
@@ -73,19 +81,10 @@ def visit(door: Door, work: Work) -> None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(terminal)
+    door = door.found()
     agent = _agent(door, work)
     if run(_unless_stopped(_stay(agent, door, terminal, work), terminal)):
         raise typer.Exit(1)
-
-
-def default_name() -> str:
-    """One that tells people whose agent it is, and that no other run of this program has."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, as in some containers
-        user = "agent"
-    own = f"-{os.getpid()}"
-    return f"{user}@{platform.node()}"[: MAX_NAME - len(own)] + own
 
 
 def _agent(door: Door, work: Work) -> AsyncSMCPAgentClient:
@@ -95,7 +94,7 @@ def _agent(door: Door, work: Work) -> AsyncSMCPAgentClient:
     context = connection.tls(door.ca, door.cert, door.cert_key)
     link: dict[str, Any] = {"api_key": door.api_key, "ssl": context, "proxy": door.proxy}
     try:
-        return AsyncSMCPAgentClient(door.name, url=door.url, office=door.office, event_handler=work, **link)
+        return AsyncSMCPAgentClient(door.name, url=door.url, office=[], event_handler=work, **link)
     except ConfigError as error:
         raise WrongUse(error.message, "Correct --url or A2C_URL.") from None
 
@@ -103,14 +102,31 @@ def _agent(door: Door, work: Work) -> AsyncSMCPAgentClient:
 async def _stay(agent: AsyncSMCPAgentClient, door: Door, terminal: Terminal, work: Work) -> None:
     stay = Visit(agent, door.office, terminal)
     try:
-        with turning(terminal, f"connecting to {door.place}"):
-            await agent.connect()
         try:
+            await _enter(agent, door, terminal)
             await _do(stay, work)
         finally:
             await agent.disconnect()
     except SMCPError as error:
         raise explained(error, {"url": door.place, "office": door.office}) from None
+
+
+async def _enter(agent: AsyncSMCPAgentClient, door: Door, terminal: Terminal) -> None:
+    """An office holds one agent. Most have left in a moment: other commands, or one that was killed."""
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + door.wait
+    with turning(terminal, f"connecting to {door.place}"):
+        await agent.connect()
+    text = f"entering office {door.office}"
+    while True:
+        with turning(terminal, text):
+            try:
+                return await agent.join_office(door.office)
+            except OfficeHasAgent:
+                if loop.time() >= give_up:
+                    raise
+                text = f"waiting until the agent in office {door.office} has left"
+                await asyncio.sleep(_PAUSE)
 
 
 async def _do(stay: Visit, work: Work) -> None:

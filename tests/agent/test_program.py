@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import json
 import os
+import platform
 import re
 import signal
 import sys
@@ -232,9 +234,20 @@ async def test_what_goes_wrong_is_said_with_what_to_do(
 
 @pytest.mark.covers("program-errors", "office-one-agent")
 async def test_a_taken_office_says_that_it_holds_one_agent(agent: Peer, run: Any, office: str) -> None:
-    ended = await run("room")
+    ended = await run("room", "--wait", "0")
     assert ended.code == 1
     assert ended.err.startswith(f"Office '{office}' has an agent already, and holds one at a time. Wait until")
+
+
+@pytest.mark.covers("office-one-agent")
+async def test_a_command_waits_until_another_one_has_left_the_office(desk: Desk, run: Any) -> None:
+    first = asyncio.create_task(run("call", "laptop", "wait", "--timeout", "1"))
+    await until(lambda: desk.started == 1)
+    second = await run("room")
+    assert second.code == 0
+    assert first.done(), "an office holds one agent at a time"
+    (name,) = [each["name"] for each in json.loads(second.out) if each["role"] == "agent"]
+    assert name == f"{getpass.getuser()}@{platform.node()}"
 
 
 @pytest.mark.covers("program-errors", "auth-refused")

@@ -18,7 +18,7 @@ __all__ = ["PATIENCE", "Ended", "Place", "good"]
 PATIENCE = 30.0
 """A bound against hanging, nothing that is measured."""
 PROGRAM = Path(sys.executable).with_name("a2c-smcp")
-_OURS = ("A2C_", "NO_COLOR", "COLUMNS", "LINES", "HTTP_PROXY", "http_proxy")
+_OURS = ("A2C_", "VIRTUAL_ENV", "NO_COLOR", "COLUMNS", "LINES", "HTTP_PROXY", "http_proxy")
 
 
 def good(marker: str = "", **more: Any) -> dict[str, Any]:

@@ -201,7 +201,7 @@ FAILED = {
     "computer --url {keyed} --api-key wrong": ("{keyed} does not accept this key, or wants one.", KEY),
     "agent room --url {older}": (f"{OLDER}.", "Install an a2c-smcp that speaks the version of this Server."),
     "computer --url {older}": (f"{OLDER}.", "Install an a2c-smcp that speaks the version of this Server."),
-    "agent room --url {hub} --office taken": (
+    "agent room --url {hub} --office taken --wait 0": (
         "Office 'taken' has an agent already, and holds one at a time.",
         "Wait until it has left, or choose another with --office.",
     ),

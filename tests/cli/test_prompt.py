@@ -279,8 +279,12 @@ async def test_wrong_lines_are_answered_with_what_to_write(opens: Opens) -> None
         await prompt.enters(line)
         await prompt.shows(lambda screen, answer=answer: answer in screen.text.replace("\n", ""))
         await prompt.line()
+    prompt.types("half a line")
+    await prompt.line("half a line")
     prompt.types(CTRL_C)
-    await prompt.shows("Ctrl-D leaves")
+    await prompt.line()
+    prompt.types(CTRL_C)
+    assert "Traceback" not in await prompt.ends()
 
 
 @pytest.mark.covers("prompt", "inputs-sources")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from a2c_smcp.cli.connection import default_agent_name
 from a2c_smcp.cli.prompt.arguments import parameters_of, read_arguments, to_ask
 from a2c_smcp.cli.prompt.commands import COMMANDS
 from a2c_smcp.cli.prompt.completion import Known, complete
@@ -244,3 +245,23 @@ def _parsed(content: str) -> Any:
 def test_without_a_terminal_the_line_editor_is_not_even_imported() -> None:
     code = "import sys, a2c_smcp.cli.computer; sys.exit('prompt_toolkit' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+# What is allowed for good
+
+
+def test_grants_to_single_runs_of_the_agent_program_are_forgotten_and_that_is_said(tmp_path: Path) -> None:
+    name, said = default_agent_name(), list[str]()
+    url, office = "http://127.0.0.1:7000", "desk"
+    older = Approvals()
+    before = Grants(older, "laptop", tmp_path, lambda text, style: said.append(text))
+    before.enter(url, office)
+    kept = {Grant(name, "files", "read"), Grant("planner"), Grant(f"other@{name}-7"), Grant(f"{name}-x")}
+    older.grants = kept | {Grant(f"{name}-4711", "files", "read"), Grant(f"{name}-4712")}
+    before.forget([])
+    for _ in range(2):
+        approvals = Approvals()
+        Grants(approvals, "laptop", tmp_path, lambda text, style: said.append(text)).enter(url, office)
+        assert approvals.grants == kept
+    (words,) = said
+    assert "2 earlier runs of a2c-smcp agent" in words

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 import signal
 import socket
 import stat
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -40,6 +42,19 @@ async def suggested(program: Program) -> str:
 def key_file(place: Place) -> Path:
     (found,) = (place.state / "a2c-smcp" / "up").glob("*.key")
     return found
+
+
+@asynccontextmanager
+async def listening(port: int) -> AsyncIterator[list[str]]:
+    """Somebody else on this port, and what he is told."""
+    heard: list[str] = []
+
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append((await reader.read(65536)).decode("latin-1"))
+        writer.close()
+
+    async with await asyncio.start_server(hear, "127.0.0.1", port):
+        yield heard
 
 
 async def stopped(program: Program) -> int:
@@ -81,7 +96,8 @@ async def test_the_key_stays_the_same_and_is_for_its_owner_alone(place: Place) -
 async def test_a_proxy_for_the_world_is_not_asked_on_this_machine(place: Place) -> None:
     place.write({"good": good()})
     place.environ |= {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
-    line = await suggested(await place.start("up", "--port", "0"))
+    line = await suggested(await place.start("up", "--port", "0", VIRTUAL_ENV=str(PROGRAM.parent.parent)))
+    assert line.startswith(f"{shlex.quote(str(PROGRAM))} agent "), "another terminal does not have it on its PATH"
     assert (await place.paste(line)).out == "2\n"
 
 
@@ -89,9 +105,29 @@ async def test_nobody_comes_in_without_the_key(place: Place) -> None:
     place.write({"good": good()})
     program = await place.start("up", "--port", "0")
     url = (await program.says("listening on ")).removeprefix("listening on ")
-    ended = await place.run("agent", "tools", "--url", url)
-    assert ended.code == 1
-    assert "does not accept this key" in ended.err
+    for environ in ({"XDG_STATE_HOME": str(place.folder / "another user's")}, {"A2C_API_KEY": "another key"}):
+        ended = await place.run("agent", "tools", "--url", url, **environ)
+        assert ended.code == 1
+        assert "does not accept this key" in ended.err
+
+
+async def test_an_agent_of_the_same_user_finds_the_key_while_it_runs(place: Place) -> None:
+    place.write({"good": good()})
+    program = await place.start("up", "--port", "0", "--name", "laptop")
+    url = (await program.says("listening on ")).removeprefix("listening on ")
+    await suggested(program)
+    for way in (url, url.replace("127.0.0.1", "localhost")):
+        ended = await place.run("agent", "call", "laptop", "add", "a=2", "b=3", "--url", way)
+        assert (ended.code, ended.out) == (0, "5\n")
+    seen = await place.run("doctor", "--url", url)
+    assert "The Server accepts the key." in seen.out
+    port = int(url.rpartition(":")[2])
+    assert await stopped(program) == 0
+    async with listening(port) as heard:
+        ended = await place.run("agent", "tools", "--url", url)
+        assert ended.code == 1
+    assert heard
+    assert key_file(place).read_text().strip() not in "".join(heard)
 
 
 async def test_the_second_in_the_same_folder_says_where_the_first_is(place: Place) -> None:
@@ -166,7 +202,7 @@ async def test_on_a_terminal_the_key_is_shown_and_ctrl_c_stops_it(place: Place) 
     await all_gone(children, within=5.0)
 
 
-async def test_on_a_terminal_its_owner_has_a_prompt_and_leaves_with_ctrl_d(place: Place) -> None:
+async def test_on_a_terminal_its_owner_has_a_prompt_where_always_holds_and_ctrl_c_stops_it(place: Place) -> None:
     marker = uuid4().hex
     config = place.write({"good": good(marker, default_tool_meta=None)})
     command = [str(PROGRAM), "up", "--port", "0", "--name", "laptop", "--config", str(config)]
@@ -176,10 +212,16 @@ async def test_on_a_terminal_its_owner_has_a_prompt_and_leaves_with_ctrl_d(place
         line = next(line for line in text.splitlines() if "a2c-smcp agent call" in line)
         pasted = asyncio.create_task(place.paste(line.strip()))
         await program.shows("always")
-        program.types("y\r")
+        program.types("always tool\r")
         assert (await pasted).out == "2\n"
-        program.types("\x04")
+        assert (await place.paste(line.strip())).out == "2\n", "always holds for the next run, too"
+        program.types("half a line")
+        await program.shows("laptop> half a line")
+        program.types("\x03")
+        await program.shows(lambda screen: screen.line.rstrip() == "laptop>")
+        program.types("\x03")
         assert await program.ends() == 0
+        await program.shows("stopped\n")
     await all_gone(pids_with(marker), within=5.0)
 
 
@@ -203,7 +245,7 @@ async def test_the_server_table_says_where_and_options_go_before_it(place: Place
     (place.folder / "a2c.toml").write_text(f"{table}\n[servers]\n", "utf-8")
     program = await place.start("up", "--office", "hall")
     line = await suggested(program)
-    assert line.endswith(f"agent tools --url http://127.0.0.1:{port} --office hall")
+    assert line == f"a2c-smcp agent tools --url http://127.0.0.1:{port} --office hall"
     members = json.loads((await place.paste(line.replace(" tools ", " room "))).out)
     assert [each["name"] for each in members if each["role"] == "computer"] == ["bench"]
 
@@ -257,6 +299,11 @@ CHOSEN = {
     "fewer guesses are better": ([tool("add", {"a": TEXT}), tool("list_files")], ["list_files"]),
     "values come from the schema": ([tool("get", {"a": {"enum": ["1", "2"]}, "b": TEXT})], ["get", 'a="1"', "b=hello"]),
     "what cannot be guessed is left out": ([tool("get", {"a": {"type": "string", "pattern": "^[0-9]+$"}})], None),
+    "a path, a URL or an id is not guessed": (
+        [tool("read_file", {"path": TEXT}, read_only=True), tool("get", {"pageId": {"type": "integer"}})],
+        None,
+    ),
+    "nothing private comes onto the screen": ([tool("get-env", read_only=True), tool("list_tokens")], None),
 }
 
 

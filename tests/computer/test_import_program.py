@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -229,6 +230,15 @@ def in_project(home: Home) -> list[str]:
     """A shell that runs the import in the project's folder."""
     program = shlex.join([str(SCRIPT), "import", "claude-desktop", "--write"])
     return ["sh", "-c", f"cd {shlex.quote(str(home.project))} && exec {program}"]
+
+
+def test_in_a_git_repository_values_that_would_be_committed_are_pointed_out(run: Any, home: Home) -> None:
+    home.put(FILES["claude-desktop"]())
+    subprocess.run(["git", "init", "--quiet", str(home.path)], check=True)
+    advice = "git does not ignore a2c.inputs.json here: put it on .gitignore"
+    assert advice in run("import", "claude-desktop", "--write").err
+    (home.path / ".gitignore").write_text("*.inputs.json\n", "utf-8")
+    assert "git" not in run("import", "claude-desktop", "--write", "--replace").err.replace("github", "")
 
 
 async def test_on_a_terminal_each_secret_is_asked_for(home: Home) -> None:

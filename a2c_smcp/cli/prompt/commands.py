@@ -20,7 +20,9 @@ __all__ = ["COMMANDS", "known_to"]
 
 async def _help(console: Console, arguments: list[str]) -> None:
     console.draw(views.help_on(COMMANDS))
-    console.say("Tab completes, Ctrl-C ends what is going on, Ctrl-D leaves")
+    console.say(
+        "Tab completes; Ctrl-C clears the line, or ends what is going on, or stops this program, as Ctrl-D does"
+    )
 
 
 COMMANDS: tuple[Command, ...] = (

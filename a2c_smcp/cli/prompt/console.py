@@ -85,16 +85,16 @@ class Console:
             parts.append(Text(f"{printable(first)}{more}: {ANSWERS}", "bold yellow"))
         return self._rendered(Group(*parts)) if parts else ""
 
-    def interrupt(self) -> None:
-        """Ctrl-C: ends the newest of what goes on. A table that was live stays as it was last."""
+    def interrupt(self) -> bool:
+        """Ends the newest of what goes on; a table that was live stays as it was last. Whether there was anything."""
         if self.jobs.interrupt():
-            return
-        if self.live:
-            self.draw(self.live())
-            self.live = None
-        else:
-            self.say("Ctrl-D leaves")
+            return True
+        if self.live is None:
+            return False
+        self.draw(self.live())
+        self.live = None
         self.refresh()
+        return True
 
     def _rendered(self, what: RenderableType) -> str:
         console = self._terminal.console

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from a2c_smcp.cli.connection import default_agent_name
 from a2c_smcp.computer.approval import Approvals, Grant
 from a2c_smcp.computer.inputs.errors import StoreUnreadable
 from a2c_smcp.computer.inputs.store import Store
@@ -29,7 +31,12 @@ class Grants:
     def enter(self, url: str, office: str) -> None:
         """From now on, what was allowed there counts, and nothing else."""
         self._place = _place(url, office)
-        self._approvals.grants = set(_read(self._load().get(self._place)))
+        known = set(_read(self._load().get(self._place)))
+        outdated = {grant for grant in known if _is_of_one_run(grant.agent)}
+        self._approvals.grants = known - outdated
+        if outdated:
+            self._save()
+            self._say(_farewell(outdated), "yellow")
 
     def __iter__(self) -> Iterator[Grant]:
         return iter(sorted(self._approvals.grants, key=lambda grant: tuple(part or "" for part in grant)))
@@ -53,6 +60,17 @@ class Grants:
             self._store.save({place: grants for place, grants in kept.items() if grants})
         except StoreUnreadable:
             self._say(f"{self._path}: cannot be used, what you allow lasts until this program ends", "yellow")
+
+
+def _is_of_one_run(agent: str) -> bool:
+    """Until 1.0.0a1 each run of `a2c-smcp agent` had its process id in its name: none of these comes again."""
+    return re.fullmatch(rf"{re.escape(default_agent_name())}-\d+", agent) is not None
+
+
+def _farewell(grants: Iterable[Grant]) -> str:
+    count, name = len({grant.agent for grant in grants}), default_agent_name()
+    runs = "an earlier run" if count == 1 else f"{count} earlier runs"
+    return f"what was allowed to {runs} of a2c-smcp agent ({name}-NUMBER) is forgotten: its name is {name} now"
 
 
 def _place(url: str, office: str) -> str:

@@ -39,7 +39,7 @@ async def converse(console: Console, terminal: Terminal, lines: Lines) -> None:
         stack.push_async_callback(console.jobs.close)
         stack.enter_context(terminal.lent(editor.show))
         stack.enter_context(editor.opened())
-        stack.callback(_interrupts(console.interrupt))
+        stack.callback(_on_interrupt(console))
         await _Prompt(console, editor, lines).run()
 
 
@@ -52,8 +52,8 @@ class _Prompt:
             try:
                 await self._do(await self._editor.read())
             except Interrupted as dropped:
-                if not str(dropped):
-                    self._console.interrupt()
+                if not str(dropped) and not self._console.interrupt():
+                    return
             except (EOFError, Quit):
                 return
 
@@ -88,8 +88,15 @@ def _nothing() -> None:
     pass
 
 
-def _interrupts(action: Callable[[], None]) -> Callable[[], object]:
-    """SIGINT, too, ends what is going on, and no more. What is returned makes it end the program again."""
+def _on_interrupt(console: Console) -> Callable[[], object]:
+    """SIGINT is like Ctrl-C on an empty line. What is returned puts it back to what it means without a prompt."""
+    conversing = asyncio.current_task()
+    assert conversing
+
+    def on_signal() -> None:
+        if not console.interrupt():
+            conversing.cancel()
+
     with suppress(NotImplementedError):  # Windows
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, action)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, on_signal)
     return stop_on_signals
