@@ -49,6 +49,8 @@ ENVIRONMENT = {
     "NO_COLOR": "1",
     "TERM": "dumb",
 }
+STARTING = 30.0
+"""A bound against hanging: a program may have to be started first, on a machine that is busy."""
 SOON = 5.0
 """Well below the ten seconds that calls in flight are given."""
 
@@ -73,7 +75,7 @@ class Program:
         def found() -> str | None:
             return next((line for line in (*self.out, *self.err) if words in line), None)
 
-        async with asyncio.timeout(PATIENCE), self._news:
+        async with asyncio.timeout(STARTING), self._news:
             await self._news.wait_for(lambda: found() is not None or all(ear.done() for ear in self._ears))
         line = found()
         assert line is not None, (words, self.out, self.err)
