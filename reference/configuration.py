@@ -58,6 +58,7 @@ _MEANINGS: dict[str, str] = {
     "default_tool_meta": "What you say of all others; `tool_meta` goes before it, field by field.",
     "vrl": "A VRL script over every result; needs the extra `vrl`.",
     "desktop": "`any`: its windows are shown even if it cannot tell of changes. Otherwise `--desktop` decides.",
+    "secrets": "Names of variables, headers and flags that hold a secret (`true`) or none (`false`).",
     "server_parameters": "How to reach it.",
     "command": "The program; for an input, the command that prints the value.",
     "args": "Its arguments.",

@@ -12,7 +12,7 @@ import typer
 
 from a2c_smcp.cli import connection, logs
 from a2c_smcp.cli.answers import put_json, put_text
-from a2c_smcp.cli.checks import configuration, machine, server
+from a2c_smcp.cli.checks import configuration, machine, secrets, server
 from a2c_smcp.cli.checks.findings import Check, Finding, Level, Situation
 from a2c_smcp.cli.checks.visit import call_at
 from a2c_smcp.cli.connection import option
@@ -32,6 +32,7 @@ CHECKS: dict[str, Check] = {
     "configuration": configuration.files,
     "commands": configuration.commands,
     "inputs": configuration.inputs,
+    "secrets": secrets.secrets,
     "keyring": machine.keyring,
     "state folder": machine.state,
     "port": machine.port,

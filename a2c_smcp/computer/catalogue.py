@@ -62,7 +62,10 @@ class Catalogue:
 
     def shown(self, mask: Mask) -> list[OwnedTool]:
         """Each tool with its server. Names are not masked: as long as they are listed they can be called."""
-        listed, routes = mask.data(self._table.listed, TOOL), self._table.routes
+        routes = self._table.routes
+        listed = [
+            mask.data(tool, TOOL, route.server) for tool, route in zip(self._table.listed, routes.values(), strict=True)
+        ]
         owned = [OwnedTool(**tool, bundle_id=route.server) for tool, route in zip(listed, routes.values(), strict=True)]
         for tool, name in zip(owned, routes, strict=True):
             tool["name"] = name

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
+from typing import Any, Literal, Self, TypeAlias, TypeVar, cast, overload
 
 from a2c_smcp.computer.approval import Approvals, Approve, Caller
 from a2c_smcp.computer.catalogue import Catalogue
@@ -32,7 +32,9 @@ from a2c_smcp.computer.mcp_clients.policy import Policy
 from a2c_smcp.computer.mcp_clients.session import EventKind
 from a2c_smcp.computer.mcp_clients.status import OnChange, ServerStatus, State
 from a2c_smcp.computer.progress import OnProgress
-from a2c_smcp.computer.secrets import ARGUMENTS, CONFIG, Mask, literal_secrets, mask_config, masked_logs
+from a2c_smcp.computer.secrets import ARGUMENTS, CONFIG, NO_SERVER, SERVER, Mask, mask_config, masked_logs, secrets_of
+from a2c_smcp.computer.secrets.listing import names_of_secrets
+from a2c_smcp.computer.secrets.rules import Named
 from a2c_smcp.computer.types import OwnedTool
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.protocol.codec import Written
@@ -157,7 +159,7 @@ class Computer:
     def define_inputs(self, definitions: Iterable[MCPServerInput | Mapping[str, Any]]) -> None:
         """What `${input:id}` may refer to."""
         parsed = [parse_input(each) if isinstance(each, Mapping) else each for each in definitions]
-        self.mask.add(literal_secrets({"inputs": [input_to_wire(each) for each in parsed]}))
+        self.mask.add(secrets_of({"inputs": [input_to_wire(each) for each in parsed]}).found, NO_SERVER)
         self._definitions = {each.id: each for each in parsed}
         self.inputs.define(parsed)
 
@@ -194,10 +196,16 @@ class Computer:
         """What the owner may see of each server: its state and why, without secrets."""
         return {
             name: replace(
-                each, reason=self.mask.text(each.reason), diagnostics=self.mask.data(each.diagnostics, ARGUMENTS)
+                each,
+                reason=self.mask.text(each.reason, name),
+                diagnostics=self.mask.data(each.diagnostics, ARGUMENTS, name),
             )
             for name, each in self._host.status().items()
         }
+
+    def secrets(self) -> dict[str, list[Named]]:
+        """What is treated as secret, by server: names, never values."""
+        return {name: names_of_secrets(each, self._definitions) for name, each in self._host.configs.items()}
 
     @property
     def warnings(self) -> list[str]:
@@ -216,19 +224,20 @@ class Computer:
 
     def get_config(self) -> GetComputerConfigRet:
         """The configuration as agents may see it: placeholders stay, literal secrets are masked."""
-        config = GetComputerConfigRet(
-            inputs=[input_to_wire(each) for each in self._definitions.values()],
-            servers={name: to_wire(each) for name, each in self._host.configs.items()},
-        )
-        return self.mask.data(mask_config(config), CONFIG)
+        inputs = [input_to_wire(each) for each in self._definitions.values()]
+        servers = {name: {**to_wire(each), "secrets": each.secrets} for name, each in self._host.configs.items()}
+        config: dict[str, Any] = mask_config({"inputs": inputs, "servers": servers})
+        config["servers"] = {name: self.mask.data(each, SERVER, name) for name, each in config["servers"].items()}
+        return cast("GetComputerConfigRet", self.mask.data(config, CONFIG))
 
     async def get_desktop(self, size: int | None = None, window: str | None = None) -> list[Desktop]:
         """The windows of all servers as one view (004). One is chosen by its URI, as agents are shown it."""
         windows = self._host.windows()
         if window is not None:
-            windows = [each for each in windows if window in (each.uri, self.mask.uri(each.uri))]
+            windows = [each for each in windows if window in (each.uri, self.mask.uri(each.uri, each.server))]
         desktops = await read_desktop(windows, size, list(self.history), self._host.read)
-        return [self._shown(desktop) for desktop in desktops]
+        owners = [(each.uri, each.server) for each in windows]
+        return [self._shown(desktop, owners) for desktop in desktops]
 
     async def execute_tool(
         self,
@@ -270,9 +279,13 @@ class Computer:
             raise RuntimeError("the computer is not running: use `async with computer:`")
         return self._hosting
 
-    def _shown(self, desktop: Desktop) -> Desktop:
-        uri, blank, text = desktop.partition("\n\n")
-        return self.mask.uri(uri) + blank + self.mask.text(text)
+    def _shown(self, desktop: Desktop, owners: list[tuple[str, str]]) -> Desktop:
+        """A window without the secrets of whichever server it may be of: several may list the same URI."""
+        listed, blank, text = desktop.partition("\n\n")
+        uri = listed
+        for server in [server for each, server in owners if each == listed]:
+            uri, text = self.mask.uri(uri, server), self.mask.text(text, server)
+        return uri + blank + text
 
     def _refresh(self) -> None:
         """Looks at the tools anew, and tells agents if they would see a difference."""
@@ -297,7 +310,7 @@ class Computer:
 
     def _on_change(self, name: str, state: State, reason: str) -> None:
         try:
-            self._on_state(name, state, self.mask.text(reason))
+            self._on_state(name, state, self.mask.text(reason, name))
         except Exception:  # the owner's own code; the supervision of the server goes on
             logger.exception("on_state failed")
         self._refresh()

@@ -78,7 +78,7 @@ class Execution:
             async with self._followers.follow(call.key, on_progress):
                 return await self._once(call)
         except SMCPError as error:
-            return self.fitting(self._mask.data(failed_call(error), ANSWER))
+            return self.fitting(self._mask.data(failed_call(error), ANSWER, self._server_of(call)))
 
     def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
         """An answer that is too large to be sent becomes one that says so."""
@@ -88,6 +88,13 @@ class Execution:
             return answer if isinstance(answer, Written) else Written(answer, text)
         return failed_call(AnswerTooLarge(f"{size} bytes, at most {self._max_message} can be sent", size=size))
 
+    def _server_of(self, call: Call) -> str | None:
+        """Whose secrets may be in an error."""
+        try:
+            return self._catalogue.resolve(call.name).server
+        except SMCPError:
+            return None
+
     async def _once(self, call: Call) -> dict[str, Any]:
         return await self.calls.run(call.caller, call.req_id, [call.name, call.params], lambda: self._execute(call))
 
@@ -95,7 +102,7 @@ class Execution:
         route = self._catalogue.resolve(call.name)
         check_arguments(route.schema, call.params)
         deadline = asyncio.get_running_loop().time() + call.timeout
-        shown = self._mask.data(call.params, ARGUMENTS)
+        shown = self._mask.data(call.params, ARGUMENTS, route.server)
         with self._recorded(call, route, shown) as record:
             if not self._approvals.allows(call.caller.agent, route):
                 async with asyncio.timeout_at(deadline):
@@ -105,7 +112,7 @@ class Execution:
                 raw = await self._run(call, route, deadline)
             finally:
                 self.tally.add(route.server, time.monotonic() - began)
-            result = await self._transformed(self._mask.data(raw, ANSWER), call, route, deadline)
+            result = await self._transformed(self._mask.data(raw, ANSWER, route.server), call, route, deadline)
             record["success"] = not result.get("isError")
         return self.fitting(result)
 
@@ -122,7 +129,7 @@ class Execution:
                 return await self._catalogue.functions.call(route.tool, call.params)
 
         def tell(progress: float, total: float | None, message: str | None) -> None:
-            self._followers.tell(call.key, progress, total, message and self._mask.text(message))
+            self._followers.tell(call.key, progress, total, message and self._mask.text(message, route.server))
 
         left = max(deadline - asyncio.get_running_loop().time(), 0.001)
         return await host.manager.call_tool(route.server, route.tool, call.params, left, cap=left, on_progress=tell)
@@ -133,10 +140,10 @@ class Execution:
         transform = self._host().transform(route)
         if transform.is_none:
             return result
-        params = self._mask.data(call.params, ARGUMENTS)
+        params = self._mask.data(call.params, ARGUMENTS, route.server)
         async with asyncio.timeout_at(deadline + _GRACE):  # who knows most answers first: the script
             transformed = await transform.apply(result, tool_name=call.name, parameters=params)
-        return self._mask.data(transformed, ANSWER)
+        return self._mask.data(transformed, ANSWER, route.server)
 
     @contextmanager
     def _recorded(self, call: Call, route: ToolRoute, shown: dict[str, Any]) -> Iterator[ToolCallRecord]:
@@ -158,5 +165,5 @@ class Execution:
             record["error"] = f"no answer within {call.timeout:g} s"
             raise CallTimeout(f"{call.name!r} did not finish within {call.timeout:g} s") from None
         except BaseException as error:
-            record["error"] = self._mask.text(str(error) or type(error).__name__)
+            record["error"] = self._mask.text(str(error) or type(error).__name__, route.server)
             raise

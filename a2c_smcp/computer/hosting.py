@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import defaultdict
 
 from a2c_smcp.computer.desktop.organize import Contents, Window
 from a2c_smcp.computer.inputs.errors import InputError
 from a2c_smcp.computer.inputs.render import ids_in, render
 from a2c_smcp.computer.inputs.resolver import Inputs
+from a2c_smcp.computer.mcp_clients.environment import proxies
 from a2c_smcp.computer.mcp_clients.manager import Manager
-from a2c_smcp.computer.mcp_clients.model import MCPServerConfig, parse_server, source, to_wire
+from a2c_smcp.computer.mcp_clients.model import MCPServerConfig, parse_server, source
 from a2c_smcp.computer.mcp_clients.policy import Policy
 from a2c_smcp.computer.mcp_clients.status import OnChange, OnServerEvent, ServerStatus, State
 from a2c_smcp.computer.mcp_clients.transform import Mapper, Transform
 from a2c_smcp.computer.mcp_clients.vrl import VRLScript
-from a2c_smcp.computer.secrets import Mask, literal_secrets
+from a2c_smcp.computer.secrets import Mask, secrets_in, secrets_of
 from a2c_smcp.computer.tools import ToolRoute
 from a2c_smcp.errors import ConfigError, ServerNotFound
 
@@ -46,6 +48,7 @@ class Hosting:
         self._asking: dict[str, asyncio.Future[MCPServerConfig]] = {}
         self._restarting: set[asyncio.Future[None]] = set()
         self._unsubscribe = inputs.subscribe(self._on_inputs)
+        self._mask.add(secret for proxy in proxies(os.environ) for secret in secrets_in(proxy))
 
     def status(self) -> dict[str, ServerStatus]:
         """Every configured server, in the order of its configuration."""
@@ -65,7 +68,7 @@ class Hosting:
         script = await _compiled(config)
         async with self._changing[config.name]:
             self._withdraw(config.name)
-            self._mask.add(literal_secrets({"servers": {config.name: to_wire(config)}}))
+            self._learn(config)
             self.configs[config.name] = config
             self._waiting[config.name] = ""
             await self._forget_transforms(config.name)
@@ -208,8 +211,16 @@ class Hosting:
         if not ids or config.disabled:
             return config
         resolved = await self.inputs.resolve(ids, server=config.name)
-        self._mask.add(resolved.secrets)
-        return parse_server(render(data, resolved.values, server=config.name))
+        self._mask.add(resolved.secrets, config.name)
+        filled = parse_server(render(data, resolved.values, server=config.name))
+        self._learn(filled)
+        return filled
+
+    def _learn(self, config: MCPServerConfig) -> None:
+        """Masks from now on what is secret in it: that it has come out of an input makes no difference."""
+        secrets = secrets_of({"servers": {config.name: source(config)}})
+        self._mask.add(secrets.found, config.name)
+        self._mask.suspect(secrets.suspected)
 
     async def _forget_transforms(self, name: str) -> None:
         for key in [key for key in self._transforms if key[0] == name]:

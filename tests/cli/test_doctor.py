@@ -179,6 +179,22 @@ async def test_a_secret_without_a_keyring_is_a_warning(place: Place, examine: An
     assert found["inputs"][0][0] == "ok"
 
 
+async def test_what_is_treated_as_secret_is_told_by_name_and_what_may_be_one_is_to_be_declared(
+    place: Place, examine: Any
+) -> None:
+    env = {"API_TOKEN": SECRET, "BLOB": "f3a9c0d1e2b34567f3a9c0d1e2b34567", "PASSWORD": "abc", "WORKDIR": "/srv"}
+    known = {**good(), "env": env}
+    place.write({"good": known, "plain": {**good(), "env": {"BLOB": env["BLOB"]}, "secrets": {"BLOB": False}}})
+    found = (await examine())["secrets"]
+    assert [level for level, _ in found] == ["warning", "warning", "ok"]
+    assert found[0][1].startswith(
+        "BLOB of server 'good' may be a secret: it is hidden in logs, and not in results. Say"
+    )
+    assert '"secrets": {"BLOB": true}' in found[0][1]
+    assert "PASSWORD of server 'good' is a secret of fewer than 6 characters" in found[1][1]
+    assert found[2][1] == "Treated as secret: good: API_TOKEN, PASSWORD; suspected: BLOB."
+
+
 async def test_the_state_folder_is_private_and_can_be_written(place: Place, examine: Any) -> None:
     place.write({"good": good()})
     kept = place.state / "a2c-smcp" / "up"

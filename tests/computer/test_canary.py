@@ -48,6 +48,10 @@ class Canaries:
         self.header = secrets.token_urlsafe(16)
         self.user, self.query = f"{secrets.token_hex(8)}", f"{secrets.token_hex(8)}+/="
         self.key = secrets.token_urlsafe(24)
+        self.private_key = "\n".join(
+            ["-----BEGIN PRIVATE KEY-----", *(secrets.token_hex(32) for _ in range(3)), "-----END PRIVATE KEY-----"]
+        )
+        self.word = secrets.choice(("sunflower", "marmalade", "pineapple")) + secrets.choice("abcdefgh") * 2
 
     @property
     def all(self) -> dict[str, str]:
@@ -56,7 +60,16 @@ class Canaries:
     @property
     def local(self) -> set[str]:
         """Those of the server that is a process."""
-        return {self.password, self.environ, self.kept, self.output, self.variable, self.argument}
+        return {
+            self.password,
+            self.environ,
+            self.kept,
+            self.output,
+            self.variable,
+            self.argument,
+            self.private_key,
+            self.word,
+        }
 
     @property
     def remote(self) -> set[str]:
@@ -71,6 +84,8 @@ class Canaries:
 
 
 def forms(secret: str) -> set[str]:
+    if "\n" in secret:
+        return {line for line in secret.split("\n") if "-----" not in line}
     raw = secret.encode()
     encoded = {b64encode(raw).decode().rstrip("="), urlsafe_b64encode(raw).decode().rstrip("=")}
     return {secret, quote(secret), quote(secret, safe=""), quote_plus(secret), *encoded}
@@ -84,7 +99,11 @@ def configuration(canaries: Canaries, folder: Path, url: str) -> dict[str, Any]:
     parrot = {
         "command": sys.executable,
         "args": [str(PARROT), str(folder / "received.json"), PLAIN, *flags],
-        "env": {"CANARY_LITERAL": canaries.variable}
+        "env": {
+            "CANARY_TOKEN": canaries.variable,
+            "CANARY_PEM": canaries.private_key,
+            "CANARY_PASSWORD_LITERAL": canaries.word,
+        }
         | {f"CANARY_{name.upper()}": value for name, value in variables.items()},
     }
     address = url.replace("//", f"//me:{canaries.user}@") + "/{}?key=" + quote_plus(canaries.query)
@@ -254,7 +273,9 @@ async def provoke(agent: Peer, canaries: Canaries) -> list[Any]:
     async def call(tool: str, **params: Any) -> Any:
         return await agent.call_tool("laptop", tool, timeout=10, params=params)
 
-    everything = dict(canaries.all)
+    everything = {
+        name: value for name, value in canaries.all.items() if name != "word"
+    }  # masked of its own server only
     left = await tools(agent)
     left += [await agent.request(f"client:get_{what}", "laptop") for what in ("config", "desktop")]
     assert "***" in repr(left[-2])
@@ -263,6 +284,8 @@ async def provoke(agent: Peer, canaries: Canaries) -> list[Any]:
     for server in ("parrot", "speaks"):
         told = await call(f"{server}__tell", **everything)
         assert "***" in told["content"][0]["text"]
+        assert "***@" in told["content"][1]["uri"]
+        assert "***" in told["structuredContent"]["blob"]
         left += [told, await call(f"{server}__refuse")]
     assert PLAIN in repr(left)
     left += [await call("tell", **everything), await call("nothing", **everything)]

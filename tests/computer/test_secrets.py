@@ -18,13 +18,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from a2c_smcp.computer.secrets import MASKED, Mask, MaskFilter, literal_secrets, mask_config, masked_logs
+from a2c_smcp.computer.secrets import ANSWER, MASKED, Mask, MaskFilter, mask_config, masked_logs, secrets_of
+from a2c_smcp.computer.secrets.places import is_word
 from tests.computer.pace import within
 
 SECRET = "pa/ss w+rd?é%"
 KEY = "sk-9f8e7d6c5b4a"
 
-secrets = st.text(st.characters(exclude_characters="*", exclude_categories=["Cs"]), min_size=6, max_size=40)
+secrets = st.text(st.characters(exclude_characters="*", exclude_categories=["Cs"]), min_size=12, max_size=40)
+secrets = secrets.filter(lambda text: not is_word(text))
 data_bytes = st.binary(max_size=30)
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
 json_values = st.recursive(
@@ -124,7 +126,8 @@ def test_the_version_is_another_only_when_what_is_new_is_masked() -> None:
 
 
 def test_secrets_that_overlap_leave_nothing_of_each_other() -> None:
-    assert Mask(["abcdefgh", "efghijkl", "cdefgh"]).text("<abcdefghijkl>") == f"<{MASKED}>"
+    overlapping = ["abcdefgh1234", "efgh12345678", "cdefgh123456"]
+    assert Mask(overlapping).text("<abcdefgh12345678>") == f"<{MASKED}>"
 
 
 @pytest.mark.covers("secrets-masked")
@@ -145,7 +148,7 @@ def test_secrets_can_be_added_and_remain() -> None:
 
 @pytest.mark.covers("secrets-masked")
 def test_halves_of_surrogate_pairs_are_no_obstacle() -> None:
-    assert Mask([KEY, "\ud800secret"]).text(f"\udfff{KEY}\ud800secret") == f"\udfff{MASKED}"
+    assert Mask([KEY, "\ud800secret-long"]).text(f"\udfff{KEY}\ud800secret-long") == f"\udfff{MASKED}"
 
 
 @pytest.mark.covers("secrets-masked")
@@ -222,12 +225,14 @@ def test_binary_content_is_not_searched_but_what_stands_beside_it_is() -> None:
         {"type": "audio", "data": blob, "mimeType": "audio/wav"},
         {"type": "resource", "resource": {"uri": f"file:///{KEY}", "blob": blob}},
         {"type": "text", "data": blob, "mimeType": "text/plain"},
+        {"type": "image", "data": f"{KEY}!", "mimeType": "image/png"},
     ]
-    image, audio, resource, text = Mask([KEY]).data(content)
+    image, audio, resource, text, broken = Mask([KEY]).data({"content": content}, ANSWER)["content"]
     assert (image["data"], image["_meta"]["k"]) == (blob, MASKED)
     assert audio is content[1]
     assert (resource["resource"]["blob"], resource["resource"]["uri"]) == (blob, f"file:///{MASKED}")
     assert text["data"] == MASKED
+    assert broken["data"] == f"{MASKED}!"
 
 
 # Configurations
@@ -354,7 +359,7 @@ def test_what_the_protocol_knows_as_public_stays_and_unknown_fields_are_judged_b
 )
 def test_what_has_another_shape_is_left_alone(config: dict[str, Any]) -> None:
     assert mask_config(config) == config
-    assert literal_secrets(config) == set()
+    assert secrets_of(config).found == set()
 
 
 @pytest.mark.covers("secrets-config", "secrets-masked")
@@ -362,17 +367,17 @@ def test_what_is_masked_in_a_configuration_is_a_secret_everywhere() -> None:
     basic = in_base64(b"me:basic-password")
     config = server(
         command="npx",
-        args=["--token", "flag-secret", "KEY=pair-secret", "https://me:url%20secret@h/?q=query-secret",
+        args=["--token", "flag-secret", "KEY=pair-secret", "https://me:url%20secret@h/?key=query-secret",
               "plain-argument",
               "Authorization: Bearer bearer-secret", "-c", "run --pwd 'shell secret'", '{"apiKey": "json-secret"}'],
-        env={"A": "env-secret", "DB": "postgres://postgres:db-secret@h/x", "LC_ALL": "de_DE.UTF-8",
+        env={"A_TOKEN": "env-secret", "DB": "postgres://postgres:db-secret@h/x", "LC_ALL": "de_DE.UTF-8",
              "J": '{"key": "in-json"}'},
         headers={"Authorization": f"Basic {basic}", "Cookie": "sid=cookie-secret; a=b", "Accept": "application/json"},
     )  # fmt: skip
     config["inputs"] = [
         {"id": "p", "type": "promptString", "description": "", "default": "default-secret", "password": True}
     ]
-    mask = Mask(literal_secrets(config))
+    mask = Mask(secrets_of(config).found)
     hidden = [
         "flag-secret", "pair-secret", "url%20secret", "url secret", "query-secret", "bearer-secret", "shell secret",
         "json-secret", "env-secret", "db-secret", "in-json", basic, "basic-password", "cookie-secret", "default-secret",

@@ -8,6 +8,7 @@ from a2c_smcp.cli.prompt import views
 from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.jobs import Job
 from a2c_smcp.cli.prompt.table import Command, WrongUse
+from a2c_smcp.computer.secrets.listing import told
 
 __all__ = ["LOOKING"]
 
@@ -19,6 +20,9 @@ async def _status(console: Console, arguments: list[str]) -> None:
     console.say(f"{console.computer.name} at {url}: {console.seat.news}")
     for warning in console.computer.warnings:
         console.say(warning, "yellow")
+    for server, names in console.computer.secrets().items():
+        if line := told(server, names):
+            console.say(f"treated as secret of {line}")
     if not console.computer.status():
         console.say("no MCP servers: server add adds one")
     elif console.draws_below():

@@ -7,7 +7,7 @@ from functools import partial
 from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.jobs import Job
 from a2c_smcp.cli.prompt.table import Command, WrongUse
-from a2c_smcp.computer.secrets.literals import Literals
+from a2c_smcp.computer.secrets import secrets_in
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.link import Route
 from a2c_smcp.protocol.names import fault_in
@@ -25,9 +25,7 @@ async def _connect(console: Console, arguments: list[str]) -> Job:
         Route(url=url)
     except ConfigError as error:
         raise WrongUse(error.message) from None
-    literals = Literals()
-    literals.text(url)
-    console.computer.mask.add(literals.found)
+    console.computer.mask.add(secrets_in(url))
     is_same = url == console.seat.url
     hint = "Enter for the one in use" if is_same else "Enter for none"
     key = await console.questions.ask(f"API key ({hint}): ", str, hidden=True)

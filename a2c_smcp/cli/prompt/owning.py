@@ -11,8 +11,8 @@ from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.jobs import Job
 from a2c_smcp.cli.prompt.table import Command, WrongUse
 from a2c_smcp.computer.inputs.resolver import InputState
-from a2c_smcp.computer.mcp_clients.model import parse_server, to_wire
-from a2c_smcp.computer.secrets import literal_secrets
+from a2c_smcp.computer.mcp_clients.model import parse_server, source
+from a2c_smcp.computer.secrets import secrets_of
 
 __all__ = ["OWNING"]
 
@@ -22,7 +22,7 @@ async def _add(console: Console, arguments: list[str]) -> Job:
     if name in console.computer.status():
         raise WrongUse(f"there is a server {name!r} already: server rm {name} removes it")
     config = parse_server(_config(words), name)
-    console.computer.mask.add(literal_secrets({"servers": {name: to_wire(config)}}))
+    console.computer.mask.add(secrets_of({"servers": {name: source(config)}}).found, name)
     return Job(f"server add {name}", partial(_put, console, config))
 
 

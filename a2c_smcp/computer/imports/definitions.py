@@ -9,7 +9,7 @@ from a2c_smcp.computer.imports.naming import Ids
 from a2c_smcp.computer.inputs.render import ids_in
 from a2c_smcp.computer.mcp_clients.model import parse_input, unknown_fields
 from a2c_smcp.computer.secrets.literals import Literals
-from a2c_smcp.computer.secrets.names import is_secret_name
+from a2c_smcp.computer.secrets.names import hints_at_secret
 from a2c_smcp.errors import ConfigError
 
 __all__ = ["Definitions"]
@@ -48,7 +48,7 @@ class Definitions:
         if secret := self._ids.secrets.get(id_):
             return _asked(id_, secret.description, password=True)
         self.notes.append(f"input {id_!r} is not defined in the file: it will be asked for")
-        return _asked(id_, id_, password=is_secret_name(id_))
+        return _asked(id_, id_, password=hints_at_secret(id_))
 
     def _definition(self, id_: str, given: dict[str, Any]) -> dict[str, Any]:
         about = str(given.get("description") or id_)
@@ -62,7 +62,7 @@ class Definitions:
             unknown = unknown_fields(parse_input(given))
         except ConfigError as error:
             self.notes.append(f"{error.message.removeprefix(f'{error.opening}: ')}: it will be asked for instead")
-            return _asked(id_, about, password=bool(given.get("password")) or is_secret_name(id_))
+            return _asked(id_, about, password=bool(given.get("password")) or hints_at_secret(id_))
         self.notes += [f"inputs.{id_}.{path} means nothing here, left out" for path in unknown]
         return {key: value for key, value in given.items() if key not in unknown}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from a2c_smcp.computer.secrets.literals import Literals
-from a2c_smcp.computer.secrets.names import is_public, is_secret_name
+from a2c_smcp.computer.secrets.names import hints_at_secret, is_public
 
 __all__ = ["Found", "Secret", "replace_secrets"]
 
@@ -32,10 +32,6 @@ _SCHEME = re.compile(r"\s*(?:basic|bearer|token)\s+", re.IGNORECASE)
 _SCHEMES = ("basic", "bearer")
 _USER = "user info"
 _SETTINGS = frozenset(("true", "false", "yes", "no", "on", "off", "none", "0", "1"))
-_KEY = re.compile(r"\b(?:sk-|gh[oprsu]_|github_pat_|xox[abprs]-|glpat-|AKIA|AIza|eyJ)[\w.-]{12,}")
-_RANDOM = re.compile(r"(?=(?:[^0-9]*[0-9]){3})(?=.*[A-Za-z])[\w-]{32,}")
-_IN_PATH = re.compile(r"(?<=/)[\w-]{32,}(?=/|$)")
-_URL = re.compile(r"https?://[^\s?#]*")
 
 
 def replace_secrets(parameters: Mapping[str, Any], place: str, found: Found) -> dict[str, Any]:
@@ -66,21 +62,25 @@ class _Replacing(Literals):
         secret = text[start:]
         if not secret.strip() or secret.lower() in _SETTINGS or _REFERENCE.search(text):
             return value
-        return text[:start] + self._take(name, secret)
+        return text[:start] + self._replace(name, secret)
 
     def text(self, text: str) -> str:
         before, deeper = self.count, _is_json(text)
         self._inside_json += deeper
         replaced = super().text(text)
         self._inside_json -= deeper
-        if self.count == before:  # as it was written, not as JSON is written by us
-            replaced = text
-        replaced = _KEY.sub(lambda key: self._take("key", key[0]), replaced)
-        if _RANDOM.fullmatch(replaced):
-            return self._take("key", replaced)
-        return _URL.sub(self._path, replaced)
+        return replaced if self.count > before else text  # as it was written, not as JSON is written by us
 
-    def _take(self, name: str, value: str) -> str:
+    def token(self, text: str) -> str:
+        return self._replace("key", text)
+
+    def random(self, text: str) -> str:
+        return self._replace("key", text)
+
+    def _hidden(self, user: str) -> str:
+        return str(self.whole(user, _USER))
+
+    def _replace(self, name: str, value: str) -> str:
         """What stands for a secret inside JSON is written as JSON writes it: the text around it is not read again."""
         self.count += 1
         written = value
@@ -92,9 +92,6 @@ class _Replacing(Literals):
     def _parameter(self, parameter: re.Match[str]) -> str:
         name = parameter["head"].strip("&=")
         return parameter["head"] + str(self.whole(parameter["value"], name))
-
-    def _path(self, url: re.Match[str]) -> str:
-        return _IN_PATH.sub(lambda part: self._take("key", part[0]) if _RANDOM.fullmatch(part[0]) else part[0], url[0])
 
 
 _NAMES = {_USER: "password", **dict.fromkeys(_SCHEMES, "token")}
@@ -108,7 +105,7 @@ def _is_json(text: str) -> bool:
 
 
 def _tells(name: str) -> bool:
-    return name == _USER or name.lower() in _SCHEMES or (is_secret_name(name) and not is_public(name))
+    return name == _USER or name.lower() in _SCHEMES or (hints_at_secret(name) and not is_public(name))
 
 
 def _start(text: str, name: str) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from a2c_smcp.computer.imports.programs import Fills, Machine
-from a2c_smcp.computer.secrets.names import is_public, is_secret_name
+from a2c_smcp.computer.secrets.names import hints_at_secret, is_public
 
 __all__ = ["Variables"]
 
@@ -71,7 +71,7 @@ class Variables:
         definition: dict[str, Any] = {"id": id_, "type": "promptString", "description": f"{name} of the environment"}
         if (default := self._defaults[id_]) is not None:
             definition["default"] = default
-        return {**definition, "password": True} if is_secret_name(name) else definition
+        return {**definition, "password": True} if hints_at_secret(name) else definition
 
     def _known(self, folder: Path) -> dict[str, str]:
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["child_environment"]
+__all__ = ["child_environment", "proxies"]
 
 _SAFE = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR"})
 _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
@@ -13,6 +13,11 @@ _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
 def child_environment(own: Mapping[str, str], configured: Mapping[str, str] | None) -> dict[str, str]:
     inherited = {name: value for name, value in own.items() if _is_safe(name) and not value.startswith("()")}
     return inherited | dict(configured or {})
+
+
+def proxies(own: Mapping[str, str]) -> list[str]:
+    """The addresses of proxies, which servers are given. There may be a password in them."""
+    return [value for name, value in own.items() if name.upper() in _PROXIES]
 
 
 def _is_safe(name: str) -> bool:

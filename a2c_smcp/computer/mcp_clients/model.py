@@ -74,7 +74,8 @@ class ToolMeta(StrictModel):
 class BaseServerConfig(StrictModel):
     """What every MCP server has, whatever its transport.
 
-    `desktop="any"`: its windows take part unsubscribed; without it the policy decides.
+    `desktop="any"`: its windows take part unsubscribed; without it the policy decides. `secrets`: which names of
+    variables, headers and flags hold a secret, and which do not, where their values are judged wrongly.
     """
 
     name: ServerName
@@ -84,6 +85,7 @@ class BaseServerConfig(StrictModel):
     default_tool_meta: ToolMeta | None = None
     vrl: str | None = None
     desktop: Literal["subscribed", "any"] | None = None
+    secrets: dict[str, Flag] = Field(default_factory=dict)
 
     _waiting: dict[FieldPath, str] = PrivateAttr(default_factory=dict)
 

@@ -1,20 +1,23 @@
 """Secrets stay home: they are masked in everything textual that leaves the Computer."""
 
-from a2c_smcp.computer.secrets.config import literal_secrets, mask_config
+from a2c_smcp.computer.secrets.config import mask_config, secrets_in, secrets_of
 from a2c_smcp.computer.secrets.logs import MaskFilter, masked_logs
-from a2c_smcp.computer.secrets.mask import MASKED, SHORTEST, Mask
-from a2c_smcp.computer.secrets.places import ANSWER, ARGUMENTS, CONFIG, TOOL
+from a2c_smcp.computer.secrets.mask import MASKED, NO_SERVER, SHORTEST, Mask
+from a2c_smcp.computer.secrets.places import ANSWER, ARGUMENTS, CONFIG, SERVER, TOOL
 
 __all__ = [
     "ANSWER",
     "ARGUMENTS",
     "CONFIG",
     "MASKED",
+    "NO_SERVER",
+    "SERVER",
     "SHORTEST",
     "TOOL",
     "Mask",
     "MaskFilter",
-    "literal_secrets",
     "mask_config",
     "masked_logs",
+    "secrets_in",
+    "secrets_of",
 ]

@@ -7,30 +7,37 @@ from typing import Any, TypeAlias, TypeVar
 
 from a2c_smcp.computer.secrets.literals import Literals
 
-__all__ = ["literal_secrets", "mask_config"]
+__all__ = ["mask_config", "secrets_in", "secrets_of"]
 
 C = TypeVar("C", bound=Mapping[str, Any])
 Rule: TypeAlias = Callable[[Any, Literals], Any]
+
+_DECLARED = "secrets"
+"""The field in which a server says which names are secret, and which are not. Agents are not shown it."""
 
 
 def mask_config(config: C) -> C:
     """A copy of what `client:get_config` answers (`{"servers": …, "inputs": …}`), fit to be seen by an agent.
 
     Placeholders stay. Literals are masked in `env` and `headers`; in every URL, those of the user information and the
-    query; in `args`, command inputs and fields that 000 does not know, those that follow a name like `--api-key`; and
-    so is the default of a password.
+    query; in `args`, command inputs and fields that 000 does not know, those that follow a name like `--api-key`, and
+    what looks like a secret by itself; and so is the default of a password.
     """
     masked: C = _config(config, Literals())
     return masked
 
 
-def literal_secrets(config: Mapping[str, Any]) -> set[str]:
-    """The literals that `mask_config` masks, and the credentials inside them, for a `Mask`.
-
-    The values of a few well-known variables and headers, such as `PATH` and `Accept`, are not among them.
-    """
+def secrets_of(config: Mapping[str, Any]) -> Literals:
+    """The secrets among the literals of a configuration, for a `Mask`, and their names, for the owner."""
     literals = Literals()
     _config(config, literals)
+    return literals
+
+
+def secrets_in(text: str) -> set[str]:
+    """The secrets in a text that is no configuration, such as the URL of a proxy."""
+    literals = Literals()
+    literals.text(text)
     return literals.found
 
 
@@ -64,11 +71,18 @@ def _as_it_is(value: Any, _: Literals) -> Any:
 def _pairs(pairs: Any, literals: Literals) -> Any:
     if not isinstance(pairs, Mapping):
         return pairs
-    return {name: literals.whole(value, name) for name, value in pairs.items()}
+    return {name: literals.pair(value, name) for name, value in pairs.items()}
 
 
 def _arguments(args: Any, literals: Literals) -> Any:
     return literals.arguments(args) if isinstance(args, list | tuple) else args
+
+
+def _server(server: Any, literals: Literals) -> Any:
+    if not isinstance(server, Mapping):
+        return server
+    fields = {name: value for name, value in server.items() if name != _DECLARED}
+    return _SERVER(fields, literals.declaring(server.get(_DECLARED)))
 
 
 def _input(definition: Any, literals: Literals) -> Any:
@@ -77,7 +91,7 @@ def _input(definition: Any, literals: Literals) -> Any:
 
 
 def _default(value: Any, literals: Literals) -> Any:
-    return literals.whole(value, "default")
+    return literals.declaring({"default": True}).whole(value, "default")
 
 
 _PARAMETERS = _fields({"env": _pairs, "headers": _pairs, "args": _arguments})
@@ -90,4 +104,4 @@ _SERVER = _fields(
 _KNOWN = dict.fromkeys(("id", "description", "type", "options", "password"), _as_it_is)
 _INPUT = _fields({**_KNOWN, "default": _as_it_is})
 _PASSWORD = _fields({**_KNOWN, "default": _default})
-_config = _fields({"servers": _each(_SERVER), "inputs": _each(_input)})
+_config = _fields({"servers": _each(_server), "inputs": _each(_input)})

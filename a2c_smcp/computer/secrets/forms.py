@@ -1,4 +1,4 @@
-"""The ways in which a secret may be written: as it is, in base64, in a URL, in JSON, in Python."""
+"""The ways in which a secret may be written: as it is, line by line, in base64, in a URL, in JSON, in Python."""
 
 from __future__ import annotations
 
@@ -9,19 +9,28 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from urllib.parse import quote, quote_plus
 
-__all__ = ["Form", "forms_of"]
+__all__ = ["SHORTEST_LINE", "Form", "forms_of", "lines_of", "whole_forms_of"]
+
+SHORTEST_LINE = 16
+"""Of a secret of several lines, each line of so many characters is one by itself (WIRE §5)."""
 
 _URL_SAFE = str.maketrans("+/", "-_")
 _SAFE = ("", "/", "!'()*", ";,/?:@&=+$#!'()*")  # all, a path, JavaScript's encodeURIComponent and encodeURI
 _ESCAPE = re.compile("%[0-9A-F]{2}")
+_LINE_BREAK = re.compile(r"\r\n|[\r\n]|(?:\\r)?\\n")  # also as JSON and shells write it
+_FENCE = re.compile(r"-----(?:BEGIN|END) [A-Z0-9 ]+-----")
 
 
 class Form(NamedTuple):
-    """A piece of text that gives a secret away, and how many characters beside it hold a few more of its bits."""
+    """A piece of text that gives a secret away, and how many characters beside it hold a few more of its bits.
+
+    `is_whole`: only where it is no part of a longer word.
+    """
 
     text: str
     before: int = 0
     after: int = 0
+    is_whole: bool = False
 
 
 def forms_of(secret: str) -> set[Form]:
@@ -31,8 +40,26 @@ def forms_of(secret: str) -> set[Form]:
     Percent-encodings are those of common encoders, with digits in either case; a mixture of them is not found.
     """
     raw = secret.encode("utf-8", "surrogatepass")
-    written = {secret, *_escaped(secret), *_percent_encoded(raw)}
-    return {Form(text) for text in written} | set(_in_base64(raw))
+    return {Form(text) for text in _written(secret, raw)} | set(_in_base64(raw))
+
+
+def whole_forms_of(secret: str) -> set[Form]:
+    """The forms of a secret that would be found everywhere if it were searched for inside words."""
+    raw = secret.encode("utf-8", "surrogatepass")
+    encoded = b64encode(raw).decode().rstrip("=")
+    return {Form(text, is_whole=True) for text in {*_written(secret, raw), encoded, encoded.translate(_URL_SAFE)}}
+
+
+def lines_of(secret: str) -> set[str]:
+    """The lines of a key, say, however they are indented or ended where it turns up again. Its fences are no secret."""
+    lines = [line.strip() for line in _LINE_BREAK.split(secret)]
+    if len(lines) == 1:
+        return set()
+    return {line for line in lines if len(line) >= SHORTEST_LINE and not _FENCE.fullmatch(line)}
+
+
+def _written(secret: str, raw: bytes) -> set[str]:
+    return {secret, *_escaped(secret), *_percent_encoded(raw)}
 
 
 def _escaped(secret: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from a2c_smcp.computer.secrets.forms import Form, forms_of
 
@@ -21,13 +21,12 @@ class Index:
     words, which begins at one of the first four bytes of the form. So a look at a quarter of the positions will do.
     """
 
-    def __init__(self, secrets: Iterable[str]) -> None:
+    def __init__(self, secrets: Iterable[str], forms: Callable[[str], set[Form]] = forms_of) -> None:
         secrets = tuple(secrets)
-        forms = {form for secret in secrets for form in forms_of(secret)}
         self.numbers = frozenset(int(secret) for secret in secrets if _WHOLE_NUMBER.fullmatch(secret))
         self._by_word: dict[int, set[Form]] = {}
         self._others: set[Form] = set()
-        for form in forms:
+        for form in {form for secret in secrets for form in forms(secret)}:
             raw = form.text.encode("utf-8", "surrogatepass")
             if len(raw) < _INDEXED:
                 self._others.add(form)

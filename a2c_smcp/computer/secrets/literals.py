@@ -11,12 +11,14 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote, unquote_plus
 
-from a2c_smcp.computer.secrets.mask import MASKED
-from a2c_smcp.computer.secrets.names import is_public, is_secret_name
+from a2c_smcp.computer.secrets.mask import MASKED, SHORTEST
+from a2c_smcp.computer.secrets.names import hints_at_secret
+from a2c_smcp.computer.secrets.rules import PEM, RANDOM_SEGMENT, TOKEN, Declared, Kind, Named, is_random, judge
 
 __all__ = ["Literals"]
 
 _HOLE = r"\$\{input:[^}]*\}"
+_EACH_HOLE = re.compile(f"({_HOLE})")
 _HTTP_SCHEMES = ("basic", "bearer")
 _SCHEMES = (*_HTTP_SCHEMES, "token")
 _KEPT = re.compile(rf"({_HOLE}|(?i:\b(?:{'|'.join(_SCHEMES)}) +)(?={_HOLE}))")
@@ -37,20 +39,38 @@ _DEEPEST = 4  # JSON in a variable, a URL in the JSON, a password in the URL
 
 
 class Literals:
-    """Masks literals, and collects what it masks. Placeholders are no literals: they stay."""
+    """Masks literals, and collects what it masks. Placeholders are no literals: they stay.
 
-    def __init__(self) -> None:
+    `found` are secrets, `suspected` may be some, `named` is what the owner may be told of both.
+    """
+
+    def __init__(self, declared: Declared | None = None) -> None:
         self.found: set[str] = set()
+        self.suspected: set[str] = set()
+        self.named: set[Named] = set()
+        self._declared = declared or Declared()
+        self._about = ""
         self._depth = 0
 
+    def declaring(self, said: object) -> Literals:
+        """The same collection, for a server whose owner says more about it."""
+        inner = Literals(Declared(said))
+        inner.found, inner.suspected, inner.named = self.found, self.suspected, self.named
+        return inner
+
+    def pair(self, value: Any, name: str) -> Any:
+        """A variable or a header: all of its literals are hidden, and judged by its name."""
+        self._about = name
+        return self.whole(value, name)
+
     def whole(self, value: Any, name: str) -> Any:
-        """A value that is a secret as it stands; of `Bearer ${input:token}` nothing is."""
+        """A value that is hidden as it stands; of `Bearer ${input:token}` nothing is."""
         if value is None or value == "":
             return value
         text = value if isinstance(value, str) else json.dumps(value)
         pieces = _KEPT.split(text)
-        if not is_public(name):
-            self._collect(pieces[::2])
+        for literal in pieces[::2]:
+            self._take(literal, name)
         pieces[::2] = [MASKED if re.search(r"\w", literal) else literal for literal in pieces[::2]]
         return "".join(pieces) if len(pieces) > 1 else MASKED
 
@@ -60,12 +80,14 @@ class Literals:
             return {key: self.field(each, str(key)) for key, each in value.items()}
         if isinstance(value, list | tuple):
             return [self.field(each, name) for each in value]
-        if is_secret_name(name) and not isinstance(value, bool):
+        self._about = name or self._about
+        if self._hides(name) and not isinstance(value, bool):
             return self.whole(value, name)
         return self.text(value) if isinstance(value, str) else value
 
     def arguments(self, args: list[Any] | tuple[Any, ...]) -> list[Any]:
         """The arguments of a program."""
+        self._about = "args"
         words = ["" if not isinstance(arg, str) else arg for arg in args]
         masked = [self._argument(word, before) or self.text(word) for before, word in pairwise(["", *words])]
         return [new if isinstance(arg, str) else arg for new, arg in zip(masked, args, strict=True)]
@@ -81,41 +103,86 @@ class Literals:
 
         def mask(word: re.Match[str]) -> str:
             nonlocal before
-            masked = self._argument(word[0], before) or _URL.sub(self._url, word[0])
+            masked = self._argument(word[0], before) or self._word(word[0])
             before = word[0]
             return masked
 
-        return _WORD.sub(mask, text)
+        return _WORD.sub(mask, PEM.sub(lambda block: self.token(block[0]), text))
+
+    def token(self, text: str) -> str:
+        """What looks like a secret whatever its name."""
+        self._keep(text, self._about, Kind.evident)
+        return MASKED
+
+    def random(self, text: str) -> str:
+        """What is long and random, and may be a secret."""
+        if judge(self._about, text, self._declared) is Kind.ordinary:
+            return text
+        self._keep(text, self._about, Kind.suspected)
+        return MASKED
+
+    def _word(self, word: str) -> str:
+        pieces = _EACH_HOLE.split(_URL.sub(self._url, word))
+        pieces[::2] = [self._piece(literal) for literal in pieces[::2]]
+        return "".join(pieces)
+
+    def _piece(self, literal: str) -> str:
+        masked = TOKEN.sub(lambda token: self.token(token[0]), literal)
+        return self.random(masked) if is_random(masked) else masked
+
+    def _hides(self, name: str) -> bool:
+        said = self._declared.get(name)
+        return hints_at_secret(name) if said is None else said
 
     def _argument(self, text: str, before: str) -> str | None:
         """An argument without the secret that its name, or the flag before it, announces; `None` where none does."""
         is_value = _FLAG.fullmatch(before) and not _FLAG.fullmatch(text)
-        if (is_value and is_secret_name(before)) or before.lower() in _HTTP_SCHEMES:
+        if (is_value and self._hides(before)) or before.lower() in _HTTP_SCHEMES:
             return str(self.whole(text, before))
         pair = _PAIR.fullmatch(text)
-        if pair and (is_secret_name(pair["name"]) or (is_value and before in _TAKES_PAIR)):
+        if pair and (self._hides(pair["name"]) or (is_value and before in _TAKES_PAIR)):
             if pair["sign"] == "=" and " " in pair["value"] and not pair["value"].startswith(_QUOTES):
                 self.whole(pair["value"].split()[0], pair["name"])  # TOKEN=… program --flag
             return pair["head"] + str(self.whole(pair["value"], pair["name"]))
         return None
 
     def _url(self, url: re.Match[str]) -> str:
-        self.found.update(_of_user(url["user"] or "") if not re.search(_HOLE, url["user"] or "") else ())
-        user = f"{self.whole(url['user'], 'user info')}@" if url["user"] else ""
+        if url["user"] and not re.search(_HOLE, url["user"]):
+            self.found.update(_of_user(url["user"]))
+            self._name(self._about or "url", Kind.evident, url["user"].partition(":")[2] or url["user"])
+        user = f"{self._hidden(url['user'])}@" if url["user"] else ""
         query = f"?{_PARAMETER.sub(self._parameter, url['query'])}" if url["query"] else ""
-        return f"{url['scheme']}{user}{url['place']}{query}"
+        place = RANDOM_SEGMENT.sub(lambda part: self.random(part[0]) if is_random(part[0]) else part[0], url["place"])
+        return f"{url['scheme']}{user}{place}{query}"
 
-    def _collect(self, literals: list[str]) -> None:
-        """A literal is a secret as a whole, and may have others inside."""
-        self._depth += 1
-        for literal in literals:
-            self.found.update(secret for secret in _credentials(literal) if secret)
-            if self._depth < _DEEPEST:
-                self.text(literal)
-        self._depth -= 1
+    def _hidden(self, user: str) -> str:
+        """The user information of a URL, which has been collected."""
+        pieces = _KEPT.split(user)
+        pieces[::2] = [MASKED if re.search(r"\w", literal) else literal for literal in pieces[::2]]
+        return "".join(pieces)
 
     def _parameter(self, parameter: re.Match[str]) -> str:
-        return parameter["head"] + str(self.whole(parameter["value"], "query"))
+        return parameter["head"] + str(self.whole(parameter["value"], parameter["head"].strip("&=") or "query"))
+
+    def _take(self, literal: str, name: str) -> None:
+        """A literal is a secret as a whole, by its name, and may have others inside."""
+        if not re.search(r"\w", literal):
+            return
+        kind = Kind.evident if name.lower() in _HTTP_SCHEMES else judge(name, literal, self._declared)
+        if kind is not Kind.ordinary:
+            self._keep(literal, name, kind)
+        if self._depth < _DEEPEST and self._declared.get(name) is not False:
+            self._depth += 1
+            self.text(literal)
+            self._depth -= 1
+
+    def _keep(self, literal: str, name: str, kind: Kind) -> None:
+        credentials = {secret for secret in _credentials(literal) if secret}
+        (self.found if kind.is_masked else self.suspected).update(credentials)
+        self._name(name, kind, literal.strip())
+
+    def _name(self, name: str, kind: Kind, value: str) -> None:
+        self.named.add(Named(name or "args", kind, is_short=kind.is_masked and len(value) < SHORTEST))
 
 
 def _credentials(literal: str) -> Iterator[str]:

@@ -79,9 +79,9 @@ class MaskFilter(logging.Filter):
         message = _message(record)
         traceback = _traceback(record)
         if self._hides(message) or self._hides(repr(record.args)):
-            record.msg, record.args = self._mask.text(message), None
+            record.msg, record.args = self._mask.logged(message), None
         if self._hides(traceback):
-            record.exc_info, record.exc_text = None, self._mask.text(traceback)
+            record.exc_info, record.exc_text = None, self._mask.logged(traceback)
         for name, value in list(vars(record).items()):
             if name not in _MERGED and isinstance(value, str | list | tuple | dict):
                 self._mask_attribute(record, name, value)
@@ -89,12 +89,12 @@ class MaskFilter(logging.Filter):
 
     def _mask_attribute(self, record: logging.LogRecord, name: str, value: object) -> None:
         text = value if isinstance(value, str) else repr(value)
-        masked = self._mask.name(text) if name in _NAMES else self._mask.text(text)
+        masked = self._mask.name(text) if name in _NAMES else self._mask.logged(text)
         if masked is not text:
             setattr(record, name, masked)
 
     def _hides(self, text: str) -> bool:
-        return self._mask.text(text) is not text
+        return self._mask.logged(text) is not text
 
 
 def _message(record: logging.LogRecord) -> str:

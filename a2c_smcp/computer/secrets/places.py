@@ -1,8 +1,8 @@
 """Where the protocol's own words stand in what leaves the Computer. There they stay, whatever the secrets are.
 
-A literal in a configuration counts as a secret though it may be an ordinary word, such as `content` or `production`.
-As a value it is masked. The keys that the protocol defines are not; nor are words in names, which are what somebody has
-to say back to be understood: arguments, servers, URIs, the choices of a schema. What is no word is masked there too.
+A secret may be an ordinary word, such as `content` or `production`. As a value it is masked. The keys that the protocol
+defines are not; nor are words in names, which are what somebody has to say back to be understood: arguments, servers,
+URIs, the choices of a schema. What is no word is masked there too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ANSWER", "ANYTHING", "ARGUMENTS", "CONFIG", "NAME", "TOOL", "Place", "is_word"]
+__all__ = [
+    "ANSWER",
+    "ANYTHING",
+    "ARGUMENTS",
+    "BLOCK",
+    "CONFIG",
+    "NAME",
+    "RESOURCE",
+    "SERVER",
+    "TOOL",
+    "Place",
+    "is_word",
+]
 
 _LONGEST = 32
 _WORD = "(?:[A-Z]?[a-z]{2,16}(?:[A-Z][a-z]{2,16})*|[A-Z]{2,16})"
@@ -77,19 +89,20 @@ _META = Place(
     }
 )
 _DESCRIBED = {
-    **_all(NAME, "type uri mimeType name size"),
-    **_all(ANYTHING, "text data blob title description"),
+    **_all(NAME, "type uri mimeType size"),
+    **_all(ANYTHING, "text data blob name title description"),
     "annotations": Place(_all(NAME, "audience priority lastModified")),
     "icons": Place(_all(NAME, "src mimeType sizes theme")),
     "_meta": _META,
 }
-_BLOCK = Place({**_DESCRIBED, "resource": Place(_DESCRIBED)})
+RESOURCE = Place(_DESCRIBED)
+BLOCK = Place({**_DESCRIBED, "resource": RESOURCE})
 _FAULT = Place({"path": NAME, "message": ANYTHING})
 _DETAILS = Place({**_all(NAME, "toolId field server size outcome mcp_code"), "mcp_message": ANYTHING, "errors": _FAULT})
 _ERROR = {"code": NAME, "message": ANYTHING, "details": _DETAILS}
 ANSWER = Place(
     {
-        "content": _BLOCK,
+        "content": BLOCK,
         "structuredContent": ANYTHING,
         "isError": NAME,
         "_meta": _META,
@@ -106,7 +119,7 @@ _PARAMETERS = Place(
         **_all(Place(named=True), "env headers"),
     }
 )
-_SERVER = Place(
+SERVER = Place(
     {
         **_all(NAME, "name type disabled forbidden_tools desktop"),
         "tool_meta": Place(named=True, others=_TOOL_META),
@@ -122,4 +135,4 @@ _INPUT = Place(
         "args": Place(named=True),
     }
 )
-CONFIG = Place({"servers": Place(named=True, others=_SERVER), "inputs": _INPUT})
+CONFIG = Place({"servers": Place(named=True, others=SERVER), "inputs": _INPUT})

@@ -12,8 +12,7 @@ from typing import Any
 from a2c_smcp import smcp
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer, Update
-from a2c_smcp.computer.secrets import ANSWER
-from a2c_smcp.computer.secrets.literals import Literals
+from a2c_smcp.computer.secrets import ANSWER, secrets_in
 from a2c_smcp.errors import (
     BadRequest,
     CallTimeout,
@@ -61,7 +60,7 @@ class SMCPComputerClient:
         self._has_joined = False
         self._updates: set[Update] = set()
         self._has_updates = asyncio.Event()
-        computer.mask.add([instance, *([api_key] if api_key else []), *_secrets_in(url), *_secrets_in(proxy or "")])
+        computer.mask.add([instance, *([api_key] if api_key else []), *secrets_in(url), *secrets_in(proxy or "")])
         self._answers: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             smcp.TOOL_CALL_EVENT: self._tool_call,
             smcp.GET_TOOLS_EVENT: self._get_tools,
@@ -185,9 +184,3 @@ class SMCPComputerClient:
                     self._on_update(update)
                     if isinstance(error, asyncio.CancelledError):
                         raise
-
-
-def _secrets_in(url: str) -> set[str]:
-    literals = Literals()
-    literals.text(url)
-    return literals.found

@@ -19,6 +19,8 @@ OBJECT = {"type": "object"}
 
 def spellings(text: str) -> list[str]:
     raw = text.encode()
+    if "\n" in text:
+        return [text, text.replace("\n", "\r\n"), text.replace("\n", "\n    "), text.replace("\n", "\\n")]
     return [text, quote(text, safe=""), quote_plus(text), b64encode(raw).decode(), urlsafe_b64encode(raw).decode()]
 
 
@@ -27,6 +29,8 @@ class Parrot:
 
     def __init__(self, received: list[str], cage: str = "cage") -> None:
         self.told = "\n".join(spelling for each in received for spelling in spellings(each))
+        password = next((each for each in received if each.isalpha()), received[-1])
+        self.link = f"https://me:{quote(password, safe='')}@example.com/x"
         self.window = f"window://parrot/{cage}"
 
     def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -63,8 +67,10 @@ class Parrot:
             case "refuse":
                 return {"error": {"code": -32000, "message": told, "data": {told: told}}}
             case _:
-                content = [{"type": "text", "text": told}]
-                return {"result": {"content": content, "structuredContent": {told: [told]}, "_meta": {"told": told}}}
+                link = {"type": "resource_link", "uri": self.link, "name": told}
+                structured = {told: [told], "uri": self.link, "blob": told}
+                content = [{"type": "text", "text": told}, link]
+                return {"result": {"content": content, "structuredContent": structured, "_meta": {"told": told}}}
 
 
 def main() -> None:

@@ -1,0 +1,106 @@
+"""What is secret (WIRE §5): the one table by which literals of a configuration are judged.
+
+*Declared* and *evident* secrets are masked in everything that leaves the Computer. A *suspected* one is hidden in
+`get_config` and in logs, and stays in results: a tool whose answer loses a word that is no secret is a broken tool.
+An ordinary literal is hidden in `get_config` where it stands under `env` or `headers`, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from a2c_smcp.computer.secrets.names import hints_at_secret, is_public, is_secret_name, same_name
+
+__all__ = ["PEM", "RANDOM_SEGMENT", "TOKEN", "Declared", "Kind", "Named", "is_random", "judge"]
+
+
+class Kind(StrEnum):
+    """How sure it is that a literal is a secret."""
+
+    declared = "declared"
+    evident = "evident"
+    suspected = "suspected"
+    ordinary = "ordinary"
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether it is masked everywhere."""
+        return self in (Kind.declared, Kind.evident)
+
+
+@dataclass(frozen=True, order=True)
+class Named:
+    """A secret as the owner may be shown it: its name, never its value. `is_short`: too short to be masked."""
+
+    name: str
+    kind: Kind
+    is_short: bool = False
+
+
+_PREFIXES = (
+    "sk-|[rs]k_(?:live|test)_|whsec_",  # model providers, payments
+    "gh[oprsu]_|github_pat_|glpat-|bitbucket_",
+    "xox[abeprs]-|xapp-",
+    "AKIA|ASIA|AIza|ya29\\.|dop_v1_",  # clouds
+    "hf_|gsk_|r8_|tvly-|pplx-",
+    "npm_|pypi-|dckr_pat_",
+    "SG\\.|shpat_|lin_api_|ntn_|figd_",
+    "AGE-SECRET-KEY-",
+)
+_JWT = r"eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
+TOKEN = re.compile(rf"(?<![\w-])(?:(?:{'|'.join(_PREFIXES)})[\w.-]{{12,}}|{_JWT})")
+"""A known prefix of a token with what follows, or a JWT."""
+PEM = re.compile(r"-----BEGIN (?P<what>(?!CERTIFICATE|PUBLIC)[A-Z0-9 ]+)-----.*?-----END (?P=what)-----", re.DOTALL)
+"""A block that holds a key. Certificates and public keys are for everybody."""
+
+_RANDOM = re.compile(r"(?=(?:[^0-9]*[0-9]){3})(?=.*[A-Za-z])[\w-]{32,}={0,2}")
+RANDOM_SEGMENT = re.compile(r"(?<=/)[\w-]{32,}(?=/|$)")
+"""A part of a URL's path that may be random."""
+_SETTING = re.compile(r"true|false|yes|no|on|off|none|null|[+-]?\d{1,5}(?:\.\d+)?", re.IGNORECASE)
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@]+(?:[/?#]\S*)?")  # without user information
+_LONGEST_PATH = 4096
+
+
+def is_random(text: str) -> bool:
+    """Long, with letters and several digits, and nothing that would separate words."""
+    return _RANDOM.fullmatch(text) is not None and not _is_path(text)
+
+
+class Declared:
+    """What the owner says of names: `"secrets": {"X": true, "WORKDIR": false}` on a server."""
+
+    def __init__(self, said: object = None) -> None:
+        pairs = said.items() if isinstance(said, Mapping) else ()
+        self._said = {same_name(str(name)): is_secret for name, is_secret in pairs if isinstance(is_secret, bool)}
+
+    def get(self, name: str) -> bool | None:
+        """`None` where nothing is said."""
+        return self._said.get(same_name(name))
+
+
+def judge(name: str, value: str, declared: Declared) -> Kind:
+    """What a literal under a name is. Tokens and passwords inside it are found apart from this."""
+    said = declared.get(name)
+    if said is not None:
+        return Kind.declared if said else Kind.ordinary
+    if is_public(name) or _is_harmless(value.strip()):
+        return Kind.ordinary
+    if is_secret_name(name):
+        return Kind.evident
+    return Kind.suspected if hints_at_secret(name) or is_random(value.strip()) else Kind.ordinary
+
+
+def _is_harmless(value: str) -> bool:
+    """A boolean, a number below six digits, a URL without user information, or a path that exists."""
+    return any(rule.fullmatch(value) for rule in (_SETTING, _URL)) or _is_path(value)
+
+
+def _is_path(value: str) -> bool:
+    try:
+        return 0 < len(value) <= _LONGEST_PATH and os.path.lexists(os.path.expanduser(value))  # noqa: PTH111
+    except ValueError:  # a null character
+        return False
