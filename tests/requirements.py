@@ -154,6 +154,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "mcp-eras": "Servers of both MCP eras are spoken with.",
         "mcp-transports": "stdio, streamable HTTP and SSE are spoken.",
         "mcp-robust": "A server that misbehaves harms nobody else.",
+        "mcp-bounded": "What an MCP server sends is bounded; what is over a limit costs that tool, or that call, only.",
         "mcp-raw-results": "Results pass through as they came.",
         "supervise-states": "Each server has one state, and a reason.",
         "supervise-isolation": "No server delays or fails another.",

@@ -77,7 +77,7 @@ class Computer:
         self.mask = Mask()
         self.approvals = Approvals(approve)
         self.inputs = Inputs(values=values, prompt=prompt, approve=approve_command, store=inputs_file)
-        self._policy = policy
+        self._policy = policy or Policy(largest_message=4 * max_message)
         self._on_state = on_state
         self._catalogue = Catalogue()
         self._execution = Execution(lambda: self._host, self._catalogue, self.approvals, self.mask, max_message)

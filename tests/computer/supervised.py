@@ -121,7 +121,7 @@ def serving(token: str = "", log: str = "", port: int | None = None) -> Iterator
     command = [sys.executable, str(SERVERS / "good.py"), "http", token, log, str(port)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        _await_listening(port)
+        await_listening(port)
         yield port, process
     finally:
         process.kill()
@@ -134,7 +134,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _await_listening(port: int) -> None:
+def await_listening(port: int) -> None:
     until = time.monotonic() + 15
     while True:
         try:

@@ -22,8 +22,15 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from a2c_smcp.computer.mcp_clients.failures import RequestRefused, ServerGone, StartFailed
+from a2c_smcp.computer.mcp_clients.failures import (
+    AnswerTooLarge,
+    RequestRefused,
+    ServerFailure,
+    ServerGone,
+    StartFailed,
+)
 from a2c_smcp.computer.mcp_clients.job import Job
+from a2c_smcp.computer.mcp_clients.oversize import too_large
 from a2c_smcp.computer.mcp_clients.straight import Request, Straight
 
 __all__ = ["Conversation", "OnNotice"]
@@ -198,7 +205,7 @@ class Conversation:
         """Any answer is a sign of life."""
         try:
             await (self.list_tools(None) if self.is_modern else self._tell(types.PingRequest()))
-        except RequestRefused:
+        except (RequestRefused, AnswerTooLarge):
             return
 
     def learn(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -252,12 +259,10 @@ async def _ignore(_: Exception) -> None:
     """A transport's complaint about one message; the request it may have answered has its own deadline."""
 
 
-def _translated(error: MCPError) -> ServerGone | RequestRefused:
-    return (
-        ServerGone()
-        if _is_gone(error)
-        else RequestRefused(error.message, mcp_code=error.code, mcp_message=error.message)
-    )
+def _translated(error: MCPError) -> ServerFailure:
+    if _is_gone(error):
+        return ServerGone()
+    return too_large(error.message) or RequestRefused(error.message, mcp_code=error.code, mcp_message=error.message)
 
 
 def _is_traced() -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from a2c_smcp.errors import BadRequest, SMCPError
+from a2c_smcp.errors import BadRequest, SMCPError, TooLarge
 
 __all__ = [
+    "AnswerTooLarge",
     "AuthRequired",
     "CommandNotFound",
     "RequestRefused",
@@ -63,3 +64,7 @@ class RequestRefused(ServerFailure):
     """The server answered a request with an error."""
 
     opening = "MCP server refused the request"
+
+
+class AnswerTooLarge(TooLarge, ServerFailure):
+    """An answer of the server is over a limit and was not read. The connection lives on."""

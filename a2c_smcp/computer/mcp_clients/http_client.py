@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
 
 from a2c_smcp.computer.mcp_clients.failures import AuthRequired, ServerFailure, ServerGone, SessionLost
+from a2c_smcp.computer.mcp_clients.http_body import ACCEPT_ENCODING, BoundedBody
 from a2c_smcp.computer.mcp_clients.links import OnFault
+from a2c_smcp.computer.mcp_clients.oversize import MAX_BYTES
 from a2c_smcp.computer.mcp_clients.straight import Straight
 
 __all__ = ["HTTPLink", "WatchedClient", "unreachable"]
@@ -19,10 +20,20 @@ _FAREWELL = 2.0
 
 
 class WatchedClient(httpx2.AsyncClient):
-    """Tells `on_fault` of lost sessions, refused credentials and failed connections; remembers when it last heard."""
+    """Tells `on_fault` of lost sessions, refused credentials and failed connections; remembers when it last heard.
 
-    def __init__(self, on_fault: OnFault, *, headers: dict[str, str] | None, timeout: float) -> None:
-        super().__init__(headers=headers, timeout=httpx2.Timeout(timeout, read=None))
+    Bodies are bounded by `limit` in a response hook: the library calls it before it reads any of them.
+    """
+
+    def __init__(
+        self, on_fault: OnFault, *, headers: dict[str, str] | None, timeout: float, limit: int = MAX_BYTES
+    ) -> None:
+        super().__init__(
+            headers={"Accept-Encoding": ACCEPT_ENCODING, **(headers or {})},
+            timeout=httpx2.Timeout(timeout, read=None),
+            event_hooks={"response": [self._bound]},
+        )
+        self._limit = limit
         self.last_heard = time.monotonic()
         self._on_fault = on_fault
         self._accepted = False
@@ -36,15 +47,22 @@ class WatchedClient(httpx2.AsyncClient):
             if request.method != "DELETE":
                 self._on_fault(unreachable(error))
             raise
-        self.last_heard = time.monotonic()
+        self._heard()
         if failure := self._refusal(request, response):
             self._on_fault(failure)
         self._accepted = self._accepted or response.is_success
-        response.stream = _Heard(response, self)
         return response
 
-    def lost(self, error: httpx2.TransportError) -> None:
-        self._on_fault(unreachable(error))
+    async def _bound(self, response: httpx2.Response) -> None:
+        response.stream = BoundedBody(
+            response,
+            self._limit,
+            on_part=self._heard,
+            on_lost=lambda error: self._on_fault(unreachable(error)),
+        )
+
+    def _heard(self) -> None:
+        self.last_heard = time.monotonic()
 
     def _refusal(self, request: httpx2.Request, response: httpx2.Response) -> ServerFailure | None:
         status = response.status_code
@@ -57,33 +75,12 @@ class WatchedClient(httpx2.AsyncClient):
         return None
 
 
-class _Heard(httpx2.AsyncByteStream):
-    """A response body that says when bytes come. A broken stream of events is opened again by its reader."""
-
-    def __init__(self, response: httpx2.Response, client: WatchedClient) -> None:
-        self._body: Any = response.stream
-        self._is_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        self._client = client
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for part in self._body:
-                self._client.last_heard = time.monotonic()
-                yield part
-        except httpx2.TransportError as error:
-            if not self._is_events:
-                self._client.lost(error)
-            raise
-
-    async def aclose(self) -> None:
-        await self._body.aclose()
-
-
 class HTTPLink:
     """What links over HTTP have in common."""
 
-    def __init__(self, url: str, quiet_limit: float | None) -> None:
+    def __init__(self, url: str, quiet_limit: float | None, limit: int) -> None:
         self.quiet_limit = quiet_limit
+        self._limit = limit
         self.straight: Straight | None = None
         self._url = url
         self._client: WatchedClient | None = None

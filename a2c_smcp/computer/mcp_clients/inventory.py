@@ -10,7 +10,7 @@ import anyio
 import anyio.abc
 
 from a2c_smcp.computer.mcp_clients.conversation import Conversation
-from a2c_smcp.computer.mcp_clients.failures import RequestRefused, ServerFailure, StartFailed
+from a2c_smcp.computer.mcp_clients.failures import AnswerTooLarge, RequestRefused, ServerFailure, StartFailed
 from a2c_smcp.computer.mcp_clients.listing import sound_tools, uris_of, windows_among
 from a2c_smcp.computer.mcp_clients.notices import News, Notices
 from a2c_smcp.computer.mcp_clients.pages import all_pages
@@ -80,6 +80,9 @@ class Inventory:
             listed = await all_pages(self._talk.list_tools, "tools", self._policy, self._name)
         except RequestRefused:
             return []
+        except AnswerTooLarge as error:
+            logger.warning("%s: its list of tools cannot be used: %s", self._name, error)
+            return []
         tools, left_out = sound_tools(listed)
         if left_out:
             logger.warning("%s: %d of the tools it lists cannot be used", self._name, left_out)
@@ -93,6 +96,8 @@ class Inventory:
                 windows = windows_among(listed)
             except RequestRefused:
                 pass
+            except AnswerTooLarge as error:
+                logger.warning("%s: its list of resources cannot be used: %s", self._name, error)
         is_watched = await self._subscriptions.follow([window["uri"] for window in windows])
         if not windows or is_watched or self._all_windows:
             return windows

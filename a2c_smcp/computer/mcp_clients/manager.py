@@ -20,7 +20,7 @@ from a2c_smcp.errors import ServerNotFound
 
 __all__ = ["Manager"]
 
-OpenLink = Callable[[MCPServerConfig, Guardian], Link]
+OpenLink = Callable[[MCPServerConfig, Guardian, int], Link]
 
 
 class Manager:
@@ -145,7 +145,7 @@ class Manager:
     def _supervised(self, config: MCPServerConfig) -> Supervisor:
         return Supervisor(
             config,
-            lambda: self._open_link(config, self._guardian),
+            lambda: self._open_link(config, self._guardian, self._policy.largest_message),
             policy=self._policy,
             gate=self._gate,
             on_change=self._on_change,

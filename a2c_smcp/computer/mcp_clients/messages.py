@@ -12,40 +12,77 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from pydantic import BaseModel, ValidationError
 
+from a2c_smcp.computer.mcp_clients.oversize import (
+    MAX_BYTES,
+    PEEK,
+    has_too_many_values,
+    over_bytes,
+    over_values,
+    refusal,
+)
 from a2c_smcp.computer.mcp_clients.straight import ODD_ANSWER
 
 __all__ = ["LineDecoder", "from_line", "read_line", "to_line", "to_message"]
 
 _BROKEN = "\udfff"  # no sound text decodes to a lone surrogate
 _JSON: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
-_LONGEST_LINE = 512 * 1024 * 1024
 _MARK_BROKEN = "a2c.mark-broken"
 codecs.register_error(_MARK_BROKEN, lambda error: (_BROKEN, getattr(error, "end", 0)))
 
 
 class LineDecoder:
-    """Bytes in, whole lines out, each byte looked at once. Of a line that is no text, or endless, a mark remains."""
+    """Bytes in, whole lines out, each byte looked at once. Of a line that is no text, a mark remains.
 
-    def __init__(self, encoding: str, errors: str) -> None:
+    A line that is over a limit is skipped to its end without being kept; an error answer takes its place, as soon as
+    it is known to which request.
+    """
+
+    def __init__(self, encoding: str, errors: str, limit: int = MAX_BYTES) -> None:
         self._decoder = codecs.getincrementaldecoder(encoding)(_MARK_BROKEN if errors == "strict" else errors)
+        self._limit = limit
         self._parts: list[str] = []
         self._length = 0
+        self._is_skipped = self._is_answered = False
 
     def feed(self, data: bytes) -> list[str]:
         first, *others = self._decoder.decode(data).split("\n")
-        self._add(first)
+        lines = self._add(first)
         if not others:
-            return []
-        lines = ["".join(self._parts), *others[:-1]]
-        self._parts, self._length = [], 0
-        self._add(others[-1])
-        return [_BROKEN if _BROKEN in line else line for line in lines]
+            return lines
+        lines += [self._end(), *map(self._checked, others[:-1])]
+        return lines + self._add(others[-1])
 
-    def _add(self, part: str) -> None:
-        self._length += len(part)
-        if self._length > _LONGEST_LINE:
-            self._parts, part = [], _BROKEN
+    def _add(self, part: str) -> list[str]:
         self._parts.append(part)
+        if self._is_skipped:
+            self._parts[1:] = ["".join(self._parts[1:])[-PEEK:]]
+            return []
+        self._length += len(part) if part.isascii() else len(part.encode(errors="surrogatepass"))
+        return self._skip() if self._length > self._limit else []
+
+    def _skip(self) -> list[str]:
+        """From here on only both ends of the line are kept."""
+        self._is_skipped = True
+        line = "".join(self._parts)
+        self._parts = [line[:PEEK], line[-PEEK:]]
+        answer = refusal(over_bytes(self._limit), line[:PEEK])
+        self._is_answered = bool(answer)
+        return [answer] if answer else []
+
+    def _end(self) -> str:
+        line = "".join(self._parts)
+        if self._is_skipped:
+            line = "" if self._is_answered else refusal(over_bytes(self._limit), "", self._parts[-1]) or _BROKEN
+        self._parts, self._length = [], 0
+        self._is_skipped = self._is_answered = False
+        return self._checked(line)
+
+    def _checked(self, line: str) -> str:
+        if _BROKEN in line:
+            return _BROKEN
+        if has_too_many_values(line):
+            return refusal(over_values(), line[:PEEK], line[-PEEK:]) or _BROKEN
+        return line
 
 
 def from_line(line: str | bytes) -> list[SessionMessage]:

@@ -1,9 +1,11 @@
-"""How we treat MCP servers: every delay and limit of sessions and of their supervision, in seconds."""
+"""How we treat MCP servers: every delay and limit of sessions and of their supervision, in seconds or bytes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+from a2c_smcp.computer.mcp_clients.oversize import MAX_BYTES
 
 __all__ = ["Policy"]
 
@@ -28,6 +30,8 @@ class Policy:
     read_limit: float = 10.0
     notice_pause: float = 0.1
     listen_again: float = 1.0
+
+    largest_message: int = MAX_BYTES
 
     call_cap: float = 3600.0
     calls_at_once: int = 32

@@ -17,6 +17,7 @@ from a2c_smcp.computer.mcp_clients.inventory import Inventory
 from a2c_smcp.computer.mcp_clients.job import Job, OnProgress
 from a2c_smcp.computer.mcp_clients.links import Link
 from a2c_smcp.computer.mcp_clients.notices import Notices
+from a2c_smcp.computer.mcp_clients.oversize import check_result
 from a2c_smcp.computer.mcp_clients.policy import Policy
 from a2c_smcp.computer.mcp_clients.results import error_result, finished, tool_result, wants_input
 from a2c_smcp.computer.mcp_clients.straight import Request
@@ -129,7 +130,9 @@ class MCPSession:
         await self._do(Job("a health check", timeout, timeout), _check)
 
     async def _ask(self, job: Job, request: Request) -> dict[str, Any]:
-        return await self._do(job, lambda talk: talk.ask(request), request)
+        result = await self._do(job, lambda talk: talk.ask(request), request)
+        check_result(result)
+        return result
 
     async def _do(
         self,

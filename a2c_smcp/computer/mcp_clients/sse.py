@@ -1,6 +1,7 @@
 """An MCP server behind the older HTTP transport: one stream of events, and a place to post to.
 
-The SDK's client limits an event to 1 MiB and leaves a request unanswered when its post is refused; this one does not.
+The SDK's client ends the connection at an event of 1 MiB, and leaves a request unanswered when its post is refused;
+this one does not.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _SESSION_ENDED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 class SSELink(HTTPLink):
     """Messages come in on the stream, in order; each of ours is posted by a task of its own."""
 
-    def __init__(self, parameters: SSEParameters) -> None:
-        super().__init__(parameters.url, parameters.sse_read_timeout)
+    def __init__(self, parameters: SSEParameters, limit: int) -> None:
+        super().__init__(parameters.url, parameters.sse_read_timeout, limit)
         self._parameters = parameters
 
     def connect(self, on_fault: OnFault) -> Transport:
@@ -44,7 +45,7 @@ class SSELink(HTTPLink):
     @asynccontextmanager
     async def _connected(self, on_fault: OnFault) -> AsyncGenerator[tuple[_Incoming, _Outgoing], None]:
         asked = self._parameters
-        client = self._client = WatchedClient(on_fault, headers=asked.headers, timeout=asked.timeout)
+        client = self._client = WatchedClient(on_fault, headers=asked.headers, timeout=asked.timeout, limit=self._limit)
         to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         with to_session, incoming, outgoing, from_session:
@@ -110,7 +111,7 @@ async def _post(client: WatchedClient, place: str, message: SessionMessage, to_s
             place, content=to_line(message), headers={"Content-Type": "application/json"}, follow_redirects=False
         )
         problem = "" if response.is_success else f"HTTP {response.status_code}"
-    except httpx2.TransportError as error:
+    except httpx2.RequestError as error:
         problem = type(error).__name__
     if problem and isinstance(message.message, JSONRPCRequest):
         refusal = ErrorData(code=INTERNAL_ERROR, message=f"the request could not be posted: {problem}")

@@ -41,8 +41,9 @@ class StdioLink:
 
     quiet_limit: float | None = None
 
-    def __init__(self, parameters: StdioParameters, guardian: Guardian) -> None:
+    def __init__(self, parameters: StdioParameters, guardian: Guardian, limit: int) -> None:
         self._parameters = parameters
+        self._limit = limit
         self._guardian = guardian
         self._child: Child | None = None
         self._stderr: deque[bytes] = deque()
@@ -121,7 +122,7 @@ class StdioLink:
             tasks.cancel_scope.cancel()
 
     async def _read(self, child: Child, to_session: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        decoder = LineDecoder(self._parameters.encoding, self._parameters.encoding_error_handler)
+        decoder = LineDecoder(self._parameters.encoding, self._parameters.encoding_error_handler, self._limit)
         with to_session, suppress(*_SESSION_ENDED):
             while data := await child.stdout.read(_CHUNK):
                 lines = decoder.feed(data)

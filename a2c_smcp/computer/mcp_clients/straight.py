@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 from mcp_types import INTERNAL_ERROR
 from pydantic_core import to_jsonable_python
 
-from a2c_smcp.computer.mcp_clients.failures import RequestRefused
+from a2c_smcp.computer.mcp_clients.failures import AnswerTooLarge, RequestRefused
 from a2c_smcp.computer.mcp_clients.job import Job
+from a2c_smcp.computer.mcp_clients.oversize import too_large
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.codec import dumps
 
@@ -112,12 +113,14 @@ class Straight:
                 self._is_full.set()
 
 
-def _refusal(error: Any) -> RequestRefused:
+def _refusal(error: Any) -> RequestRefused | AnswerTooLarge:
     """What a server says with an error, as far as it can be understood."""
     code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, None)
     if not isinstance(text, str):
         code, text = INTERNAL_ERROR, ODD_ANSWER
-    return RequestRefused(text, mcp_code=code if type(code) is int else INTERNAL_ERROR, mcp_message=text)
+    return too_large(text) or RequestRefused(
+        text, mcp_code=code if type(code) is int else INTERNAL_ERROR, mcp_message=text
+    )
 
 
 def _line(message: dict[str, Any]) -> bytes:

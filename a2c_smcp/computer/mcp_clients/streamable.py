@@ -17,10 +17,10 @@ __all__ = ["StreamableLink"]
 
 
 class StreamableLink(HTTPLink):
-    """The SDK's own transport, on a client of ours and without its limit on the size of an event."""
+    """The SDK's own transport, on a client of ours, which limits the size of an event instead of it."""
 
-    def __init__(self, parameters: StreamableParameters) -> None:
-        super().__init__(parameters.url, parameters.sse_read_timeout.total_seconds())
+    def __init__(self, parameters: StreamableParameters, limit: int) -> None:
+        super().__init__(parameters.url, parameters.sse_read_timeout.total_seconds(), limit)
         self._parameters = parameters
 
     def connect(self, on_fault: OnFault) -> Transport:
@@ -29,7 +29,9 @@ class StreamableLink(HTTPLink):
     @asynccontextmanager
     async def _connected(self, on_fault: OnFault) -> AsyncGenerator[Any, None]:
         asked = self._parameters
-        client = self._client = WatchedClient(on_fault, headers=asked.headers, timeout=asked.timeout.total_seconds())
+        client = self._client = WatchedClient(
+            on_fault, headers=asked.headers, timeout=asked.timeout.total_seconds(), limit=self._limit
+        )
         async with (
             client,
             streamable_http_client(

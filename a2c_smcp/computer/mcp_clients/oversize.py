@@ -1,0 +1,92 @@
+"""How much an MCP server may send in one message, and what its caller gets when that is too much.
+
+A message is a line of a pipe, the body of an HTTP response or one event of a stream. It is limited in bytes, after
+decompression, and in JSON values, because a few bytes (`{},`) can become many objects. What is over a limit is never
+parsed and not kept: an error answer takes its place, so that the request it belongs to fails at once and the
+connection lives on. Which request that is can be read from the beginning or the end of the message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from mcp_types import INTERNAL_ERROR
+
+from a2c_smcp.computer.mcp_clients.failures import AnswerTooLarge
+
+__all__ = [
+    "MAX_BYTES",
+    "MAX_RESULT_VALUES",
+    "MAX_VALUES",
+    "PEEK",
+    "check_result",
+    "has_too_many_values",
+    "over_bytes",
+    "over_values",
+    "refusal",
+    "refusal_of",
+    "too_large",
+]
+
+MAX_BYTES = 16 * 1024 * 1024
+"""WIRE §6: four times what can be sent on to an agent."""
+MAX_VALUES = 600_000
+"""As many as the SDK's models read in a third of a second, which is how long they hold the event loop."""
+MAX_RESULT_VALUES = 250_000
+"""In what is handed on to an agent: each of them is looked at when secrets are masked."""
+PEEK = 1024
+"""So much is kept of either end of a message that is too large."""
+
+_SAID = "the server's answer exceeded the {} limit"
+_READ = re.compile(re.escape(_SAID).replace(r"\{\}", r"\d+ (?:byte|value)"))
+_ID = r'"id"\s*:\s*(?P<id>"(?:[^"\\]|\\.){0,128}"|\d{1,18})'
+_AT_BEGINNING = re.compile(rf'\s*{{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?{_ID}\s*,\s*"(?:result|error)"')
+_AT_END = re.compile(rf',\s*{_ID}\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?}}\s*$')
+
+
+def over_bytes(limit: int) -> str:
+    return _SAID.format(f"{limit} byte")
+
+
+def over_values(limit: int = MAX_VALUES) -> str:
+    return _SAID.format(f"{limit} value")
+
+
+def too_large(said: str) -> AnswerTooLarge | None:
+    """The failure that one of our own error answers stands for; `None` for any other text."""
+    return AnswerTooLarge(found[0]) if (found := _READ.search(said)) else None
+
+
+def refusal(said: str, beginning: str, end: str = "") -> str:
+    """The error answer in place of a message, as JSON; empty if it is not known which request that answers."""
+    found = _AT_BEGINNING.match(beginning) or _AT_END.search(end)
+    return refusal_of(json.loads(found["id"]), said) if found else ""
+
+
+def refusal_of(request_id: str | int, said: str) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": said}})
+
+
+def has_too_many_values(text: str) -> bool:
+    """Counted without parsing: commas and brackets outside of strings."""
+    if len(text) <= MAX_VALUES:
+        return False
+    plain = text.replace("\\\\", "").replace('\\"', "") if "\\" in text else text
+    if plain.count('"') > 4 * MAX_VALUES:  # each value may have a key
+        return True
+    outside = "".join(plain.split('"')[::2])
+    return sum(map(outside.count, ",{[")) > MAX_VALUES
+
+
+def check_result(result: dict[str, Any]) -> None:
+    """Raises `AnswerTooLarge` for one with too many values."""
+    count = 0
+    level: list[Any] = [result]
+    while level:
+        inner = [node.values() if isinstance(node, dict) else node for node in level]
+        count += sum(map(len, inner))
+        if count > MAX_RESULT_VALUES:
+            raise AnswerTooLarge(over_values(MAX_RESULT_VALUES))
+        level = [child for node in inner for child in node if isinstance(child, dict | list)]

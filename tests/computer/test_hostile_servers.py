@@ -1,0 +1,109 @@
+"""MCP servers that send far too much: their own call fails and says why, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from a2c_smcp.computer.approval import Caller
+from a2c_smcp.computer.computer import Computer
+from tests.bystander import calling_meanwhile
+from tests.computer.supervised import SERVERS, await_listening, free_port, good, quick, script
+
+AGENT = Caller("desk", "planner")
+TRUSTED = {"default_tool_meta": {"auto_apply": True}}
+ROOM = 160 * 1024 * 1024
+"""Memory that an attack may take for a moment: a message of 16 MiB in a few copies."""
+BYTES = "the server's answer exceeded the 16777216 byte limit"
+VALUES = "the server's answer exceeded the 600000 value limit"
+RESULT_VALUES = "the server's answer exceeded the 250000 value limit"
+numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def flood_port() -> Iterator[int]:
+    port = free_port()
+    process = subprocess.Popen([sys.executable, str(SERVERS / "flood.py"), "http", str(port)])
+    try:
+        await_listening(port)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def flooding(kind: str, port: int) -> Any:
+    if kind == "stdio":
+        return script("flood.py", "stdio", name="flood", **TRUSTED)
+    path = {"streamable": "mcp", "events": "mcp", "sse": "sse"}[kind]
+    url = f"http://127.0.0.1:{port}/{path}"
+    return {
+        "name": "flood",
+        "type": "sse" if kind == "sse" else "streamable",
+        "server_parameters": {"url": url},
+        **TRUSTED,
+    }
+
+
+def memory() -> int:
+    """What this process has in RAM, in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.covers("mcp-robust", "mcp-bounded")
+@pytest.mark.parametrize(
+    ("transport", "attacks"),
+    [
+        ("stdio", {"long": BYTES, "id last": BYTES, "values": VALUES, "result values": RESULT_VALUES}),
+        ("streamable", {"gzip": BYTES, "endless": BYTES, "values": VALUES}),
+        ("events", {"endless": BYTES, "values": VALUES}),
+        ("sse", {"long": BYTES, "id last": BYTES, "values": VALUES}),
+    ],
+    ids=["stdio", "streamable", "events", "sse"],
+)
+async def test_an_answer_that_is_too_large_fails_its_call_and_delays_nobody(
+    transport: str, attacks: dict[str, str], flood_port: int
+) -> None:
+    async with Computer("laptop", policy=quick()) as computer:
+
+        async def call(tool: str, **params: Any) -> dict[str, Any]:
+            return await computer.execute_tool(AGENT, f"r{next(numbers)}", tool, params, 20)
+
+        async def work() -> None:
+            held.append(memory())
+            assert (await call("add", a=20, b=22))["structuredContent"] == {"result": 42}
+
+        held: list[int] = []
+        await asyncio.gather(*map(computer.put_server, (good(**TRUSTED), flooding(transport, flood_port))))
+        await work()
+        async with calling_meanwhile(work, pause=0.005):
+            for kind, said in attacks.items():
+                refused = await call("flood", kind=kind, events=transport == "events")
+                assert (refused["isError"], refused["code"]) == (True, 413)
+                assert said in refused["content"][0]["text"]
+                assert (await call("flood", kind="fine"))["content"][0]["text"] == "fine"
+        assert computer.status()["flood"].starts == 1
+        assert max(held) - held[0] < ROOM
+
+
+@pytest.mark.covers("mcp-bounded")
+async def test_a_line_that_never_ends_fails_its_call_at_once() -> None:
+    async with Computer("laptop", policy=quick()) as computer:
+        await computer.put_server(flooding("stdio", 0))
+        refused = await computer.execute_tool(AGENT, "r1", "flood", {"kind": "endless"}, 20)
+        assert refused["code"] == 413
+
+
+@pytest.mark.covers("mcp-bounded")
+async def test_a_result_that_is_read_whole_and_cannot_be_sent_says_its_size() -> None:
+    async with Computer("laptop", policy=quick()) as computer:
+        await computer.put_server(flooding("stdio", 0))
+        refused = await computer.execute_tool(AGENT, "r1", "flood", {"kind": "as large as may be"}, 20)
+        assert "at most 4194304 can be sent" in refused["content"][0]["text"]
