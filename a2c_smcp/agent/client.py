@@ -46,18 +46,21 @@ class _Agent(AgentEvents):
         ssl: SSLContext | None = None,
         proxy: str | None = None,
         reconnect: Reconnect | None = None,
+        trusted_computers: Iterable[str] = (),
     ) -> None:
         """Without an office it takes the one of its own name (003); `office=[]` is none for now.
 
         `auth` is for those to whom an `api_key` is not enough. `event_handler` is any object with some of the methods
-        of `AgentEvents`. Tools appear in `registry`, beside those that are there already.
+        of `AgentEvents`. Tools appear in `registry`, beside those that are there already. Of `trusted_computers` the
+        tags and hints of tools count for the registry's policy and retries; of all others they are only shown.
         """
         self.name = name
         self.registry = MCPRegistry() if registry is None else registry
         self._offices = [name if office is None else office] if office is None or isinstance(office, str) else [*office]
         route = Route(url=url, credentials=(auth or ApiKeyAuth(api_key)).credentials, ssl=ssl, proxy=proxy)
         listeners = [self] if event_handler is None else [self, event_handler]
-        self._flows = Flows(name, route, self.registry, listeners, reconnect or Reconnect())
+        trusted = frozenset(trusted_computers)
+        self._flows = Flows(name, route, self.registry, listeners, reconnect or Reconnect(), trusted)
 
     @property
     def offices(self) -> list[str]:

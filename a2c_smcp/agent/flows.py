@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from typing import Any
 
 from a2c_smcp import smcp
@@ -31,7 +31,13 @@ class Flows:
     """An agent at work: comes and goes, and keeps current what it knows of the computers in its offices."""
 
     def __init__(
-        self, name: str, route: Route, registry: MCPRegistry, listeners: Iterable[object], reconnect: Reconnect
+        self,
+        name: str,
+        route: Route,
+        registry: MCPRegistry,
+        listeners: Iterable[object],
+        reconnect: Reconnect,
+        trusted_computers: Collection[str] = (),
     ) -> None:
         self._listeners = Listeners(listeners)
         self.session = Session(
@@ -44,7 +50,7 @@ class Flows:
             on_refused=self._on_refused,
         )
         self.ask = Requests(self.session)
-        self.toolbox = Toolbox(registry, self._call)
+        self.toolbox = Toolbox(registry, self._call, trusted_computers)
         self._desktops = Desktops(self._on_desktop)
         self._presence = Refreshes(self._learn_presence, reconnect)
         self._tools = Refreshes(self._learn_tools, reconnect)
@@ -121,7 +127,10 @@ class Flows:
     # What it hears
 
     def _on_notice(self, event: str, data: dict[str, Any]) -> None:
-        if reaction := self._reactions.get(event):
+        reaction = self._reactions.get(event)
+        if event == smcp.LEAVE_OFFICE_NOTIFICATION and data.get("lost") is True:
+            reaction = self._on_lost
+        if reaction:
             for seat in self._seats_in(event, data):
                 reaction(seat)
         self._listeners.tell("on_notice", event, data)
@@ -143,6 +152,12 @@ class Flows:
 
     def _on_leave(self, seat: Seat) -> None:
         self._forget(seat)
+        self._listeners.tell("on_computer_leave_office", _data_of(seat))
+
+    def _on_lost(self, seat: Seat) -> None:
+        """It did not leave by itself, and may come back."""
+        self.toolbox.lose(seat)
+        self._stop_following(seat)
         self._listeners.tell("on_computer_leave_office", _data_of(seat))
 
     def _on_update_config(self, seat: Seat) -> None:
@@ -181,15 +196,16 @@ class Flows:
 
     async def _learn_presence(self, office: str) -> None:
         def meet(members: list[smcp.SessionInfo]) -> None:
-            self._meet(office, {each["name"] for each in members if _is_computer(each)})
+            self._meet(office, [each["name"] for each in members if _is_computer(each)])
 
         await self.ask.members(office, then=meet)
 
-    def _meet(self, office: str, computers: set[str]) -> None:
+    def _meet(self, office: str, computers: Sequence[str]) -> None:
+        """In the order in which they came. Who is no longer there may come back after an outage."""
         for seat in self.toolbox.seats(office):
             if seat.computer not in computers:
-                self._on_leave(seat)
-        for computer in sorted(computers):
+                self._on_lost(seat)
+        for computer in computers:
             self._on_enter(Seat(office, computer))
 
     async def _learn_tools(self, seat: Seat) -> None:
@@ -208,6 +224,9 @@ class Flows:
 
     def _forget(self, seat: Seat) -> None:
         self.toolbox.leave(seat)
+        self._stop_following(seat)
+
+    def _stop_following(self, seat: Seat) -> None:
         self._tools.drop(seat)
         for screen in self._desktops.screens(seat):
             self._screens.drop(screen)

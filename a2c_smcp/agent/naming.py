@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from a2c_smcp.agent.types import Seat
 
-__all__ = ["Names", "Offer", "Renaming", "names_of"]
+__all__ = ["Names", "Offer", "Renaming"]
 
 
 class Offer(NamedTuple):
@@ -33,30 +33,63 @@ _FORMS: tuple[Callable[[Offer], str], ...] = (
 
 
 class Names:
-    """A name for each tool, whatever the order in which the computers came.
+    """A name for each tool; who came first has it for as long as the tool is offered (WIRE §7).
 
-    A tool claims the shortest form of its name, and the next longer one where it does not get that. Who claims a name
-    alone gets it, unless it is the name of a local tool or of a tool that has it in a shorter form. Those whom even the
-    longest form does not tell apart get none. A change costs what it changes, however many tools there are.
+    A tool claims the shortest form of its name, and the next longer one where it does not get that. Of those who claim
+    a name the one with the smallest number gets it, unless it is the name of a local tool or of a tool that has it in a
+    shorter form, or begins like the longer names of another computer that is there. Who gets none of the three forms
+    has no name. A change costs what it changes, however many tools there are.
     """
 
     def __init__(self) -> None:
         self._local: set[str] = set()
+        self._numbers: dict[Offer, int] = {}
         self._claims: list[defaultdict[str, set[Offer]]] = [defaultdict(set) for _ in _FORMS]
         self._holders: list[dict[str, Offer]] = [{} for _ in _FORMS]
+        self._seats: defaultdict[str, set[Seat]] = defaultdict(set)
+        self._by_prefix: defaultdict[str, set[str]] = defaultdict(set)
 
     def of(self, offer: Offer) -> str | None:
         """What it is called, if it has a name."""
         names = (form(offer) for form in _FORMS)
         return next((name for name, held in zip(names, self._holders, strict=True) if held.get(name) == offer), None)
 
+    def enter(self, seat: Seat) -> Renaming:
+        """A computer is there: what begins with its name belongs to it."""
+        touched: set[str] = set()
+        for prefix in _prefixes_of(seat):
+            self._seats[prefix].add(seat)
+            touched |= self._by_prefix.get(prefix, set())
+        return self._change(set(), set(), touched)
+
+    def leave(self, seat: Seat) -> Renaming:
+        """A computer whose tools are gone is gone, too."""
+        touched: set[str] = set()
+        for prefix in _prefixes_of(seat):
+            self._seats[prefix].discard(seat)
+            if not self._seats[prefix]:
+                del self._seats[prefix]
+            touched |= self._by_prefix.get(prefix, set())
+        return self._change(set(), set(), touched)
+
     def change(
-        self, *, come: Iterable[Offer] = (), gone: Iterable[Offer] = (), local: Collection[str] | None = None
+        self,
+        *,
+        come: Iterable[Offer] = (),
+        number: int = 0,
+        gone: Iterable[Offer] = (),
+        local: Collection[str] | None = None,
     ) -> Renaming:
-        """Tools that come and go, and the names of all local tools if those have changed."""
+        """Tools that come, behind those of a smaller number, and go; all local tools if those have changed."""
         moved = self._local.symmetric_difference(self._local if local is None else local)
         self._local ^= moved
-        touched, claiming, leaving = set(moved), set(come), set(gone)
+        claiming, leaving = set(come), set(gone)
+        for offer in leaving - claiming:
+            self._numbers.pop(offer, None)
+        self._numbers |= dict.fromkeys(claiming, number)
+        return self._change(claiming, leaving, set(moved))
+
+    def _change(self, claiming: set[Offer], leaving: set[Offer], touched: set[str]) -> Renaming:
         renaming = Renaming(set(), {})
         for level in range(len(_FORMS)):
             touched |= self._claim(level, claiming, leaving)
@@ -67,7 +100,10 @@ class Names:
     def _claim(self, level: int, claiming: set[Offer], leaving: set[Offer]) -> set[str]:
         claims, form = self._claims[level], _FORMS[level]
         for offer in claiming:
-            claims[form(offer)].add(offer)
+            name = form(offer)
+            claims[name].add(offer)
+            for prefix in _prefixes_in(name):
+                self._by_prefix[prefix].add(name)
         for offer in leaving:
             if (name := form(offer)) in claims:
                 claims[name].discard(offer)
@@ -89,18 +125,37 @@ class Names:
                 renaming.won[name] = now
             if not claims.get(name):
                 claims.pop(name, None)
+                self._forget_prefixes(name)
         return won, lost
 
     def _winner(self, level: int, name: str) -> Offer | None:
-        claims = self._claims[level].get(name, ())
-        if len(claims) != 1 or name in self._local or any(name in held for held in self._holders[:level]):
+        if name in self._local or any(name in held for held in self._holders[:level]):
             return None
-        return next(iter(claims))
+        allowed = (offer for offer in self._claims[level].get(name, ()) if self._may_have(offer, name))
+        return min(allowed, key=lambda offer: (self._numbers[offer], offer), default=None)
+
+    def _may_have(self, offer: Offer, name: str) -> bool:
+        """`<computer>__<tool>` belongs to that computer. Where several fit, to the one with the longest name."""
+        owned = [prefix for prefix in _prefixes_in(name) if prefix in self._seats]
+        return not owned or offer.seat in self._seats[owned[-1]]
+
+    def _forget_prefixes(self, name: str) -> None:
+        if any(name in claims for claims in self._claims):
+            return
+        for prefix in _prefixes_in(name):
+            if names := self._by_prefix.get(prefix):
+                names.discard(name)
+                if not names:
+                    del self._by_prefix[prefix]
 
 
-def names_of(offered: Mapping[Seat, Iterable[str]], local: Collection[str] = ()) -> dict[Offer, str]:
-    """A name for each tool that can have one."""
-    names = Names()
-    offers = [Offer(seat, tool) for seat, tools in offered.items() for tool in tools]
-    names.change(come=offers, local=local)
-    return {offer: name for offer in offers if (name := names.of(offer))}
+def _prefixes_of(seat: Seat) -> tuple[str, str]:
+    return seat.computer, f"{seat.office}__{seat.computer}"
+
+
+def _prefixes_in(name: str) -> Iterator[str]:
+    """What a qualified name may begin with, the shortest first."""
+    end = name.find("__")
+    while end > 0:
+        yield name[:end]
+        end = name.find("__", end + 1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from itertools import count
 from threading import get_ident
 from typing import Any, TypeAlias
 
@@ -28,11 +29,22 @@ logger = logging.getLogger(__name__)
 CallSeat: TypeAlias = Callable[[Seat, str, dict[str, Any]], Coroutine[Any, Any, CallToolResult]]
 """Calls a tool of a computer by the name it has there."""
 
+_MAY_COME_BACK = 60.0
+
 
 class RemoteTool:
     """A tool of a computer, as a registry knows it. Its result is a Python value, or `ToolFailed`."""
 
-    def __init__(self, name: str, seat: Seat, tool: SMCPTool, call: CallSeat, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        name: str,
+        seat: Seat,
+        tool: SMCPTool,
+        call: CallSeat,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        is_trusted: bool = False,
+    ) -> None:
         meta = _object_in(tool.get("meta"))
         ours = _object_in(meta.get("a2c_tool_meta"))
         self.name = name
@@ -44,6 +56,7 @@ class RemoteTool:
         self.tags = [str(tag) for tag in tags] if isinstance(tags := ours.get("tags"), list) else []
         self.meta = {"annotations": _object_in(meta.get("MCP_TOOL_ANNOTATION"))}
         self.origin = str(seat)
+        self.trusts_tags = self.trusts_hints = is_trusted
         self._call = call
         self._loop = loop
 
@@ -80,12 +93,19 @@ class RemoteTool:
 
 
 class Toolbox:
-    """The computers that are there, with their tools, and the registry in step with them. Lives in one event loop."""
+    """The computers that are there, with their tools, and the registry in step with them. Lives in one event loop.
 
-    def __init__(self, registry: MCPRegistry, call: CallSeat) -> None:
+    Names go by the order in which computers came, and what a computer offers later is behind all that is there. The
+    names of a computer that was lost are kept for it for a while: no other computer gets them by an outage.
+    Tags and hints of computers that are not `trusted` are shown and decide nothing.
+    """
+
+    def __init__(self, registry: MCPRegistry, call: CallSeat, trusted: Collection[str] = ()) -> None:
         self.registry = registry
         self._call = call
-        self._tools: dict[Seat, dict[str, SMCPTool] | None] = {}
+        self._trusted = frozenset(trusted)
+        self._numbers = count()
+        self._computers: dict[Seat, _Computer] = {}
         self._names = Names()
         self._shown: dict[str, RemoteTool] = {}
         self._local_names: set[str] = set()
@@ -101,45 +121,69 @@ class Toolbox:
 
     def close(self) -> None:
         self._stop_listening()
-        for seat in self.seats():
+        for seat in [*self._computers]:
             self.leave(seat)
 
     def seats(self, office: str | None = None) -> list[Seat]:
         """The computers that are there."""
-        return [seat for seat in list(self._tools) if office in (None, seat.office)]
+        here = [seat for seat, computer in list(self._computers.items()) if computer.is_here]
+        return [seat for seat in here if office in (None, seat.office)]
 
     def seats_of(self, computer: str, office: str | None) -> list[Seat]:
         """A computer by its name, in one office or in any."""
         return [seat for seat in self.seats(office) if seat.computer == computer]
 
     def enter(self, seat: Seat) -> bool:
-        """Whether it is new here. What it offers is not known yet."""
-        is_new = seat not in self._tools
-        self._tools.setdefault(seat, None)
-        return is_new
+        """Whether it was not here. What it offers is not known yet."""
+        if computer := self._computers.get(seat):
+            was_here, computer.is_here = computer.is_here, True
+            computer.stop_waiting()
+            return not was_here
+        self._computers[seat] = _Computer(next(self._numbers))
+        self._show(self._names.enter(seat))
+        return True
+
+    def lose(self, seat: Seat) -> bool:
+        """As `leave`, of a computer that may come back: nobody else gets the names of its tools meanwhile."""
+        computer = self._computers.get(seat)
+        if computer is None or not computer.is_here:
+            return False
+        computer.is_here = computer.is_shown = False
+        self._hide([name for tool in computer.tools if (name := self._names.of(Offer(seat, tool)))])
+        computer.forgotten = self._loop.call_later(_MAY_COME_BACK, self.leave, seat)
+        return True
 
     def leave(self, seat: Seat) -> bool:
         """Whether it was here. Its tools go with it."""
-        was_here = seat in self._tools
-        self.receive(seat, [])
-        self._tools.pop(seat, None)
-        return was_here
+        computer = self._computers.get(seat)
+        if computer is None:
+            return False
+        computer.stop_waiting()
+        self._offer(seat, computer, {})
+        del self._computers[seat]
+        self._show(self._names.leave(seat))
+        return computer.is_here
 
     def receive(self, seat: Seat, tools: list[SMCPTool]) -> None:
         """What a computer offers now, if it is still here."""
         sound = {tool["name"]: tool for tool in tools if _is_sound(tool)}
         if len(sound) < len(tools):
             logger.warning("%s: %d of its tools are malformed and left out", seat, len(tools) - len(sound))
-        if seat in self._tools:
-            before, self._tools[seat] = self._tools[seat] or {}, sound
-            self._offer(seat, before, sound)
+        computer = self._computers.get(seat)
+        if computer and computer.is_here:
+            self._offer(seat, computer, sound)
 
-    def _offer(self, seat: Seat, before: dict[str, SMCPTool], now: dict[str, SMCPTool]) -> None:
+    def _offer(self, seat: Seat, computer: _Computer, now: dict[str, SMCPTool]) -> None:
+        before, was_shown = computer.tools, computer.is_shown
         come = [Offer(seat, tool) for tool in now if tool not in before]
         gone = [Offer(seat, tool) for tool in before if tool not in now]
-        renewed = [Offer(seat, tool) for tool in now if tool in before and now[tool] != before[tool]]
+        renewed = [
+            Offer(seat, tool) for tool in now if tool in before and not (was_shown and now[tool] == before[tool])
+        ]
+        number = next(self._numbers) if computer.has_told else computer.number
+        computer.tools, computer.has_told, computer.is_shown = now, True, True
         if come or gone or renewed:
-            renaming = self._names.change(come=come, gone=gone, local=self._local())
+            renaming = self._names.change(come=come, number=number, gone=gone, local=self._local())
             renaming.won.update({name: offer for offer in renewed if (name := self._names.of(offer))})
             self._show(renaming)
 
@@ -168,7 +212,8 @@ class Toolbox:
     def _show(self, renaming: Renaming) -> None:
         for name in renaming.lost:
             self._shown.pop(name, None)
-        new = {name: self._remote(name, offer) for name, offer in renaming.won.items()}
+        shown = {name: offer for name, offer in renaming.won.items() if self._computers[offer.seat].is_shown}
+        new = {name: self._remote(name, offer) for name, offer in shown.items()}
         self._shown |= new
         gone = renaming.lost - self._local_names
         if not (gone or new):
@@ -179,6 +224,11 @@ class Toolbox:
             self._update((), gone)
             for tool in new.values():
                 self._add(tool)
+
+    def _hide(self, names: Iterable[str]) -> None:
+        hidden = [name for name in names if self._shown.pop(name, None)]
+        if hidden:
+            self._update((), hidden)
 
     def _add(self, tool: RemoteTool) -> None:
         try:
@@ -197,8 +247,25 @@ class Toolbox:
             self._look_later()
 
     def _remote(self, name: str, offer: Offer) -> RemoteTool:
-        tool = (self._tools[offer.seat] or {})[offer.tool]
-        return RemoteTool(name, offer.seat, tool, self._call, self._loop)
+        tool = self._computers[offer.seat].tools[offer.tool]
+        is_trusted = offer.seat.computer in self._trusted
+        return RemoteTool(name, offer.seat, tool, self._call, self._loop, is_trusted=is_trusted)
+
+
+class _Computer:
+    """A computer that is here, or was until the line was lost."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.tools: dict[str, SMCPTool] = {}
+        self.has_told = False
+        self.is_here = True
+        self.is_shown = True
+        self.forgotten: asyncio.TimerHandle | None = None
+
+    def stop_waiting(self) -> None:
+        if self.forgotten:
+            self.forgotten.cancel()
 
 
 def _is_sound(tool: Any) -> bool:

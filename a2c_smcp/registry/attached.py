@@ -30,11 +30,12 @@ _INSTEAD = "`async with registry.mcp_server(config)`, or run it in a thread"
 
 
 class ServerOptions(TypedDict, total=False):
-    """Seconds to get ready and for a call; `raw` for MCP's own results."""
+    """Seconds to get ready and for a call; `raw` for MCP's own results; whether its hints decide about retries."""
 
     start_timeout: float
     timeout: float
     raw: bool
+    trust_hints: bool
 
 
 class AttachedServer:
@@ -52,12 +53,14 @@ class AttachedServer:
         start_timeout: float = START_LIMIT,
         timeout: float = CALL_LIMIT,
         raw: bool = False,
+        trust_hints: bool = False,
     ) -> None:
         """`timeout` and `raw` are those of every `RemoteMCPAdapter` of it. Raises `ConfigError`."""
         self._registry = registry
         self._lease = Lease(Address(config))
         self._config = self._lease.address.config
         self._start_timeout, self._timeout, self._raw = start_timeout, timeout, raw
+        self._trust_hints = trust_hints
         self._tools: dict[str, RemoteMCPAdapter] = {}
         self._listed: dict[str, dict[str, Any]] = {}
         self.name = self._config.name
@@ -163,6 +166,7 @@ class AttachedServer:
         tool.output_schema = None if self._raw else raw.get("outputSchema")
         tool.tags = tuple(self._said(raw["name"], "tags") or ())
         tool.meta = {key: raw[key] for key in _SHOWN if raw.get(key)}
+        tool.trusts_hints = self._trust_hints
         return tool
 
 

@@ -49,7 +49,7 @@ def compile_entry(tool: Any, rules: Rules, *, timeout: float | None = None, limi
 
 def refusal(name: str, error: SMCPError, hooks: Hooks) -> Entry:
     """A call that leads nowhere, for the hooks to hear of it."""
-    traits = Traits(str(name)[:MAX_QUOTED], "", {}, frozenset(), False, None, {})
+    traits = Traits(str(name)[:MAX_QUOTED], "", {}, frozenset(), frozenset(), False, None, {})
 
     def call(arguments: Arguments) -> Any:
         raise error

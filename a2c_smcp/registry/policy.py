@@ -14,7 +14,8 @@ class Policy:
     """Allowed is what `allow` or `allow_tags` names, everything if neither is given; what is denied is never allowed.
 
     Each is a list of names or tags, with `*`, `?` and `[…]` as in file names. What is denied as `rm` is also denied
-    as `laptop__rm`, the name that it gets when two computers have one.
+    as `laptop__rm`, the name that it gets when two computers have one. Tags that a tool of a computer or an MCP server
+    brings along can only deny, unless that source is trusted: whoever offers a tool could allow it by himself.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Policy:
     def allows(self, tool: Traits) -> bool:
         if _match(_names(tool.name), self._deny) or _match(tool.tags, self._deny_tags):
             return False
-        return self._everything or _match([tool.name], self._allow) or _match(tool.tags, self._allow_tags)
+        return self._everything or _match([tool.name], self._allow) or _match(tool.granted_tags, self._allow_tags)
 
 
 def _match(words: Iterable[str], patterns: frozenset[str] | None) -> bool:

@@ -103,8 +103,9 @@ class MCPRegistry:
     def add_mcp_server(self, config: ServerConfig, **options: Unpack[ServerOptions]) -> list[str]:
         """Adds all tools of an MCP server and keeps them current; the names they got (`<server>__<tool>` on a clash).
 
-        `options` are `timeout` and `start_timeout` in seconds, and `raw` for MCP's own results. It blocks until the
-        server is ready, or raises; in an event loop, use `async with registry.mcp_server(config)`.
+        `options` are `timeout` and `start_timeout` in seconds, `raw` for MCP's own results, and `trust_hints` for tools
+        that may be called again because the server says so. It blocks until the server is ready, or raises; in an event
+        loop, use `async with registry.mcp_server(config)`.
         """
         return self.mcp_servers.add(config, **options)
 

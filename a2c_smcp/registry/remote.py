@@ -192,6 +192,7 @@ class RemoteMCPAdapter:
         self.output_schema: dict[str, Any] | None = None
         self.origin = self._lease.address.config.name
         self.tags: tuple[str, ...] = ()
+        self.trusts_hints = True
         self.read_only: bool | None = None
         self.idempotent: bool | None = None
         self.meta: dict[str, Any] = {}

@@ -16,12 +16,17 @@ _HINTS = {"idempotent": "idempotentHint", "read_only": "readOnlyHint"}
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """`wire` is what only MCP has words for. All of it is plain JSON."""
+    """`wire` is what only MCP has words for. All of it is plain JSON.
+
+    `granted_tags` and `repeatable` are what rules go by. A tool whose source is not trusted has no granted tags and is
+    not repeatable, whatever it says of itself.
+    """
 
     name: str
     description: str
     input_schema: dict[str, Any]
     tags: frozenset[str]
+    granted_tags: frozenset[str]
     repeatable: bool
     origin: str | None
     wire: dict[str, Any]
@@ -34,12 +39,14 @@ def read_traits(tool: Any) -> Traits:
     said = meta if isinstance(meta, Mapping) else {}
     annotations = _annotations(tool, said)
     origin = _said(tool, said, "origin")
+    tags = _tags(name, _said(tool, said, "tags"))
     return Traits(
         name=name,
         description=str(getattr(tool, "description", None) or ""),
         input_schema=_plain(name, "input_schema", getattr(tool, "input_schema", None) or {}),
-        tags=_tags(name, _said(tool, said, "tags")),
-        repeatable=any(annotations.get(hint) is True for hint in _HINTS.values()),
+        tags=tags,
+        granted_tags=tags if _is_trusted(tool, "tags") else frozenset(),
+        repeatable=_is_trusted(tool, "hints") and any(annotations.get(hint) is True for hint in _HINTS.values()),
         origin=None if origin is None else str(origin),
         wire=_wire(tool, {**said, "annotations": annotations}, origin),
     )
@@ -76,6 +83,11 @@ def _tags(name: str, tags: Any) -> frozenset[str]:
         return as_words(tags) or frozenset()
     except TypeError:
         raise TypeError(f"the tags of tool {name!r} are not a list of words") from None
+
+
+def _is_trusted(tool: Any, what: str) -> bool:
+    """Tools that come from elsewhere have `trusts_tags` and `trusts_hints`; others are the program's own."""
+    return getattr(tool, f"trusts_{what}", True) is True
 
 
 def _annotations(tool: Any, meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -202,10 +202,10 @@ async def test_the_registry_follows_what_computers_offer(
             await until(lambda: "fresh" in agent.registry)
             async with hosted(tower.computer, shared_hub.url, office, tmp_path):
                 await until(lambda: "tower__add" in agent.registry)
-                assert {"laptop__add", "fresh"} <= set(agent.registry)
-                assert "add" not in agent.registry
+                assert {"add", "fresh"} <= set(agent.registry)
+                assert agent.registry["add"].seat.computer == "laptop"
                 assert await agent.use("tower__add", a=1, b=1) == {"result": 2}
-            await until(lambda: "add" in agent.registry)
+            await until(lambda: "tower__add" not in agent.registry)
             agent.registry.tool(lambda: "local", name="add")
             await until(lambda: "laptop__add" in agent.registry)
             assert await agent.use("add") == "local"
@@ -223,12 +223,14 @@ async def test_an_agent_in_three_offices_with_computers_of_one_name(
     desks = [Desk() for _ in offices]
     async with start(kind, office=offices[:2]) as agent, hosts(desks, offices, shared_hub.url, tmp_path):
         await agent.join_office(offices[2])
-        await until(lambda: f"{offices[0]}__laptop__add" in agent.registry)
+        names = ["add", "laptop__add", f"{offices[2]}__laptop__add"]
+        await until(lambda: set(names) <= set(agent.registry))
         with pytest.raises(AmbiguousComputer):
             await agent.emit_tool_call("laptop", "add", {"a": 1, "b": 2})
-        for each in offices:
+        for each, name in zip(offices, names, strict=True):
             assert (await agent.emit_tool_call("laptop", "add", {"a": 1, "b": 2}, office=each)).text == "3"
-            assert await agent.use(f"{each}__laptop__add", a=1, b=2) == {"result": 3}
+            assert agent.registry[name].seat.office == each
+            assert await agent.use(name, a=1, b=2) == {"result": 3}
             assert len(await agent.get_tools("laptop", office=each)) == 3
         assert set(agent.offices) == set(offices)
         with pytest.raises(BadRequest, match="3 offices"):

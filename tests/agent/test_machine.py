@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.agent.naming import names_of
 from a2c_smcp.agent.toolbox import RemoteTool
 from a2c_smcp.agent.types import Seat
 from tests.agent.twins import SOON
@@ -99,15 +98,22 @@ class World:
             self.local.discard(name)
             self.agent.registry.unregister(name)
 
-    def wanted(self) -> dict[str, str | None]:
-        """Each name, and where the tool comes from."""
-        remote = {name: str(seat) for (seat, _), name in names_of(self.offered, self.local).items()}
-        return {**remote, **dict.fromkeys(self.local)}
+    def is_in_step(self) -> bool:
+        """Each tool is shown once, under one of its own names, and nothing else is; local tools are untouched."""
+        items = self.agent.registry.items()
+        remote = {name: tool for name, tool in items if isinstance(tool, RemoteTool)}
+        shown = sorted((str(tool.seat), tool.tool["name"]) for tool in remote.values())
+        offered = sorted((str(seat), tool) for seat, tools in self.offered.items() for tool in tools)
+        local = {name for name, _ in items} - remote.keys()
+        return shown == offered and local == self.local and all(map(self.is_rightly_named, remote.items()))
 
-    def shown(self) -> dict[str, str | None]:
-        return {
-            name: tool.origin if isinstance(tool, RemoteTool) else None for name, tool in self.agent.registry.items()
-        }
+    def is_rightly_named(self, named: tuple[str, RemoteTool]) -> bool:
+        (name, remote), (office, computer) = named, named[1].seat
+        tool = remote.tool["name"]
+        if name == tool:
+            others = {seat.computer for seat in self.offered} - {computer}
+            return not any(name.startswith(f"{other}__") for other in others)
+        return name in (f"{computer}__{tool}", f"{office}__{computer}__{tool}")
 
 
 @asynccontextmanager
@@ -127,7 +133,7 @@ async def live_through(url: str, history: list[tuple[Any, ...]]) -> None:
     async with a_world(url) as world:
         for what, *about in history:
             await getattr(world, what)(*(world.here(each) if isinstance(each, Seat) else each for each in about))
-        await until(lambda: world.shown() == world.wanted())
+        await until(world.is_in_step)
 
 
 @pytest.mark.covers("agent-registry", "agent-reacts", "agent-rejoins")
