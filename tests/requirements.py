@@ -97,6 +97,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "calls-deadline": "The Server answers a second after the timeout, and within its own where there is none.",
         "calls-duplicates": "A tool call that comes again joins the first; another call under its req_id is 400.",
         "calls-outcome": "Every error of a tool call says whether the tool has run: not_run or unknown, 410 also done.",
+        "calls-dedup-shown": "list_room shows dedup: true for seats with an instance.",
+        "calls-sent-before": "A call sent before, unknown to the Server, goes only to a computer that deduplicates.",
         "calls-kept-answer": "An answer whose agent was gone is kept for its return.",
         "calls-cancel": "A cancel is told in the office of its call; the Server answers for a silent computer.",
         "calls-computer-left": "Calls in flight fail with 404 when their computer leaves.",

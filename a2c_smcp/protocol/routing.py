@@ -10,19 +10,27 @@ from a2c_smcp.protocol.events import OLDER_FIELDS, Event
 from a2c_smcp.protocol.offices import Member, Notice, Office
 from a2c_smcp.smcp import ListRoomRet, SessionInfo
 
-__all__ = ["Forward", "broadcast", "cancel", "forward", "list_room", "seated"]
+__all__ = ["SENT_BEFORE", "Forward", "broadcast", "cancel", "forward", "is_sent_before", "list_room", "seated"]
 
 
 _SPELLINGS = {role: (role, OLDER_FIELDS.get(role, role)) for role in ("agent", "computer")}
 
 
+SENT_BEFORE = "sent_before"
+"""A field of ours in `client:tool_call`: the agent has sent this `req_id` before, and does not know what became of it.
+
+A Server that does not know it either passes it on only to a computer that deduplicates: the tool may have run.
+"""
+
+
 class Forward(NamedTuple):
-    """A request on its way from an agent to a computer of the same office."""
+    """A request on its way from an agent to a computer of the same office. It may have been `sent_before`."""
 
     event: str
     caller: Member
     target: Member
     data: dict[str, Any]
+    sent_before: bool = False
 
 
 def seated(event: Event, seats: Sequence[Member], data: Mapping[str, Any]) -> list[Member]:
@@ -50,7 +58,7 @@ def forward(event: Event, seats: Sequence[Member], offices: Iterable[Office], da
         if not callers:
             raise NotInOffice(repr(wanted))
     found = [
-        Forward(event.name, caller, target, data)
+        Forward(event.name, caller, target, data, is_sent_before(data))
         for office in offices
         for caller in callers
         if caller.office_id == office.office_id and (target := office.computers.get(name))
@@ -60,6 +68,10 @@ def forward(event: Event, seats: Sequence[Member], offices: Iterable[Office], da
     if len(found) > 1:
         raise AmbiguousComputer(repr(name), offices=sorted(way.target.office_id for way in found))
     return found[0]
+
+
+def is_sent_before(data: Mapping[str, Any]) -> bool:
+    return data.get(SENT_BEFORE) is True
 
 
 def broadcast(event: Event, seats: Sequence[Member], data: Mapping[str, Any]) -> Notice:
@@ -89,5 +101,7 @@ def list_room(event: Event, seats: Sequence[Member], office: Office, data: Mappi
 
 
 def _session(member: Member) -> SessionInfo:
+    """`dedup`: its client recognises a call that is sent again (WIRE §5)."""
     info = SessionInfo(sid=member.sid, name=member.name, role=member.role, office_id=member.office_id)
-    return {**info, "a2c_version": member.version}  # type: ignore[typeddict-unknown-key]
+    more = {"a2c_version": member.version} | ({"dedup": True} if member.instance else {})
+    return {**info, **more}  # type: ignore[typeddict-item]

@@ -24,6 +24,7 @@ from a2c_smcp.server.directory.nodes import node_of
 from a2c_smcp.server.directory.post import Post
 from a2c_smcp.server.mail import Mail, frame, frames
 from a2c_smcp.server.packets import Answer, Json, Payload
+from a2c_smcp.smcp import TOOL_CALL_EVENT
 
 __all__ = ["GONE", "LOST", "Bus", "Outcome", "Request"]
 
@@ -66,6 +67,7 @@ class _Ask(msgspec.Struct, array_like=True, tag="?"):
     target: str
     timeout: float
     caller: _Seat
+    sent_before: bool = False
 
 
 class _Tell(msgspec.Struct, array_like=True, tag="="):
@@ -112,6 +114,7 @@ class Request:
     target: str
     payload: Payload
     timeout: float
+    sent_before: bool
 
 
 @dataclass(slots=True)
@@ -140,7 +143,8 @@ class Bus:
         self._directory.check()
         number, data, seat = next(self._numbers), forward.data, forward.caller
         caller = _Seat(seat.sid, seat.name, seat.office_id, seat.instance, seat.owner, seat.version)
-        head = _Ask(number, self._node, forward.event, data.get("req_id", ""), sid, timeout, caller)
+        asked = (number, self._node, forward.event, data.get("req_id", ""), sid, timeout, caller)
+        head = _Ask(*asked, sent_before=forward.sent_before)
         self._asked[number] = _Asked(node, reply)
         self._mail.send(node, _encode(head), _body_of(data), number)
         if not self._is_watched:
@@ -191,18 +195,20 @@ class Bus:
         payload = Payload({"req_id": head.req_id}, body) if body[:1] == b"{" else Payload(msgspec.msgpack.decode(body))
 
         def reply(outcome: Outcome) -> None:
-            self._answer(head.node, head.id, outcome)
+            self._answer(head, outcome)
 
         try:
-            self._serve(Request(head.event, caller, head.target, payload, head.timeout), reply)
+            self._serve(Request(head.event, caller, head.target, payload, head.timeout, head.sent_before), reply)
         except SMCPError as error:
             reply(error)
 
-    def _answer(self, node: str, number: int, outcome: Outcome) -> None:
+    def _answer(self, asked: _Ask, outcome: Outcome) -> None:
+        node, number = asked.node, asked.id
         if isinstance(outcome, Answer):
             self._mail.send(node, _encode(_Tell(number)), outcome.json)
         elif isinstance(outcome, SMCPError):
-            self._mail.send(node, _encode(_Refuse(number)), dumps(outcome.to_wire()).encode())
+            became = {"outcome": outcome.outcome} if asked.event == TOOL_CALL_EVENT else {}
+            self._mail.send(node, _encode(_Refuse(number)), dumps(outcome.to_wire(**became)).encode())
         elif outcome is GONE or outcome is LOST:
             self._mail.send(node, _encode(_Gone(number, outcome is LOST)), b"")
         else:

@@ -10,7 +10,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, ComputerLeft, RateLimited, SMCPError, Unavailable
+from a2c_smcp.errors import (
+    BadRequest,
+    CallCancelled,
+    CallTimeout,
+    ComputerLeft,
+    RateLimited,
+    ResultGone,
+    SMCPError,
+    Unavailable,
+)
 from a2c_smcp.protocol.codec import loads_exactly
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.protocol.routing import Forward
@@ -26,7 +35,7 @@ __all__ = ["Calls", "Closing", "Reply"]
 Key = tuple[str, str, str, str]
 _AFTER_THE_ACK = 0.01  # of the join with which a client came back
 _IDENTITY = ("computer", "tool_name", "params")
-Deliver = Callable[[str, Forward, float, Callable[..., None]], None]
+Deliver = Callable[[str, Forward, float, bool, Callable[..., None]], None]
 Reply = Callable[[Any], None]
 """Given the answer to a call: an `Answer`, several ack arguments as a tuple, or an `SMCPError`."""
 
@@ -34,8 +43,8 @@ Reply = Callable[[Any], None]
 class Closing(Unavailable):
     """This Server goes. Another node may have an answer, once whoever was here is there."""
 
-    def __init__(self) -> None:
-        super().__init__("the server is shutting down")
+    def __init__(self, **details: Any) -> None:
+        super().__init__("the server is shutting down", **details)
 
 
 @dataclass(eq=False, slots=True)
@@ -52,7 +61,9 @@ class Call:
     """One request on its way. `caller` and `target` are connections: they change when their client resumes.
 
     `is_awaited` is false from the return of its agent until the agent asks for it again. `cancel` is what its agent
-    sent to cancel it. The `outcome` is `None` as long as there is none.
+    sent to cancel it. The `outcome` is `None` as long as there is none. It was `sent` so many times: an error of a call
+    that was never written to its computer says `not_run` (WIRE §5), any other `unknown`, unless the node that refused
+    it knows better.
     """
 
     forward: Forward
@@ -61,7 +72,9 @@ class Call:
     target: str
     on_end: Callable[[Call], None]
     timeout: float
+    until: float
     outcome: Any = None
+    sent: int = 0
     waiters: list[_Waiter] = field(default_factory=list)
     is_awaited: bool = True
     cancel: dict[str, Any] | None = None
@@ -72,11 +85,21 @@ class Call:
 
     def finish(self, outcome: Any) -> None:
         if self.outcome is None:
-            self.outcome = outcome
+            self.outcome = self._judged(outcome) if isinstance(outcome, SMCPError) else outcome
             self.on_end(self)
 
-    def too_late(self, timeout: float) -> CallTimeout:
-        return CallTimeout(f"{self.forward.target.name!r} did not answer within {timeout:g} s")
+    def too_late(self, timeout: float) -> SMCPError:
+        return self._judged(CallTimeout(f"{self.forward.target.name!r} did not answer within {timeout:g} s"))
+
+    def _judged(self, error: SMCPError) -> SMCPError:
+        """With whether the tool has run, as far as it is known here."""
+        if self.forward.event != TOOL_CALL_EVENT:
+            return error
+        if not self.sent:
+            error.outcome = "not_run"
+        elif self.sent > 1 or "outcome" not in error.details:
+            error.outcome = "unknown"
+        return error
 
     def expire(self, timeout: float) -> None:
         self.finish(self.too_late(timeout))
@@ -222,10 +245,13 @@ class Calls:
     def _start(self, forward: Forward, key: Key | None, timeout: float) -> Call:
         target = forward.target.sid
         if self._closing:
-            raise Closing
+            raise Closing(outcome="not_run")
         if len(self._by_member.get(target, ())) >= self._limits.calls_per_computer:
             raise RateLimited(f"at most {self._limits.calls_per_computer} calls to one computer at a time")
-        call = Call(forward, key, forward.caller.sid, target, self._ended, timeout)
+        if key and forward.sent_before and not forward.target.instance and self._is_here(target):
+            raise ResultGone(repr(forward.data["req_id"]), outcome="unknown")
+        until = asyncio.get_running_loop().time() + timeout
+        call = Call(forward, key, forward.caller.sid, target, self._ended, timeout, until)
         self._deadlines.add(call, timeout)
         self._running.add(call)
         self._link(call.caller, call)
@@ -236,11 +262,15 @@ class Calls:
 
     def _send(self, call: Call) -> None:
         """Passes a call on, unless its computer is away: it is sent when the computer is back."""
-        if self._is_reachable(call.target) and call.outcome is None:
-            try:
-                self._deliver(call.target, call.forward, call.timeout, _reply_to(call))
-            except SMCPError as error:
-                call.finish(error)
+        if not self._is_reachable(call.target) or call.outcome is not None:
+            return
+        left, is_again = call.until - asyncio.get_running_loop().time(), call.sent > 0
+        call.sent += 1
+        try:
+            self._deliver(call.target, call.forward, left, is_again, _reply_to(call))
+        except SMCPError as error:
+            call.sent -= 1
+            call.finish(error)
 
     def _wait(self, call: Call, waiter: _Waiter) -> None:
         self._waiting[waiter.caller] = self._waiting.get(waiter.caller, 0) + 1

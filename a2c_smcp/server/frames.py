@@ -53,6 +53,7 @@ class _Fields(TypedDict, total=False):
     office_id: Any
     tool_name: Any
     timeout: Any
+    sent_before: Any
     desktop_size: Any
     window: Any
     params: msgspec.Raw

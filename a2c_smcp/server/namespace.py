@@ -198,7 +198,8 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             if way is None:
                 return False
             speaker.ways.keep(name, data, way)
-        self.requests.begin(event, Forward(event.name, way.caller, way.target, data), reply)
+        forward = Forward(event.name, way.caller, way.target, data, routing.is_sent_before(data))
+        self.requests.begin(event, forward, reply)
         return True
 
     def connection(self, sid: str | None) -> Connection | None:

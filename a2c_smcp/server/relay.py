@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from a2c_smcp.errors import ComputerLeft, NotInOffice, SMCPError, TooLarge, Unavailable
+from a2c_smcp.errors import Outcome as Became
 from a2c_smcp.protocol import routing
 from a2c_smcp.protocol.codec import timeout_of
 from a2c_smcp.protocol.events import Event
@@ -124,7 +125,7 @@ class Relay:
         if target is None:
             reply(GONE)
             return
-        forward = Forward(request.event, request.caller, target, request.payload)
+        forward = Forward(request.event, request.caller, target, request.payload, request.sent_before)
         try:
             self.calls.begin(forward, request.timeout, partial(_tell_node, reply))
         except Closing:
@@ -142,12 +143,12 @@ class Relay:
     def _is_reachable(self, sid: str) -> bool:
         return self._is_here(sid) or bool(self.bus and self.bus.elsewhere(sid))
 
-    def _deliver(self, sid: str, forward: Forward, timeout: float, reply: Callable[..., None]) -> None:
+    def _deliver(self, sid: str, forward: Forward, timeout: float, is_again: bool, reply: Callable[..., None]) -> None:
         payload, connection = forward.data, self._connection(sid)
         size = payload.size if isinstance(payload, Payload) else 0
         check_size(size + len(forward.event), self._limits)
         if connection is None:
-            self._ask(sid, forward, timeout, reply)
+            self._ask(sid, forward, timeout, is_again, reply)
             return
         if connection.track:
             connection.track.check_room(size)
@@ -158,11 +159,12 @@ class Relay:
         else:
             self._background.spawn(self._emitted(sid, forward, reply))
 
-    def _ask(self, sid: str, forward: Forward, timeout: float, reply: Callable[..., None]) -> None:
+    def _ask(self, sid: str, forward: Forward, timeout: float, is_again: bool, reply: Callable[..., None]) -> None:
         """The computer is on another node, where it may have moved from one session to the next since."""
         node = self.bus.elsewhere(sid) if self.bus else None
         if self.bus and node:
-            self.bus.ask(node, sid, forward, timeout, partial(self._heard, forward, reply))
+            repeated = forward._replace(sent_before=True) if is_again else forward
+            self.bus.ask(node, sid, repeated, timeout, partial(self._heard, forward, reply))
 
     def _heard(self, forward: Forward, reply: Callable[..., None], outcome: Outcome) -> None:
         """A computer without an instance does not come back; any other has its grace to do so."""
@@ -172,22 +174,24 @@ class Relay:
             case tuple():
                 reply(*outcome)
             case _ if outcome is LOST and forward.target.instance is None:
-                reply(Rejected(_left(forward)))
+                reply(Rejected(_left(forward, "unknown")))
             case _ if outcome is GONE or outcome is LOST:
-                self._background.spawn(self._look_again(forward, reply))
+                became: Became = "not_run" if outcome is GONE else "unknown"
+                self._background.spawn(self._look_again(forward, became, reply))
             case _:
                 reply(outcome)
 
-    async def _look_again(self, forward: Forward, reply: Callable[..., None]) -> None:
+    async def _look_again(self, forward: Forward, became: Became, reply: Callable[..., None]) -> None:
         """Whoever is not elsewhere yet is sent the call there as soon as the office is seen to change."""
         target = forward.target
         try:
             holder = (await self._directory.office(target.office_id)).computers.get(target.name)
         except SMCPError as error:
+            error.outcome = became
             reply(Rejected(error))
             return
         if holder is None or target.instance is None or holder.instance != target.instance:
-            reply(Rejected(_left(forward)))
+            reply(Rejected(_left(forward, became)))
         elif holder.sid != target.sid:
             self.calls.move(target.sid, holder.sid)
 
@@ -205,8 +209,8 @@ def _is_agent_of(office: Office, caller: Member) -> bool:
     return office.agent is not None and office.agent.sid == caller.sid
 
 
-def _left(forward: Forward) -> ComputerLeft:
-    return ComputerLeft(repr(forward.target.name), computer=forward.target.name)
+def _left(forward: Forward, became: Became) -> ComputerLeft:
+    return ComputerLeft(repr(forward.target.name), computer=forward.target.name, outcome=became)
 
 
 def _tell_node(reply: Reply, outcome: Any) -> None:

@@ -248,7 +248,14 @@ def test_list_room_shows_everybody_with_their_version_and_no_secret() -> None:
         "req_id": "r7",
         "sessions": [
             {"sid": "s2", "name": "stranger", "role": "agent", "office_id": "east", "a2c_version": "0.1"},
-            {"sid": "c5", "name": "secret", "role": "computer", "office_id": "east", "a2c_version": "0.4.2"},
+            {
+                "sid": "c5",
+                "name": "secret",
+                "role": "computer",
+                "office_id": "east",
+                "a2c_version": "0.4.2",
+                "dedup": True,
+            },
         ],
     }
 

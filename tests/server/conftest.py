@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-TALK = {"test_calls", "test_events", "test_lane", "test_offices", "test_resume"}
+TALK = {"test_calls", "test_events", "test_lane", "test_offices", "test_outcomes", "test_resume"}
 """What clients say to each other."""
 
 MODULES = {"plain": TALK | {"test_failures", "test_limits", "test_polling"}, "nodes": TALK}

@@ -1,0 +1,128 @@
+"""What the error of a tool call says of its tool (WIRE §5), and which calls may be written to a computer again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.peer import Peer
+from tests.server.test_calls import RESULT, Gate, call_and_forget
+from tests.server.test_resume import MINE, sessions
+
+
+async def joined(hub: Any, connect: Any, role: str, name: str, office: str, **more: Any) -> Peer:
+    peer: Peer = await connect(hub)
+    await peer.join(role, name, office, **more)
+    return peer
+
+
+def told(answer: Any) -> tuple[int, str]:
+    """The code and the outcome, which both copies of the error have to say."""
+    assert answer["details"] == answer["error"]["details"]
+    return answer["code"], answer["details"]["outcome"]
+
+
+@pytest.mark.covers("calls-outcome")
+async def test_what_never_reaches_a_computer_has_not_run(serve: Any, connect: Any, office: str) -> None:
+    hub = await serve(limits={"calls_per_computer": 1, "max_message": 4096})
+    agent = await joined(hub, connect, "agent", "planner", office)
+    computer = await joined(hub, connect, "computer", "laptop", office)
+    assert told(await agent.call_tool("nowhere")) == (404, "not_run")
+    assert told(await agent.call_tool("laptop", timeout=0)) == (400, "not_run")
+    assert told(await agent.call_tool("laptop", params={"text": "x" * 5000})) == (413, "not_run")
+    assert told(await agent.call_tool("laptop", office_id="elsewhere")) == (403, "not_run")
+    assert told(await computer.call_tool("laptop")) == (403, "not_run")
+    computer.answers("client:tool_call", Gate())
+    await call_and_forget(agent, computer)
+    assert told(await agent.call_tool("laptop")) == (429, "not_run")
+    assert len(computer.asked) == 1
+
+
+@pytest.mark.covers("calls-outcome", "calls-deadline")
+async def test_a_call_that_was_written_and_not_answered_may_have_run(agent: Peer, computer: Peer) -> None:
+    computer.answers("client:tool_call", Gate())
+    assert told(await agent.call_tool("laptop", timeout=1)) == (408, "unknown")
+    call = asyncio.create_task(agent.call_tool("laptop", timeout=30, req_id="r2"))
+    await computer.was_asked("client:tool_call", 2)
+    await agent.ask("server:tool_call_cancel", {"agent": "planner", "req_id": "r2"})
+    assert told(await call) == (499, "unknown")
+    call = asyncio.create_task(agent.call_tool("laptop", timeout=30))
+    await computer.was_asked("client:tool_call", 3)
+    await computer.close()
+    assert told(await call) == (404, "unknown")
+
+
+@pytest.mark.covers("calls-outcome", "calls-resume")
+@pytest.mark.one_process  # of two nodes, the one that asked the other does not know what that has done
+async def test_a_call_that_waited_for_its_computer_in_vain_has_not_run(
+    serve: Any, connect: Any, connect_wire: Any, office: str
+) -> None:
+    hub = await serve(limits={"resume_grace": 0.5})
+    agent = await joined(hub, connect, "agent", "planner", office)
+    wire = await connect_wire(hub)
+    await wire.join("computer", "laptop", office, instance=MINE)
+    await wire.send("1")
+    assert await wire.receive() == "", "the Server has seen it go"
+    assert told(await agent.call_tool("laptop", timeout=20)) == (404, "not_run")
+
+
+@pytest.mark.covers("calls-outcome")
+async def test_what_a_computer_says_of_its_own_call_is_passed_on(agent: Peer, computer: Peer) -> None:
+    error = {"code": 410, "message": "begun before", "details": {"outcome": "done"}}
+    computer.answers("client:tool_call", {"error": error, **error, "isError": True, "content": []})
+    assert told(await agent.call_tool("laptop")) == (410, "done")
+
+
+@pytest.mark.covers("calls-outcome")
+async def test_an_answer_that_cannot_be_read_says_that_the_tool_may_have_run(
+    serve: Any, connect: Any, connect_wire: Any, office: str
+) -> None:
+    hub = await serve()
+    agent = await joined(hub, connect, "agent", "planner", office)
+    wire = await connect_wire(hub)
+    await wire.join("computer", "laptop", office)
+    call = asyncio.create_task(agent.call_tool("laptop", timeout=20))
+    while not (frame := await wire.receive()).startswith("42/smcp,"):
+        pass
+    await wire.send(f"43/smcp,{frame.removeprefix('42/smcp,').partition('[')[0]}[NaN]")
+    assert told(await call) == (400, "unknown")
+
+
+@pytest.mark.covers("calls-dedup-shown")
+async def test_who_recognises_a_call_that_is_sent_again_is_shown(serve: Any, connect: Any, office: str) -> None:
+    hub = await serve()
+    agent = await joined(hub, connect, "agent", "planner", office)
+    await joined(hub, connect, "computer", "ours", office, instance=MINE)
+    await joined(hub, connect, "computer", "other", office)
+    shown = {each["name"]: each.get("dedup") for each in await sessions(agent)}
+    assert shown == {"planner": None, "ours": True, "other": None}
+
+
+@pytest.mark.covers("calls-sent-before")
+async def test_a_call_sent_before_that_nobody_knows_goes_only_to_a_computer_that_would_know_it(
+    serve: Any, connect: Any, office: str
+) -> None:
+    hub = await serve()
+    agent = await joined(hub, connect, "agent", "planner", office)
+    ours = await joined(hub, connect, "computer", "ours", office, instance=MINE)
+    other = await joined(hub, connect, "computer", "other", office)
+    for computer in (ours, other):
+        computer.answers("client:tool_call", RESULT)
+    assert await agent.call_tool("ours", sent_before=True) == RESULT
+    assert told(await agent.call_tool("other", sent_before=True)) == (410, "unknown")
+    assert await agent.call_tool("other", sent_before=False) == RESULT
+    assert (len(ours.asked), len(other.asked)) == (1, 1)
+
+
+@pytest.mark.covers("calls-sent-before", "calls-duplicates")
+async def test_a_call_sent_before_that_still_runs_is_joined(agent: Peer, computer: Peer) -> None:
+    gate = Gate()
+    computer.answers("client:tool_call", gate)
+    await call_and_forget(agent, computer)
+    again = asyncio.create_task(agent.call_tool("laptop", timeout=20, req_id="r1", sent_before=True))
+    await agent.heard_until_now()
+    gate.open()
+    assert await again == RESULT
+    assert len(computer.asked) == 1
