@@ -1,57 +1,56 @@
-"""Tool calls by req_id: one that comes again joins the first, or finds its result; a cancel ends one and no other."""
+"""Tool calls by req_id: one that comes again joins the first, or finds its result; a cancel ends one and no other.
+
+A call is first running, then its result (or error) is kept for a while; what has begun is in a journal, which outlasts
+both. Whoever comes again is answered by the first of the three that knows the key. A call that was refused before it
+began leaves no trace but its kept error.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import json
+import logging
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from a2c_smcp.computer.approval import Caller
+from a2c_smcp.computer.journal import Journal, Key
 from a2c_smcp.errors import BadRequest, CallCancelled, ResultGone, SMCPError, Unavailable
 from a2c_smcp.protocol.codec import Written
 
-__all__ = ["Calls", "Key", "Retention"]
+__all__ = ["Begin", "Calls", "Retention"]
 
-Key = tuple[str, str, str]
+logger = logging.getLogger(__name__)
+
 Result = dict[str, Any]
-Work = Callable[[], Coroutine[Any, Any, Result]]
+Begin = Callable[[], None]
+"""To be called directly before a tool is run. Raises where it must not be."""
+Work = Callable[[Begin], Coroutine[Any, Any, Result]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long results and cancels are remembered, in seconds, and how much of them.
-
-    That a call has run is remembered longer than its result: as long as the longest call may be sent again.
-    """
+    """How long results and cancels are remembered, in seconds, and how much of them."""
 
     results: float = 600.0
-    tombstones: float = 3600.0
     cancels: float = 30.0
     most: int = 1000
-    most_tombstones: int = 100_000
     most_bytes: int = 64 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class _Tombstone:
-    """A call that has run."""
-
-    what: bytes
-    until: float
-
-
-@dataclass(slots=True)
 class _Kept:
-    """What came of it. An error is an outcome too: whether the tool had its effect before is unknown."""
+    """What came of a call, which is known by its digest."""
 
+    call: bytes
     until: float
     outcome: Result | SMCPError
     size: int
@@ -59,34 +58,62 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Running:
-    what: bytes
-    task: asyncio.Task[Result]
+    call: bytes
+    journal: Journal
+    task: asyncio.Task[Result] = field(init=False)
+    has_begun: bool = False
     is_cancelled: bool = False
+
+    def begin(self, key: Key) -> None:
+        self.journal.begin(key, self.call)
+        self.has_begun = True
 
 
 class Calls:
-    """No call runs twice for one (office, agent, req_id) while its result, or that it has run, is remembered."""
+    """No call runs twice for one (office, agent, req_id) while its result, or that it has begun, is remembered."""
 
-    def __init__(self, retention: Retention | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        retention: Retention | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        journal: Journal | None = None,
+    ) -> None:
         self._retention = retention or Retention()
         self._clock = clock
+        self._journal = journal or Journal()
+        self._journals: dict[str, Journal] = {}
         self._running: dict[Key, _Running] = {}
-        self._ran: OrderedDict[Key, _Tombstone] = OrderedDict()
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._kept_bytes = 0
         self._cancels: OrderedDict[tuple[str, str], float] = OrderedDict()
 
+    @contextmanager
+    def recording(self, office: str, journal: Journal) -> Iterator[None]:
+        """Meanwhile the calls of this office are in this journal; those of others last as long as the process."""
+        self._journals[office] = journal
+        try:
+            yield
+        finally:
+            del self._journals[office]
+
     async def run(self, caller: Caller, req_id: str, what: Any, work: Work) -> Result:
         """The result of `work`, which is done once for one `req_id`; `what` tells whether it is the same call."""
-        key, told = (caller.office, caller.agent, req_id), _digest(what)
+        key, call = (caller.office, caller.agent, req_id), _digest(what)
         self._forget_old()
-        if known := self._running.get(key) or self._ran.get(key):
-            if known.what != told:
-                raise BadRequest("req_id: was used for another call", field="req_id")
-            return await self._await(known) if isinstance(known, _Running) else self._again(key)
+        if running := self._running.get(key):
+            _require_same(running.call == call)
+            return await self._await(running)
+        if kept := self._kept.get(key):
+            _require_same(kept.call == call)
+            return _result(kept.outcome)
+        journal = self._journals.get(caller.office, self._journal)
+        if begun := journal.find(key):
+            _require_same(begun.is_of(call))
+            raise ResultGone(repr(req_id), outcome=begun.outcome or "unknown")
         if (caller.agent, req_id) in self._cancels:
-            raise CallCancelled
-        running = self._running[key] = _Running(told, asyncio.create_task(work()))
+            raise CallCancelled(outcome="not_run")
+        running = self._running[key] = _Running(call, journal)
+        running.task = asyncio.create_task(work(lambda: running.begin(key)))
         running.task.add_done_callback(lambda task: self._ended(key, running))
         return await self._await(running)
 
@@ -115,36 +142,27 @@ class Calls:
     async def _await(self, running: _Running) -> Result:
         """Waits without owning: a caller that gives up does not end the call of the others."""
         await _end_of(running.task)
-        if running.task.cancelled():
-            raise CallCancelled if running.is_cancelled else Unavailable("the computer is stopping")
-        return running.task.result()
-
-    def _again(self, key: Key) -> Result:
-        if key not in self._kept:
-            raise ResultGone(repr(key[-1]))
-        outcome = self._kept[key].outcome
-        if isinstance(outcome, SMCPError):
-            raise outcome.with_traceback(None)
-        return outcome
+        return _result(_outcome(running))
 
     def _ended(self, key: Key, running: _Running) -> None:
         del self._running[key]
-        now, outcome = self._clock(), _outcome(running)
-        size = _size(outcome)
-        self._ran[key] = _Tombstone(running.what, now + self._retention.tombstones)
-        self._kept[key] = _Kept(now + self._retention.results, outcome, size)
-        self._kept_bytes += size
+        if not running.task.cancelled() and not isinstance(error := running.task.exception(), SMCPError | None):
+            logger.error("a tool call failed", exc_info=error)
+        outcome = _outcome(running)
+        if running.has_begun:
+            running.journal.end(key, "unknown" if isinstance(outcome, SMCPError) else "done")
+        self._keep(key, _Kept(running.call, self._clock() + self._retention.results, outcome, _size(outcome)))
+
+    def _keep(self, key: Key, kept: _Kept) -> None:
+        self._kept[key] = kept
+        self._kept_bytes += kept.size
         while self._kept_bytes > self._retention.most_bytes or len(self._kept) > self._retention.most:
             self._drop(next(iter(self._kept)))
-        while len(self._ran) > self._retention.most_tombstones:
-            self._ran.popitem(last=False)
 
     def _forget_old(self) -> None:
         now = self._clock()
         while self._kept and next(iter(self._kept.values())).until < now:
             self._drop(next(iter(self._kept)))
-        while self._ran and next(iter(self._ran.values())).until < now:
-            self._ran.popitem(last=False)
         while self._cancels and next(iter(self._cancels.values())) < now:
             self._cancels.popitem(last=False)
 
@@ -175,9 +193,25 @@ async def _end_of(task: asyncio.Task[Result]) -> None:
 
 
 def _outcome(running: _Running) -> Result | SMCPError:
+    """Whatever fails before the tool is run says so; what fails afterwards may have had its effect (WIRE §5)."""
+    error: BaseException | None
     if running.task.cancelled():
-        return CallCancelled() if running.is_cancelled else Unavailable("the computer is stopping")
-    error = running.task.exception()
+        error = CallCancelled() if running.is_cancelled else Unavailable("the computer is stopping")
+    else:
+        error = running.task.exception()
     if error is None:
         return running.task.result()
-    return error if isinstance(error, SMCPError) else SMCPError()
+    known = error if isinstance(error, SMCPError) else SMCPError()
+    known.outcome = "unknown" if running.has_begun else "not_run"
+    return known
+
+
+def _result(outcome: Result | SMCPError) -> Result:
+    if isinstance(outcome, SMCPError):
+        raise outcome.with_traceback(None)
+    return outcome
+
+
+def _require_same(is_same: bool) -> None:
+    if not is_same:
+        raise BadRequest("req_id: was used for another call", field="req_id")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.inputs.resolver import Approve as ApproveCommand
 from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
 from a2c_smcp.computer.instance import instance_of
+from a2c_smcp.computer.journal import Journal, journal_of
 from a2c_smcp.computer.mcp_clients.model import (
     MCPServerConfig,
     MCPServerInput,
@@ -124,8 +125,13 @@ class Computer:
         async with self:
             starting = asyncio.create_task(self.start())
             try:
-                with instance_of(self.name, url, state_folder) as instance:
-                    client = SMCPComputerClient(self, url, office, api_key=api_key, instance=instance, **connection)
+                with (
+                    instance_of(self.name, url, state_folder) as instance,
+                    journal_of(self.name, url, office, state_folder) as journal,
+                ):
+                    client = SMCPComputerClient(
+                        self, url, office, api_key=api_key, instance=instance, journal=journal, **connection
+                    )
                     await client.run()
             finally:
                 starting.cancel()
@@ -261,6 +267,10 @@ class Computer:
 
     def cancel(self, agent: str, req_id: str) -> None:
         self._execution.calls.cancel(agent, req_id)
+
+    def recording(self, office: str, journal: Journal) -> AbstractContextManager[None]:
+        """Meanwhile calls from this office are written into this journal before they begin."""
+        return self._execution.calls.recording(office, journal)
 
     def forget(self, office: str, agent: str | None = None) -> None:
         """Drops the results kept for an agent that has left, or for an office that this computer has left."""

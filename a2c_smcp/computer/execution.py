@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from a2c_smcp.computer.approval import Approvals, Caller, Request
 from a2c_smcp.computer.arguments import check_arguments
-from a2c_smcp.computer.calls import Calls, Key
+from a2c_smcp.computer.calls import Begin, Calls
 from a2c_smcp.computer.catalogue import Catalogue
 from a2c_smcp.computer.functions import FUNCTIONS
 from a2c_smcp.computer.hosting import Hosting
+from a2c_smcp.computer.journal import Key
 from a2c_smcp.computer.progress import Followers, OnProgress
 from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
 from a2c_smcp.computer.tally import Tally
@@ -96,9 +98,9 @@ class Execution:
             return None
 
     async def _once(self, call: Call) -> dict[str, Any]:
-        return await self.calls.run(call.caller, call.req_id, [call.name, call.params], lambda: self._execute(call))
+        return await self.calls.run(call.caller, call.req_id, [call.name, call.params], partial(self._execute, call))
 
-    async def _execute(self, call: Call) -> dict[str, Any]:
+    async def _execute(self, call: Call, begin: Begin) -> dict[str, Any]:
         route = self._catalogue.resolve(call.name)
         check_arguments(route.schema, call.params)
         deadline = asyncio.get_running_loop().time() + call.timeout
@@ -109,7 +111,7 @@ class Execution:
                     await self._approve(call, route, shown)
             began = time.monotonic()
             try:
-                raw = await self._run(call, route, deadline)
+                raw = await self._run(call, route, deadline, begin)
             finally:
                 self.tally.add(route.server, time.monotonic() - began)
             result = await self._transformed(self._mask.data(raw, ANSWER, route.server), call, route, deadline)
@@ -122,17 +124,19 @@ class Execution:
         if (now.server, now.tool) != (route.server, route.tool):  # while the owner was thinking
             raise ToolNotFound(f"{call.name!r} has become another tool", toolId=call.name)
 
-    async def _run(self, call: Call, route: ToolRoute, deadline: float) -> dict[str, Any]:
+    async def _run(self, call: Call, route: ToolRoute, deadline: float, begin: Begin) -> dict[str, Any]:
         host = self._host()
         if route.server == FUNCTIONS and FUNCTIONS not in host.configs:
             async with asyncio.timeout_at(deadline):
-                return await self._catalogue.functions.call(route.tool, call.params)
+                return await self._catalogue.functions.call(route.tool, call.params, begin)
 
         def tell(progress: float, total: float | None, message: str | None) -> None:
             self._followers.tell(call.key, progress, total, message and self._mask.text(message, route.server))
 
         left = max(deadline - asyncio.get_running_loop().time(), 0.001)
-        return await host.manager.call_tool(route.server, route.tool, call.params, left, cap=left, on_progress=tell)
+        return await host.manager.call_tool(
+            route.server, route.tool, call.params, left, cap=left, on_progress=tell, begin=begin
+        )
 
     async def _transformed(
         self, result: dict[str, Any], call: Call, route: ToolRoute, deadline: float

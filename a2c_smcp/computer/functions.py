@@ -40,10 +40,14 @@ class Functions:
         """What a server would have in its configuration, and what it would list."""
         return BaseServerConfig(name=FUNCTIONS, tool_meta=self._meta), wire_tools(self._registry)
 
-    async def call(self, name: TOOL_NAME, params: dict[str, Any]) -> dict[str, Any]:
-        """The result in MCP's spelling. Raises `BadRequest` for arguments that the function would not take."""
+    async def call(self, name: TOOL_NAME, params: dict[str, Any], begin: Callable[[], None]) -> dict[str, Any]:
+        """The result in MCP's spelling. Raises `BadRequest` for arguments that the function would not take.
+
+        `begin` is called directly before the function is.
+        """
         try:
             self._parameters[name].bind(params)
         except InvalidArguments as error:
             raise misfit(error.details["errors"]) from None
+        begin()
         return await wire_call(self._registry, name, params)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from a2c_smcp.computer.approval import Caller
-from a2c_smcp.computer.calls import Calls, Retention
+from a2c_smcp.computer.calls import Begin, Calls, Retention
+from a2c_smcp.computer.journal import Journal
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, ResultGone
 from a2c_smcp.protocol.codec import Written, dumps
 
@@ -23,7 +24,8 @@ class Work:
         self.go = asyncio.Event()
         self.go.set()
 
-    async def __call__(self) -> dict[str, Any]:
+    async def __call__(self, begin: Begin) -> dict[str, Any]:
+        begin()
         self.runs += 1
         await self.go.wait()
         return {"run": self.runs}
@@ -71,7 +73,8 @@ async def test_of_a_result_too_large_to_keep_only_that_it_ran_is_known() -> None
 @pytest.mark.covers("computer-dedup")
 @pytest.mark.parametrize("text", ["x" * 700, "\u6f22" * 300], ids=["ascii", "other signs"])
 async def test_a_result_that_is_kept_as_text_too_counts_twice(text: str) -> None:
-    async def work() -> dict[str, Any]:
+    async def work(begin: Begin) -> dict[str, Any]:
+        begin()
         return Written({"text": text}, dumps({"text": text}))
 
     calls = Calls(Retention(most_bytes=1200))
@@ -83,7 +86,7 @@ async def test_a_result_that_is_kept_as_text_too_counts_twice(text: str) -> None
 @pytest.mark.covers("computer-dedup")
 async def test_results_are_forgotten_in_time_and_when_their_agent_leaves_but_not_that_the_call_ran() -> None:
     now = [0.0]
-    calls, work = Calls(Retention(results=10, tombstones=20), clock=lambda: now[0]), Work()
+    calls, work = Calls(Retention(results=10), lambda: now[0], Journal(keep=20, clock=lambda: now[0])), Work()
     await calls.run(AGENT, "r", "what", work)
     await calls.run(AGENT, "s", "what", work)
     calls.forget("desk", "planner")
@@ -101,7 +104,8 @@ async def test_results_are_forgotten_in_time_and_when_their_agent_leaves_but_not
 async def test_a_call_that_failed_or_was_cancelled_is_not_run_again_either() -> None:
     calls, work, runs = Calls(), Work(), []
 
-    async def fail() -> dict[str, Any]:
+    async def fail(begin: Begin) -> dict[str, Any]:
+        begin()
         runs.append("fail")
         raise CallTimeout
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.instance import instance_of
+from a2c_smcp.computer.journal import journal_of
 from a2c_smcp.computer.socketio.client import SMCPComputerClient
 from a2c_smcp.errors import SMCPError
 
@@ -64,11 +65,14 @@ class Seat:
 
     async def _serve(self) -> None:
         try:
-            with instance_of(self._computer.name, self.url) as instance:
-                client = SMCPComputerClient(
-                    self._computer, self.url, self.office, instance=instance, on_connection=self._tell, **self._link
-                )
-                await client.run()
+            with (
+                instance_of(self._computer.name, self.url) as instance,
+                journal_of(self._computer.name, self.url, self.office) as journal,
+            ):
+                kept: dict[str, Any] = {"instance": instance, "journal": journal}
+                await SMCPComputerClient(
+                    self._computer, self.url, self.office, on_connection=self._tell, **kept, **self._link
+                ).run()
         except SMCPError as error:
             reason = self._computer.mask.text(str(error))
             self._tell(f"not in {self.office}: {reason}. `join OFFICE` or `connect URL` tries again")

@@ -129,9 +129,15 @@ class Manager:
         cap: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        begin: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
-        """The raw MCP result. Raises `ServerFailure` or `CallTimeout`; a failing tool is a result."""
-        return await self._server(name).call_tool(tool, arguments, timeout, cap=cap, on_progress=on_progress, meta=meta)
+        """The raw MCP result. Raises `ServerFailure` or `CallTimeout`; a failing tool is a result.
+
+        `begin` is called directly before the request is written.
+        """
+        return await self._server(name).call_tool(
+            tool, arguments, timeout, cap=cap, on_progress=on_progress, meta=meta, begin=begin
+        )
 
     async def read_resource(self, name: str, uri: str, timeout: float) -> dict[str, Any]:
         return await self._server(name).read_resource(uri, timeout)

@@ -133,11 +133,13 @@ class Supervisor:
         cap: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        begin: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
         """Waits for a server that is starting or asleep, and for its turn; `timeout` covers all of it."""
         deadline = self._loop.time() + timeout
         async with self._in_use(timeout) as session:
             left = max(deadline - self._loop.time(), 0.001)
+            begin()
             try:
                 result = await session.call_tool(tool, arguments, left, cap=cap, on_progress=on_progress, meta=meta)
             except CallTimeout:

@@ -12,6 +12,7 @@ from typing import Any
 from a2c_smcp import smcp
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer, Update
+from a2c_smcp.computer.journal import Journal
 from a2c_smcp.computer.secrets import ANSWER, secrets_in
 from a2c_smcp.errors import (
     BadRequest,
@@ -25,7 +26,7 @@ from a2c_smcp.errors import (
 from a2c_smcp.link import PATIENCE, Credentials, Line, Reconnect, Route, join, leave
 from a2c_smcp.protocol import codec
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
-from a2c_smcp.protocol.results import error_ack, failed_call
+from a2c_smcp.protocol.results import error_ack
 
 __all__ = ["Reconnect", "SMCPComputerClient"]
 
@@ -36,7 +37,11 @@ _FAREWELL = 2.0
 
 
 class SMCPComputerClient:
-    """One computer in one office. `run` returns only when it is cancelled, or refused for good."""
+    """One computer in one office. `run` returns only when it is cancelled, or refused for good.
+
+    `journal` remembers which calls have begun. Without one that has a file, like that of `journal_of`, no tool runs
+    twice for one req_id as long as this process lives.
+    """
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class SMCPComputerClient:
         office: str,
         *,
         instance: str,
+        journal: Journal | None = None,
         api_key: str | None = None,
         ssl: SSLContext | None = None,
         proxy: str | None = None,
@@ -55,6 +61,7 @@ class SMCPComputerClient:
         self._route = Route(url=url, credentials=lambda: Credentials.of_key(api_key), ssl=ssl, proxy=proxy)
         self._office = office
         self._instance = instance
+        self._journal = journal or Journal()
         self._reconnect = reconnect or Reconnect()
         self._tell = on_connection
         self._has_joined = False
@@ -74,24 +81,28 @@ class SMCPComputerClient:
         A seat that it had before may be somebody else's when it comes back: that is tried again, too.
         """
         stop_listening = self._computer.on_update(self._on_update)
-        attempt, clock = 0, asyncio.get_running_loop().time
         try:
-            while True:
-                begun = clock()
-                try:
-                    await self._serve()
-                    attempt = 0
-                except _FINAL:
-                    raise
-                except SMCPError as error:
-                    if isinstance(error, Forbidden) and not self._has_joined:
-                        raise
-                    self._on_connection(f"not connected: {error}; trying again")
-                    attempt += 1
-                await asyncio.sleep(self._reconnect.pause(attempt, clock() - begun))
+            with self._computer.recording(self._office, self._journal):
+                await self._keep_serving()
         finally:
             stop_listening()
             self._computer.forget(self._office)
+
+    async def _keep_serving(self) -> None:
+        attempt, clock = 0, asyncio.get_running_loop().time
+        while True:
+            begun = clock()
+            try:
+                await self._serve()
+                attempt = 0
+            except _FINAL:
+                raise
+            except SMCPError as error:
+                if isinstance(error, Forbidden) and not self._has_joined:
+                    raise
+                self._on_connection(f"not connected: {error}; trying again")
+                attempt += 1
+            await asyncio.sleep(self._reconnect.pause(attempt, clock() - begun))
 
     def _on_connection(self, what: str) -> None:
         self._tell(self._computer.mask.text(what))
@@ -148,11 +159,7 @@ class SMCPComputerClient:
         caller = Caller(self._office, data.get("agent") or data[OLDER_FIELDS["agent"]])
         timeout = codec.timeout_of(lookup(smcp.TOOL_CALL_EVENT), data)
         assert timeout
-        try:
-            return await self._computer.execute_tool(caller, data["req_id"], data["tool_name"], data["params"], timeout)
-        except Exception:
-            logger.exception("a tool call failed")
-            return failed_call(SMCPError())
+        return await self._computer.execute_tool(caller, data["req_id"], data["tool_name"], data["params"], timeout)
 
     async def _get_tools(self, data: dict[str, Any]) -> dict[str, Any]:
         return self._computer.tools_for(data["req_id"])
