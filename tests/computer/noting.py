@@ -1,0 +1,53 @@
+"""A computer in a process of its own, which can be killed. Each run of its tool is noted in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from a2c_smcp.computer.computer import Computer
+
+__all__ = ["notes_in", "noting_computer"]
+
+
+def notes_in(folder: Path) -> list[str]:
+    """A line for each time that the tool `note` ran."""
+    file = folder / "notes"
+    return file.read_text().split() if file.exists() else []
+
+
+@asynccontextmanager
+async def noting_computer(url: str, office: str, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A computer called `laptop`, joined. Its tool is `note(text, ends)`; without `ends` it waits for ever."""
+    command = [sys.executable, "-m", __name__, url, office, str(folder)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert process.stdout
+        async with asyncio.timeout(60):
+            assert await process.stdout.readline() == f"joined {office}\n".encode()
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def main(url: str, office: str, folder: Path) -> None:
+    computer = Computer("laptop")
+
+    @computer.tool(auto_apply=True)
+    async def note(text: str, ends: bool) -> str:
+        with (folder / "notes").open("a") as notes:
+            notes.write(f"{text}\n")
+        if not ends:
+            await asyncio.Event().wait()
+        return text
+
+    await computer.run(url, office=office, state_folder=folder, on_connection=lambda what: print(what, flush=True))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:3], Path(sys.argv[3])))

@@ -1,0 +1,182 @@
+"""The journal of begun calls: what is left of a process that ended, and what happens where it cannot be kept."""
+
+from __future__ import annotations
+
+import resource
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from a2c_smcp.computer.journal import Journal, JournalFailed, Key, journal_of
+from a2c_smcp.errors import RateLimited
+
+CALL, OTHER = b"a" * 32, b"b" * 32
+
+
+def key(number: object = 1) -> Key:
+    return "desk", "planner", f"r{number}"
+
+
+def outcomes(journal: Journal, *numbers: object) -> list[str | None]:
+    found = [journal.find(key(number)) for number in numbers]
+    return [record and (record.outcome or "begun") for record in found]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "instances" / "x.calls"
+
+
+@contextmanager
+def opened(path: Path, **limits: float) -> Iterator[Journal]:
+    journal = Journal(path, **limits)  # type: ignore[arg-type]
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+@pytest.mark.covers("computer-dedup")
+def test_what_was_begun_and_how_it_ended_is_known_to_the_next_process(path: Path) -> None:
+    with opened(path) as journal:
+        for number in (1, 2, 3):
+            journal.begin(key(number), CALL)
+        journal.end(key(1), "done")
+        journal.end(key(2), "unknown")
+    for _ in range(2):
+        with opened(path) as journal:
+            assert outcomes(journal, 1, 2, 3, 4) == ["done", "unknown", "begun", None]
+            found = journal.find(key(3))
+            assert found
+            assert (found.is_of(CALL), found.is_of(OTHER)) == (True, False)
+
+
+@pytest.mark.covers("computer-dedup")
+@pytest.mark.parametrize("lost", range(1, 120, 7))
+def test_a_torn_end_of_the_file_costs_no_line_but_the_torn_one(path: Path, lost: int) -> None:
+    with opened(path) as journal:
+        journal.begin(key(1), CALL)
+        journal.begin(key(2), CALL)
+        journal.end(key(2), "done")
+    path.write_bytes(path.read_bytes()[:-lost])
+    with opened(path) as journal:
+        assert outcomes(journal, 1) == ["begun"]
+        journal.begin(key(3), CALL)
+    with opened(path) as journal:
+        assert outcomes(journal, 1, 3) == ["begun", "begun"]
+
+
+@pytest.mark.parametrize("odd", [b"", b"\n\n", b"\x00" * 200, b"B x y\n", b"D " + b"0" * 32 + b"\n", "é\n".encode()])
+def test_whatever_else_stands_in_the_file_is_passed_over(path: Path, odd: bytes) -> None:
+    with opened(path) as journal:
+        journal.begin(key(1), CALL)
+    path.write_bytes(odd + b"\n" + path.read_bytes() + odd)
+    with opened(path) as journal:
+        assert outcomes(journal, 1, 2) == ["begun", None]
+
+
+@pytest.mark.covers("computer-dedup")
+def test_a_second_process_begins_nothing_until_the_first_has_ended_and_then_knows_what_that_began(path: Path) -> None:
+    with opened(path) as second:
+        with opened(path) as first:
+            first.begin(key(1), CALL)
+            for attempt in (lambda: second.find(key(1)), lambda: second.begin(key(2), CALL)):
+                with pytest.raises(JournalFailed) as refused:
+                    attempt()
+                assert refused.value.outcome == "not_run"
+        assert outcomes(second, 1) == ["begun"]
+        second.begin(key(2), CALL)
+
+
+@pytest.mark.covers("computer-dedup")
+def test_what_cannot_be_written_is_not_begun_and_spoils_nothing(
+    path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with opened(path) as journal:
+        journal.begin(key(1), CALL)
+        with no_file_larger_than(path.stat().st_size + 10), capfd.disabled():
+            for _ in range(3):
+                with pytest.raises(JournalFailed):
+                    journal.begin(key(2), CALL)
+            journal.end(key(1), "done")
+        assert [str(path) in record.getMessage() for record in caplog.records] == [True]
+        journal.begin(key(3), CALL)
+        assert outcomes(journal, 1, 2, 3) == ["done", None, "begun"]
+    with opened(path) as journal:
+        assert outcomes(journal, 1, 2, 3) == ["begun", None, "begun"]
+
+
+@pytest.mark.covers("computer-dedup")
+def test_the_owner_is_told_at_once_where_it_is_and_an_agent_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "instances").write_text("not a folder")
+    with journal_of("laptop", "http://127.0.0.1:7000", "desk", tmp_path) as journal:
+        assert str(tmp_path) in caplog.text
+        with pytest.raises(JournalFailed) as refused:
+            journal.begin(key(1), CALL)
+        assert str(tmp_path) not in str(refused.value)
+        (tmp_path / "instances").unlink()
+        journal.begin(key(1), CALL)
+
+
+def test_it_is_for_its_owner_alone_and_holds_no_names(path: Path) -> None:
+    with opened(path) as journal:
+        journal.begin(key("secret"), CALL)
+        assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
+        assert not any(word in path.read_bytes() for word in (b"secret", b"desk", b"planner", CALL))
+
+
+@pytest.mark.covers("computer-dedup")
+def test_a_full_journal_gives_up_what_has_ended_and_then_begins_nothing_more(path: Path) -> None:
+    with opened(path, most=3) as journal:
+        for number in (1, 2, 3):
+            journal.begin(key(number), CALL)
+        with pytest.raises(RateLimited) as refused:
+            journal.begin(key(4), CALL)
+        assert refused.value.outcome == "not_run"
+        journal.end(key(2), "done")
+        journal.begin(key(4), CALL)
+        assert outcomes(journal, 1, 2, 3, 4) == ["begun", None, "begun", "begun"]
+    with opened(path, most=3) as journal:
+        assert outcomes(journal, 1, 3, 4) == ["begun", "begun", "begun"]
+        with pytest.raises(RateLimited):
+            journal.begin(key(5), CALL)
+
+
+@pytest.mark.covers("computer-dedup")
+def test_calls_are_forgotten_in_time_also_across_processes(path: Path) -> None:
+    now = [1000.0]
+    for seconds, expected in ((0, [None]), (90, ["begun"]), (20, [None])):
+        now[0] += seconds
+        journal = Journal(path, keep=100, clock=lambda: now[0])
+        assert outcomes(journal, 1) == expected
+        if not seconds:
+            journal.begin(key(1), CALL)
+        journal.close()
+
+
+def test_the_file_does_not_grow_with_what_is_forgotten_and_loses_nothing_that_is_not(path: Path) -> None:
+    with opened(path, most=100) as journal:
+        journal.begin(key("first"), CALL)
+        for number in range(6000):
+            journal.begin(key(number), CALL)
+            journal.end(key(number), "done")
+        assert path.stat().st_size < 300_000
+    with opened(path, most=100) as journal:
+        assert outcomes(journal, "first", 5999) == ["begun", "done"]
+        assert path.stat().st_size < 20_000
+
+
+@contextmanager
+def no_file_larger_than(size: int) -> Iterator[None]:
+    """As a disk that is full would: a write gets that far, and the next one fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
