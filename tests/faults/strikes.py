@@ -29,6 +29,7 @@ async def strike(stage: Stage, fault: Fault) -> Outage:
     outage = Outage(fault.name, name, touched, _now())
     outage.killed = [blow.victim for blow in blows if blow.fault.do is Do.kill]
     outage.paused = [blow.victim for blow in blows if blow.fault.do is Do.pause]
+    outage.cuts_off = any(blow.cuts_off for blow in blows)
     await asyncio.gather(*(blow.fall() for blow in blows))
     outage.ended = outage.begun if _is_covered(stage, fault) else _now()
     await until_back(stage, outage)
@@ -68,6 +69,10 @@ class _Blow:
     @property
     def touched(self) -> list[Pair]:
         return self._member.pairs if self._member else self._stage.pairs
+
+    @property
+    def cuts_off(self) -> bool:
+        return self.fault.whom in (Whom.server, Whom.everybody) and self.fault.do in (Do.kill, Do.cut)
 
     async def fall(self) -> None:
         await _DEEDS[self.fault.do](self)

@@ -84,6 +84,12 @@ def test_a_computer_that_was_there_a_moment_ago_is_waited_for() -> None:
     assert judge(entry(404), [], world(away, last_answer=BEGUN - 9)) == []
 
 
+def test_those_who_return_first_wait_for_the_others() -> None:
+    restarted = outage(BEGUN - 9, BEGUN, BEGUN + 4, cuts_off=True)
+    assert kinds(judge(entry(404, BEGUN + 2), [], world(restarted))) == ["gave up within the grace"]
+    assert judge(entry(404, BEGUN + 5), [], world(restarted)) == []
+
+
 def test_a_result_may_be_gone_when_its_computer_was_killed() -> None:
     killed = outage(BEGUN, BEGUN + 1, BEGUN + 2, killed=["office1/left"])
     assert judge(entry(410), [run()], world(killed)) == []

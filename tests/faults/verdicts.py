@@ -26,7 +26,10 @@ _OUTCOMES = ("not_run", "unknown", "done")
 
 @dataclass
 class Outage:
-    """A fault of some kind and what it touched. `back` says when each pair was heard again."""
+    """A fault of some kind and what it touched. `back` says when each pair was heard again.
+
+    One that `cuts_off` costs everybody the connection: those who return first wait for the others.
+    """
 
     kind: str
     name: str
@@ -35,6 +38,7 @@ class Outage:
     ended: float = 0.0
     killed: Sequence[str] = ()
     paused: Sequence[str] = ()
+    cuts_off: bool = False
     back: dict[Pair, float] = field(default_factory=dict)
 
     def over_for(self, pair: Pair) -> float:
@@ -113,9 +117,11 @@ def _wrong_error(entry: Entry, runs: Sequence[Run], world: World) -> list[str]:
 def _not_found(entry: Entry, world: World) -> str:
     if entry.text.startswith("No such tool"):
         return "tool not found"
-    silent = entry.ended - world.last_answer(entry.pair, entry.ended)
-    newcomer = any(each.begun <= world.began.get(entry.agent, 0) for each in world.around(entry))
-    return "gave up within the grace" if silent < GRACE - 1 and not newcomer else _without_outage(entry, world)
+    around = world.around(entry)
+    returns = [each.ended for each in around if each.cuts_off]
+    waited = entry.ended - max([world.last_answer(entry.pair, entry.ended), *returns])
+    is_newcomer = any(each.begun <= world.began.get(entry.agent, 0) for each in around)
+    return "gave up within the grace" if waited < GRACE - 1 and not is_newcomer else _without_outage(entry, world)
 
 
 def _in_vain(entry: Entry, world: World) -> str:
