@@ -89,11 +89,8 @@ async def _strike_all(stage: Stage, options: argparse.Namespace, outages: list[O
 
 def _faults(options: argparse.Namespace) -> Iterator[Fault]:
     rounds = choose_faults(options.seed, with_store=options.nodes > 1)
-    if options.seconds == float("inf"):
-        yield from next(rounds)
-    else:
-        for faults in rounds:
-            yield from faults
+    for faults in rounds if options.seconds < float("inf") else [next(rounds)]:
+        yield from (fault for fault in faults if options.only in fault.name)
 
 
 def _say(stage: Stage, outage: Outage) -> None:
@@ -121,6 +118,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long; default: one round")
     parser.add_argument("--quick", action="store_true", help=f"the same as --seconds {_QUICK:g}")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="chooses faults and calls")
+    parser.add_argument("--only", default="", metavar="WORDS", help="only faults named like this, such as 'kill store'")
     parser.add_argument("--offices", type=int, default=4, help="each with an agent and two computers")
     parser.add_argument("--rate", type=float, default=60.0, help="calls a second, of all agents together")
     options = parser.parse_args()
