@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from a2c_smcp import smcp
 from a2c_smcp.agent.session import GRACE, Session
-from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, SMCPError
+from a2c_smcp.errors import AnswerTooLarge, BadRequest, CallCancelled, CallTimeout, SMCPError
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.types import Desktop
@@ -53,6 +53,7 @@ class Requests:
             self._calls.pop(call["req_id"], None)
         if result.is_error and result.meta.get("a2c_cancelled"):  # computers of other makes give no code with it
             raise CallCancelled
+        _refuse_moved(result)
         return result
 
     async def _ask_in_turn(self, call: dict[str, Any], seconds: int) -> Any:
@@ -132,6 +133,18 @@ class Requests:
         if len(offices) != 1:
             raise BadRequest(f"this agent sits in {len(offices)} offices, say which with office=", offices=offices)
         return offices[0]
+
+
+def _refuse_moved(result: CallToolResult) -> None:
+    """Computers of the 0.4 generation empty large binary content and leave a handle to fetch it by."""
+    metas = (item.get("_meta") for item in result.content if isinstance(item, dict))
+    moved = [meta for meta in metas if isinstance(meta, dict) and meta.get("a2c_blob_handle")]
+    if moved:
+        size = sum(meta["a2c_total_size"] for meta in moved if isinstance(meta.get("a2c_total_size"), int))
+        raise AnswerTooLarge(
+            f"{size} bytes of binary content stayed on the computer, and this agent cannot fetch them; "
+            "ask the tool for less, or use a computer of this package, which sends it whole"
+        )
 
 
 def _whole_seconds(timeout: float) -> int:

@@ -142,6 +142,8 @@ class AttachedServer:
     def _free_name(self, tool: str, taken: Mapping[str, object]) -> str:
         own = self._said(tool, "alias") or tool
         names = _variants(own, f"{self.name}__{tool}")
+        if any(own.startswith(f"{other}__") for other in self._registry.mcp_servers if other != self.name):
+            next(names)  # it would look like a tool of that server
         return next(name for name in names if name not in self._registry and name not in taken)
 
     def _is_forbidden(self, tool: str) -> bool:

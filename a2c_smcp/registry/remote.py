@@ -25,7 +25,7 @@ from a2c_smcp.computer.mcp_clients.model import BaseServerConfig, MCPServerConfi
 from a2c_smcp.errors import CallTimeout, ConfigError
 from a2c_smcp.registry.background import Background, is_in_loop
 from a2c_smcp.registry.parameters import InvalidArguments
-from a2c_smcp.registry.results import ToolFailed, value_of
+from a2c_smcp.registry.results import RawResult, ToolFailed, value_of
 from a2c_smcp.registry.toolset import UnknownTool, unknown_tool
 
 __all__ = [
@@ -243,7 +243,7 @@ class RemoteMCPAdapter:
         return await here.call(self._lease, self.tool, _plain(arguments), self._timeout)
 
     def _outcome(self, result: dict[str, Any]) -> Any:
-        return result if self._raw else value_of(result)
+        return RawResult(result) if self._raw else value_of(result)
 
 
 def _lease(server_cmd: Sequence[str] | None, config: ServerConfig | Lease | None) -> Lease:

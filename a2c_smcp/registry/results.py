@@ -10,7 +10,7 @@ from a2c_smcp.errors import SMCPError
 
 MAX_REASON = 1000
 
-__all__ = ["Content", "ToolFailed", "text_of", "value_of"]
+__all__ = ["Content", "RawResult", "ToolFailed", "text_of", "value_of"]
 
 
 class ToolFailed(SMCPError):
@@ -25,6 +25,10 @@ class ToolFailed(SMCPError):
 
 class Content(list[dict[str, Any]]):
     """Blocks of content, such as images, which are just that again where a registry is served over MCP."""
+
+
+class RawResult(dict[str, Any]):
+    """An MCP result as it came, which is just that again where a registry is served over MCP."""
 
 
 def value_of(result: Mapping[str, Any]) -> Any:

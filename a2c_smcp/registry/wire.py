@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.registry.loops import is_cancelled
 from a2c_smcp.registry.registry import MCPRegistry
-from a2c_smcp.registry.results import Content, ToolFailed
+from a2c_smcp.registry.results import Content, RawResult, ToolFailed
 
 __all__ = ["wire_call", "wire_tools"]
 
@@ -43,6 +43,8 @@ async def wire_call(registry: MCPRegistry, name: str, arguments: dict[str, Any] 
 
 
 def _result(value: Any) -> dict[str, Any]:
+    if isinstance(value, RawResult):
+        return dict(value)
     if isinstance(value, Content):
         return {"content": [*value], "isError": False}
     plain = _strict(to_jsonable_python(value, bytes_mode="base64", fallback=str))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pytest_asyncio
 
 from a2c_smcp.agent import AgentEvents, AsyncSMCPAgentClient, SMCPAgentClient
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.errors import CallCancelled, NotAuthenticated, NotFound, SMCPError, Unavailable
+from a2c_smcp.errors import AnswerTooLarge, CallCancelled, NotAuthenticated, NotFound, SMCPError, Unavailable
 from a2c_smcp.link import Reconnect
 from a2c_smcp.registry.results import ToolFailed
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
@@ -101,7 +102,8 @@ class Laptop(Protocol):
 
 class PublishedLaptop:
     def __init__(self, driver: Driver, version: str) -> None:
-        self.tools = {"add", "slow", "note"} if version == "0.1.2" else {"desk__add", "desk__slow", "desk__note"}
+        prefix = "" if version == "0.1.2" else "desk__"
+        self.tools = {f"{prefix}{tool}" for tool in ("add", "slow", "note", "picture")}
         self._driver = driver
 
     @asynccontextmanager
@@ -122,7 +124,7 @@ class PublishedLaptop:
 
 class OurLaptop:
     def __init__(self, url: str, folder: Path, marks: Path) -> None:
-        self.tools = {"add", "slow", "note"}
+        self.tools = {"add", "slow", "note", "picture"}
         self._url, self._folder, self._marks = url, folder, marks
 
     @asynccontextmanager
@@ -154,6 +156,8 @@ class World:
     heeds_cancels: bool
     knows_calls: bool
     """Whether a call that comes again is known to the Server or the computer as the same one."""
+    moves_large_blobs: bool
+    """Whether its large binary content has to be fetched by a request of its own."""
 
 
 ARRANGEMENTS = {
@@ -178,6 +182,7 @@ async def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
             refusal=NotAuthenticated if server == "ours" else Unavailable,  # the package gives no reason
             heeds_cancels=computer != "0.1.2",
             knows_calls="ours" in (server, computer),
+            moves_large_blobs=computer == "0.4.2",
         )
 
 
@@ -243,6 +248,20 @@ async def the_agent_works(agent: Any, tools: set[str]) -> None:
         await agent.emit_tool_call("nobody", add, sum_of)
 
 
+async def the_agent_gets_pictures_whole_or_an_error(agent: Any, tools: set[str], *, moves_large_blobs: bool) -> None:
+    picture = named("picture", tools)
+    small = await agent.emit_tool_call("laptop", picture, {"size": 100})
+    assert len(b64decode(small.content[0]["data"])) == 100
+    if moves_large_blobs:
+        with pytest.raises(AnswerTooLarge, match="200000 bytes"):
+            await agent.emit_tool_call("laptop", picture, {"size": 200_000})
+        with pytest.raises(AnswerTooLarge):
+            await agent.use(picture, {"size": 200_000})
+    else:
+        large = await agent.emit_tool_call("laptop", picture, {"size": 200_000})
+        assert len(b64decode(large.content[0]["data"])) == 200_000
+
+
 async def the_agent_sees_the_desktop(agent: Any, diary: Diary, tools: set[str], text: str) -> None:
     (shown,) = await agent.get_desktop("laptop")
     assert shown.startswith(f"{WINDOW}\n\n")
@@ -291,6 +310,9 @@ async def test_our_agent_works_with_published_peers(world: World, client: str) -
             await diary.tells("entered", seat)
             await until(lambda: set(agent.registry) == world.laptop.tools)
             await the_agent_works(agent, world.laptop.tools)
+            await the_agent_gets_pictures_whole_or_an_error(
+                agent, world.laptop.tools, moves_large_blobs=world.moves_large_blobs
+            )
             await the_agent_sees_the_desktop(agent, diary, world.laptop.tools, f"{client} was here")
             diary.entries.clear()
             changed = await world.laptop.tells_of_changes(diary)

@@ -88,7 +88,7 @@ async def they_meet(agent: Driver, office: str) -> None:
 
 
 async def the_agent_works(agent: Driver) -> None:
-    assert await tools_of(agent) == dict.fromkeys(["add", "slow", "note"], "desk")
+    assert await tools_of(agent) == dict.fromkeys(["add", "slow", "note", "picture"], "desk")
     assert "desk" in (await agent.ask("get_config", computer="laptop"))["servers"]
     result = await call(agent, "add", a=1, b=2)
     assert result["content"] == [{"type": "text", "text": "3"}]

@@ -75,7 +75,7 @@ async def test_published_agents_and_computers_work_together(
     assert await computer.hears("ready") == {"version": computer_version}
     assert await agent.hears("ready") == {"version": agent_version}
     prefix = "" if computer_version == "0.1.2" else "desk__"
-    tools = [f"{prefix}{tool}" for tool in ("add", "slow", "note")]
+    tools = [f"{prefix}{tool}" for tool in ("add", "slow", "note", "picture")]
 
     await they_meet(agent, computer, office)
     assert await who_is_there(agent, office) == {
@@ -98,7 +98,7 @@ async def test_published_peers_work_together_over_nodes_without_stickiness(
     agent, computer = [await published(role, version, front) for role in ("agent", "computer")]
     for peer in (agent, computer):
         assert await peer.hears("ready") == {"version": version}
-    tools = [("" if version == "0.1.2" else "desk__") + tool for tool in ("add", "slow", "note")]
+    tools = [("" if version == "0.1.2" else "desk__") + tool for tool in ("add", "slow", "note", "picture")]
     await they_meet(agent, computer, office)
     await the_agent_works(agent, tools)
     await the_computer_leaves_and_returns(agent, computer, office, tools)

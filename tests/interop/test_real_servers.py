@@ -62,7 +62,7 @@ async def test_a_server_on_an_older_sdk_is_used_and_its_window_is_watched(peer: 
     async with managed(config) as (manager, _, events):
         assert manager.status()["desk"].state == "ready"
         assert manager.status()["desk"].revision < "2026"
-        assert [tool["name"] for tool in manager.tools("desk")] == ["add", "slow", "note"]
+        assert [tool["name"] for tool in manager.tools("desk")] == ["add", "slow", "note", "picture"]
         assert text_of(await manager.call_tool("desk", "add", {"a": 1, "b": 2}, 5)) == "3"
         assert [window["uri"] for window in manager.windows("desk")] == [WATCHED]
         await manager.call_tool("desk", "note", {"text": "done"}, 5)

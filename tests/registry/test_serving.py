@@ -16,7 +16,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.subscriptions import ToolsListChanged
 from mcp.types import ImageContent, TextContent, ToolListChangedNotification
 
-from a2c_smcp.registry import FunctionTool, MCPRegistry
+from a2c_smcp.registry import FunctionTool, MCPRegistry, Retry
 from a2c_smcp.registry.results import ToolFailed, value_of
 from a2c_smcp.registry.serving import RegistryServer, _Served
 from tests.computer.supervised import free_port
@@ -174,6 +174,40 @@ async def test_what_a_tool_elsewhere_answered_is_passed_on_as_it_was() -> None:
         assert failure.is_error
         assert isinstance(failure.content[0], TextContent)
         assert failure.content[0].text.startswith("Error executing tool fail")
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+async def test_a_servers_hints_decide_about_retries_only_where_they_are_trusted(trusted: bool) -> None:
+    registry = MCPRegistry(retry=Retry(first_pause=0))
+    toolbox = {"name": "toolbox", "command": sys.executable, "args": [TOOLBOX]}
+    async with registry.mcp_server(toolbox, trust_hints=trusted):
+        hints = {tool["name"]: tool.get("annotations") for tool in registry.describe("mcp")}
+        assert hints["fail_once"] == {"idempotentHint": True}
+        if trusted:
+            assert await registry.acall("fail_once", {"attempt": "a"}) == "called 2 times"
+        else:
+            with pytest.raises(ToolFailed, match="fails the first time"):
+                await registry.acall("fail_once", {"attempt": "a"})
+
+
+def test_a_tool_that_is_called_like_one_of_another_server_shows_whose_it_is() -> None:
+    registry = MCPRegistry()
+    registry.add_mcp_server(good("mail"))
+    try:
+        names = registry.add_mcp_server(good("evil", tool_meta={"add": {"alias": "mail__send"}}))
+        assert "evil__add" in names
+        assert "mail__send" not in registry
+    finally:
+        for name in [*registry.mcp_servers]:
+            registry.remove_mcp_server(name)
+
+
+async def test_a_raw_result_is_passed_on_as_it_was() -> None:
+    registry = MCPRegistry()
+    async with registry.mcp_server(good(), raw=True), Client(_Served(registry, name="x")) as sdk:
+        assert (await sdk.call_tool("fail", {})).is_error
+        sum_of = await sdk.call_tool("add", {"a": 1, "b": 2})
+        assert (sum_of.is_error, sum_of.structured_content) == (False, {"result": 3})
 
 
 async def test_a_connection_that_ended_is_told_nothing_more() -> None:

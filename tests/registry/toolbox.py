@@ -23,6 +23,18 @@ def fail() -> None:
     raise ValueError("this tool always fails")
 
 
+attempts: list[str] = []
+
+
+@registry.tool(annotations={"idempotentHint": True})
+def fail_once(attempt: str) -> str:
+    """Says that it may be called again, and works the second time."""
+    attempts.append(attempt)
+    if len(attempts) == 1:
+        raise ValueError("this tool fails the first time")
+    return f"called {len(attempts)} times"
+
+
 @registry.tool
 async def wait(seconds: float) -> str:
     """Takes its time, and counts how often that was cut short."""

@@ -1,4 +1,4 @@
-"""A stdio MCP server on the 1.x SDK: tools `add`, `slow` and `note`, and one window that can be subscribed to.
+"""A stdio MCP server on the 1.x SDK: tools `add`, `slow`, `note` and `picture`, and one window that can be subscribed to.
 
 An optional argument names a file or pipe to which `slow` writes `started`, then `finished` or `cancelled`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,12 @@ async def note(text: str) -> str:
     return "noted"
 
 
-TOOLS = {tool.__name__: tool for tool in (add, slow, note)}
+async def picture(size: float) -> types.ImageContent:
+    data = b64encode(bytes(int(size))).decode()
+    return types.ImageContent(type="image", data=data, mimeType="image/png")
+
+
+TOOLS = {tool.__name__: tool for tool in (add, slow, note, picture)}
 TYPES = {"float": "number", "str": "string"}
 
 
@@ -69,7 +75,8 @@ async def list_tools() -> list[types.Tool]:
 
 @server.call_tool()
 async def call_tool(name: str, arguments: dict[str, Any]) -> list[types.ContentBlock]:
-    return [types.TextContent(type="text", text=await TOOLS[name](**arguments))]
+    result = await TOOLS[name](**arguments)
+    return [types.TextContent(type="text", text=result) if isinstance(result, str) else result]
 
 
 @server.list_resources()
