@@ -142,6 +142,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "000 tools, configurations and inputs": {
         "config-models": "Server and input configurations are read in every shape, and refused with the field.",
         "config-files": "Configuration files are JSON with comments or TOML, in any of their shapes.",
+        "config-consent": "A change of a watched file that decides what is run or asked waits for its owner's yes.",
         "tools-names": "Aliases, forbidden tools and clashes of names are as WIRE §7 says.",
         "tools-meta": "meta has the namespaces and JSON strings of 000.",
         "tools-arguments": "Arguments are checked against the tool's schema before the call.",

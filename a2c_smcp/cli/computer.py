@@ -28,6 +28,7 @@ def computer(
     api_key: connection.ApiKey = None,
     yes: device.Yes = False,
     no_input: device.NoInput = False,
+    trust_changes: device.TrustChanges = False,
     idle_stop: device.IdleStop = None,
     desktop: device.DesktopOption = device.Desktop.subscribed,
     ca: connection.CA = None,
@@ -39,8 +40,8 @@ def computer(
     """Put this machine's MCP servers on an office, until stopped.
 
     Configuration files are JSON (comments allowed) or TOML: {"servers": {…}, "inputs": […]}, {"mcpServers": {…}}, a
-    list of servers, or one server. They are watched: what changes in them is restarted. Values of inputs that
-    `a2c-smcp import` has put beside a file are found there.
+    list of servers, or one server. They are watched: what changes in them is restarted, after your yes where it
+    decides what is run. Values of inputs that `a2c-smcp import` has put beside a file are found there.
 
     Examples:
 
@@ -52,7 +53,16 @@ def computer(
     logs.set_up(log_level)
     terminal, values, tls = Terminal(), read_values(inputs, config or ()), connection.tls(ca, cert, cert_key)
     policy = device.policy_of(idle_stop, desktop)
-    own = device.Device(name, config or [], terminal, yes=yes, no_input=no_input, values=values, policy=policy)
+    own = device.Device(
+        name,
+        config or [],
+        terminal,
+        yes=yes,
+        no_input=no_input,
+        trust_changes=trust_changes,
+        values=values,
+        policy=policy,
+    )
     try:
         run(own.serve(url, office, api_key=api_key, ssl=tls, proxy=proxy))
     except SMCPError as error:

@@ -24,10 +24,10 @@ from a2c_smcp.computer.config_files import Configuration
 from a2c_smcp.computer.mcp_clients.policy import Policy
 from a2c_smcp.computer.mcp_clients.status import State
 from a2c_smcp.computer.secrets import MaskFilter
-from a2c_smcp.computer.watch_files import read_all, watch
+from a2c_smcp.computer.watch_files import read_all, trusting, watch
 from a2c_smcp.errors import SMCPError
 
-__all__ = ["Desktop", "DesktopOption", "Device", "IdleStop", "NoInput", "Yes", "policy_of"]
+__all__ = ["Desktop", "DesktopOption", "Device", "IdleStop", "NoInput", "TrustChanges", "Yes", "policy_of"]
 
 
 class Desktop(StrEnum):
@@ -41,6 +41,9 @@ _DESKTOP = "Whose windows are shown: of servers that tell of changes, or of any,
 
 Yes = Annotated[bool, option(None, "--yes", "Let every tool run without asking.")]
 NoInput = Annotated[bool, option(None, "--no-input", "Never ask: what is missing is an error.")]
+TrustChanges = Annotated[
+    bool, option(None, "--trust-changes", "Apply every change of the files, also what would need your yes.")
+]
 IdleStop = Annotated[str | None, option(None, "--idle-stop", "Stop servers unused for so long, like 10m.")]
 DesktopOption = Annotated[Desktop, option(None, "--desktop", _DESKTOP)]
 
@@ -60,6 +63,7 @@ class Device:
         *,
         yes: bool = False,
         no_input: bool = False,
+        trust_changes: bool = False,
         values: dict[str, Any] | None = None,
         policy: Policy | None = None,
     ) -> None:
@@ -70,6 +74,7 @@ class Device:
         self.settled = asyncio.Event()
         questions = Questions(terminal) if terminal.can_ask and not no_input else None
         self._owner = OnPrompt(terminal, questions, self._progress) if questions and terminal.console else None
+        self._consent = trusting if trust_changes else questions.consent if questions else None
         self.approves = yes or self._owner is not None
         self.host = Computer(
             name,
@@ -104,7 +109,9 @@ class Device:
             serve = partial(self._owner.serve, self.host) if self._owner else self.host.run
             tell = _Once(on_connection or self._terminal.show)
             serving = asyncio.create_task(serve(url, office=office, on_connection=tell, **link))
-            following = asyncio.create_task(watch(self.host, self._files, self._configuration, self._terminal.show))
+            following = asyncio.create_task(
+                watch(self.host, self._files, self._configuration, self._terminal.show, self._consent)
+            )
             await self._until_stopped(serving, following)
 
     async def _until_stopped(self, serving: asyncio.Task[None], following: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""What the owner is asked on the terminal: the values of inputs, and whether a command may run."""
+"""What the owner is asked on the terminal: values of inputs, whether a command may run, or a change be applied."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from getpass import getpass
 from typing import TypeVar
 
 from a2c_smcp.cli.terminal import Terminal, printable
+from a2c_smcp.computer.consent import Difference
 from a2c_smcp.computer.inputs.asking import in_thread
 from a2c_smcp.computer.inputs.definitions import Input, default_of, is_secret
 from a2c_smcp.computer.mcp_clients.model import CommandInput, PickStringInput
@@ -56,6 +57,12 @@ class Questions:
     async def command(self, definition: CommandInput, argv: tuple[str, ...]) -> bool:
         """Asks whether the command of an input may run."""
         return bool(await self.ask(f"input {definition.id!r} runs {shlex.join(argv)}: let it? [y/N]: ", _yes_or_no))
+
+    async def consent(self, differences: Sequence[Difference]) -> bool:
+        """Asks whether a change of the configuration files may be applied."""
+        lines = [f"  {each}" for each in differences]
+        text = "\n".join(["the configuration has changed, and this needs your yes:", *lines, "apply it? [y/N]: "])
+        return bool(await self.ask(text, _yes_or_no))
 
     async def ask(self, text: str, accept: Accept[T], *, hidden: bool = False) -> T | None:
         """What is made of the answer. `None` if there is none."""

@@ -63,6 +63,7 @@ def up(
     name: _Name = None,
     yes: device.Yes = False,
     no_input: device.NoInput = False,
+    trust_changes: device.TrustChanges = False,
     idle_stop: device.IdleStop = None,
     desktop: device.DesktopOption = device.Desktop.subscribed,
     log_level: connection.LogLevel = logs.Level.warning,
@@ -70,8 +71,8 @@ def up(
     """Run a Server and this machine's MCP servers, together, from one file.
 
     The file is the a2c.toml, a2c.json or mcp.json of the current folder. It is followed: what changes in it is
-    restarted. A table "server" in it may say host, port, office and name. Prints the URL, the API key, which stays the
-    same, and a line to try next. Ctrl-C stops everything.
+    restarted, after your yes where it decides what is run. A table "server" in it may say host, port, office and name.
+    Prints the URL, the API key, which stays the same, and a line to try next. Ctrl-C stops everything.
 
     Examples:
 
@@ -86,7 +87,16 @@ def up(
     try:
         with standing.claimed() as take_note:
             values = read_values(None, [file])
-            own = Device(place.name, [file], terminal, yes=yes, no_input=no_input, values=values, policy=policy)
+            own = Device(
+                place.name,
+                [file],
+                terminal,
+                yes=yes,
+                no_input=no_input,
+                trust_changes=trust_changes,
+                values=values,
+                policy=policy,
+            )
             run(_Up(place, own, standing, terminal).serve(take_note))
     except AlreadyUp as found:
         raise _already(found.note, file, standing) from None

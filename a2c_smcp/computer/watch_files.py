@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.config_files import Configuration, read_configuration
+from a2c_smcp.computer.consent import Difference, weigh
 from a2c_smcp.computer.mcp_clients.model import MCPServerConfig, source
 from a2c_smcp.errors import ConfigError, SMCPError
 
-__all__ = ["read_all", "watch"]
+__all__ = ["Consent", "read_all", "trusting", "watch"]
 
 logger = logging.getLogger(__name__)
 
 _INTERVAL = 1.0
+
+Consent: TypeAlias = Callable[[Sequence[Difference]], Awaitable[bool]]
+"""Shows the owner what would change; only `True` lets it."""
 
 
 def read_all(paths: Iterable[Path]) -> Configuration:
@@ -35,23 +39,33 @@ def read_all(paths: Iterable[Path]) -> Configuration:
     return Configuration(merged.servers, merged.inputs, tuple(unknown))
 
 
+async def trusting(differences: Sequence[Difference]) -> bool:
+    """Agrees to every change."""
+    return True
+
+
 async def watch(
     computer: Computer,
     paths: list[Path],
     known: Configuration,
     on_fault: Callable[[str], None],
+    consent: Consent | None = None,
     interval: float = _INTERVAL,
 ) -> None:
-    """Follows the files for ever. While they are wrong, nothing changes and the owner is told why."""
+    """Follows the files for ever. While they are wrong, nothing changes and the owner is told why.
+
+    `consent` is asked before a change that needs it is applied (see `consent.py`); without, none of these is. An answer
+    counts until a file changes again.
+    """
     stamps: list[tuple[int, int] | None] = []  # the first look is at the contents: they may have changed since
-    async with _Changes(computer, known, on_fault) as changes:
+    async with _Changes(computer, known, on_fault, consent) as changes:
         while True:
             await asyncio.sleep(interval)
             if (now := _stamps(paths)) == stamps:
                 continue
             stamps = now
             try:
-                await changes.make(read_all(paths))
+                await changes.consider(read_all(paths))
             except ConfigError as error:
                 on_fault(f"the configuration is not taken: {error.message}")
 
@@ -59,10 +73,14 @@ async def watch(
 class _Changes:
     """Makes a computer what its files say. No change waits for another: a server may be slow, its owner away."""
 
-    def __init__(self, computer: Computer, known: Configuration, on_fault: Callable[[str], None]) -> None:
+    def __init__(
+        self, computer: Computer, known: Configuration, on_fault: Callable[[str], None], consent: Consent | None
+    ) -> None:
         self._computer = computer
         self._known = known
         self._on_fault = on_fault
+        self._consent = consent
+        self._asking: asyncio.Task[None] | None = None
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -73,12 +91,43 @@ class _Changes:
             change.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
-    async def make(self, after: Configuration) -> None:
-        """Begins what is to be done. Raises `ConfigError` before anything is."""
-        before = self._known
-        changed = [config for name, config in after.servers.items() if _differs(before.servers.get(name), config)]
-        for config in changed:
+    async def consider(self, after: Configuration) -> None:
+        """Applies what needs no consent, and asks for the rest. Raises `ConfigError` before anything is done."""
+        if self._asking:
+            self._asking.cancel()  # the files have changed again: the question is out of date
+        await self._check(after)
+        weighed = weigh(self._known, after)
+        self._make(weighed.at_once)
+        if not weighed.waiting:
+            return
+        if self._consent is None:
+            logger.warning(
+                "a change of the configuration is not applied, since nobody can be asked: %s. "
+                "--trust-changes applies such changes; otherwise start again to have the file read anew",
+                _told(weighed.waiting),
+            )
+            return
+        self._asking = self._begin(self._ask(self._consent, after, weighed.waiting))
+
+    async def _ask(self, consent: Consent, after: Configuration, waiting: Sequence[Difference]) -> None:
+        """What is applied is what was shown, whatever is in the files by then."""
+        if await consent(waiting) is not True:
+            logger.warning("a change of the configuration was declined: %s", _told(waiting))
+            return
+        self._make(after)
+        logger.warning("a change of the configuration is applied: %s", _told(waiting))
+
+    async def _check(self, after: Configuration) -> None:
+        for config in self._changed(after):
             await self._computer.check_server(config)
+
+    def _changed(self, after: Configuration) -> list[MCPServerConfig]:
+        known = self._known.servers
+        return [config for name, config in after.servers.items() if _differs(known.get(name), config)]
+
+    def _make(self, after: Configuration) -> None:
+        """Begins what is to be done."""
+        before, changed = self._known, self._changed(after)
         self._known = after
         for field in sorted({*after.unknown} - {*before.unknown}):
             self._on_fault(f"{field} means nothing here")
@@ -89,10 +138,11 @@ class _Changes:
         for config in changed:
             self._begin(self._computer.put_server(config))
 
-    def _begin(self, change: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, change: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(change)
         self._under_way.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
@@ -102,6 +152,10 @@ class _Changes:
             self._on_fault(f"a change of the configuration failed: {error.message}")
         else:
             logger.error("a change of the configuration failed", exc_info=error)
+
+
+def _told(differences: Sequence[Difference]) -> str:
+    return "; ".join(map(str, differences))
 
 
 def _differs(before: MCPServerConfig | None, after: MCPServerConfig) -> bool:

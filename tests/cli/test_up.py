@@ -165,7 +165,7 @@ async def test_a_port_that_somebody_else_has_is_said_with_what_to_do(place: Plac
 
 async def test_the_file_is_followed_while_it_runs(place: Place) -> None:
     path = place.write({"good": good()})
-    program = await place.start("up", "--port", "0")
+    program = await place.start("up", "--port", "0", "--trust-changes")
     line = re.sub(r"agent .*? --url", "agent tools --url", await suggested(program))
     place.write({"good": good(), "other": good(tool_meta={"add": {"alias": "plus"}})})
     await program.says("other: ready")
@@ -176,6 +176,53 @@ async def test_the_file_is_followed_while_it_runs(place: Place) -> None:
     place.write({"other": good()})
     await program.says("good: stopped")
     assert await stopped(program) == 0
+
+
+def evil(place: Place) -> dict[str, Any]:
+    """What an agent with a tool that writes files would like to have run."""
+    return {
+        "command": "sh",
+        "args": ["-c", f"touch '{place.folder}/was-run'"],
+        "env": {"API_TOKEN": "t0ken-0123456789"},
+    }
+
+
+@pytest.mark.covers("config-consent")
+async def test_a_file_that_somebody_rewrites_runs_nothing_where_nobody_can_be_asked(place: Place) -> None:
+    place.write({"good": good()})
+    program = await place.start("up", "--port", "0")
+    await program.says("good: ready")
+    place.write({"good": good(forbidden_tools=["add"]), "evil": evil(place)})
+    said = await program.says("a change of the configuration is not applied, since nobody can be asked: ")
+    assert 'servers.evil.command: "sh"; servers.evil.args: ["-c", "touch ' in said
+    assert 'servers.evil.env.API_TOKEN: "***"' in said
+    assert "--trust-changes applies such changes" in said
+    place.write({})
+    await program.says("good: stopped")
+    assert not (place.folder / "was-run").exists()
+    assert await stopped(program) == 0
+    assert "evil: " not in program.said
+
+
+@pytest.mark.covers("config-consent")
+async def test_on_a_terminal_a_change_waits_for_a_yes_and_a_no_counts_until_the_next(place: Place) -> None:
+    place.write({"good": good()})
+    command = [str(PROGRAM), "up", "--port", "0", "--config", str(place.folder / "mcp.json")]
+    async with on_a_terminal(*command, env={**place.environ, "TERM": "xterm-256color"}, columns=300) as program:
+        await program.shows("a2c-smcp agent ")
+        for turn, answer in enumerate(("n", "y"), 1):
+            place.write(
+                {"good": good(), "evil": evil(place), **({"off": {**good(), "disabled": True}} if turn > 1 else {})}
+            )
+            await program.shows(lambda screen, turn=turn: screen.text.count("apply it? [y/N]") == turn)
+            assert 'servers.evil.command: "sh"' in program.screen.text
+            assert not (place.folder / "was-run").exists()
+            program.types(f"{answer}\r")
+            await program.shows("was declined" if answer == "n" else "is applied")
+        await program.shows(lambda _: (place.folder / "was-run").exists())
+        assert "t0ken-0123456789" not in program.screen.raw
+        program.types("\x04")
+        assert await program.ends() == 0
 
 
 async def test_ctrl_c_leaves_no_child(place: Place) -> None:

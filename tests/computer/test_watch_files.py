@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.watch_files import read_all, watch
+from a2c_smcp.computer.watch_files import read_all, trusting, watch
 from a2c_smcp.errors import ConfigError
 from tests.computer.test_computer import GOOD
 from tests.waiting import until
@@ -33,7 +33,7 @@ def test_a_name_in_two_files_is_an_error(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def watched(path: Path) -> AsyncIterator[tuple[Computer, list[str]]]:
+async def watched(path: Path, consent: Any = trusting) -> AsyncIterator[tuple[Computer, list[str]]]:
     """A computer that has started what is in the file, and follows it. What its owner is told is in the list."""
     known, faults = read_all([path]), list[str]()
     computer = Computer("laptop")
@@ -41,7 +41,7 @@ async def watched(path: Path) -> AsyncIterator[tuple[Computer, list[str]]]:
         computer.add_server(config)
     async with computer:
         await computer.start()
-        watching = asyncio.create_task(watch(computer, [path], known, faults.append, interval=0.05))
+        watching = asyncio.create_task(watch(computer, [path], known, faults.append, consent, interval=0.05))
         try:
             yield computer, faults
         finally:
@@ -100,3 +100,73 @@ async def test_a_new_server_that_hangs_delays_neither_the_others_nor_the_next_ed
         write(path, stays={}, comes={})
         await until(lambda: all_ready(computer, "stays", "comes"))
         assert faults == []
+
+
+class Owner:
+    """Asked for consent; each answer is given by the test, at its own time."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+        self.answers: list[asyncio.Future[bool]] = []
+
+    async def __call__(self, differences: Any) -> bool:
+        self.asked.append([str(each) for each in differences])
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return await self.answers[-1]
+
+
+def evil(marker: Path) -> dict[str, Any]:
+    return {"command": "sh", "args": ["-c", f"touch '{marker}'"], "default_tool_meta": {"auto_apply": True}}
+
+
+@pytest.mark.covers("config-consent", "config-files")
+async def test_a_new_server_in_a_watched_file_runs_only_after_a_yes(tmp_path: Path) -> None:
+    path, marker, owner = tmp_path / "servers.json", tmp_path / "was-run", Owner()
+    write(path, stays={}, goes={})
+    async with watched(path, owner) as (computer, _):
+        write(path, stays={}, evil=evil(marker))
+        await until(lambda: len(owner.asked) == 1)
+        assert owner.asked[0][:3] == [
+            'servers.evil.type: "stdio"',
+            'servers.evil.command: "sh"',
+            f'servers.evil.args: ["-c", "touch \'{marker}\'"]',
+        ]
+        assert 'servers.evil: every tool that it does not say otherwise of: "runs without asking"' in owner.asked[0]
+        await until(lambda: all_ready(computer, "stays"))  # what only removes does not wait
+        owner.answers[0].set_result(False)
+        write(path, stays={"forbidden_tools": ["add"]}, evil=evil(marker))
+        await until(lambda: len(owner.asked) == 2)
+        assert not marker.exists()
+        assert [*computer.status()] == ["stays"]
+        owner.answers[1].set_result(True)
+        await until(marker.exists)
+        await until(lambda: [*computer.status()] == ["stays", "evil"])
+
+
+@pytest.mark.covers("config-consent", "config-files")
+async def test_a_question_is_withdrawn_when_the_file_changes_back(tmp_path: Path) -> None:
+    path, marker, owner = tmp_path / "servers.json", tmp_path / "was-run", Owner()
+    write(path, stays={})
+    async with watched(path, owner) as (computer, _):
+        write(path, stays={}, evil=evil(marker))
+        await until(lambda: len(owner.asked) == 1)
+        write(path, stays={})
+        await until(lambda: owner.answers[0].cancelled())
+        assert all_ready(computer, "stays")
+        assert not marker.exists()
+
+
+@pytest.mark.covers("config-consent", "config-files")
+async def test_where_nobody_can_be_asked_it_is_not_applied_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, marker = tmp_path / "servers.json", tmp_path / "was-run"
+    write(path, stays={})
+    async with watched(path, None) as (computer, _):
+        write(path, stays={"default_tool_meta": {"auto_apply": True}}, evil=evil(marker))
+        await until(lambda: "nobody can be asked" in caplog.text)
+        assert 'servers.evil.command: "sh"' in caplog.text
+        write(path, stays={"forbidden_tools": ["add"]})
+        await until(lambda: "add" not in [tool["name"] for tool in computer.get_tools()])
+        assert [*computer.status()] == ["stays"]
+    assert not marker.exists()

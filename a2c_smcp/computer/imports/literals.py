@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from a2c_smcp.computer.secrets.literals import Literals
 from a2c_smcp.computer.secrets.names import hints_at_secret, is_public
+from a2c_smcp.computer.secrets.rules import Declared
 
 __all__ = ["Found", "Secret", "replace_secrets"]
 
@@ -34,26 +35,29 @@ _USER = "user info"
 _SETTINGS = frozenset(("true", "false", "yes", "no", "on", "off", "none", "0", "1"))
 
 
-def replace_secrets(parameters: Mapping[str, Any], place: str, found: Found) -> dict[str, Any]:
+def replace_secrets(
+    parameters: Mapping[str, Any], place: str, found: Found, declared: Declared | None = None
+) -> dict[str, Any]:
     """A copy of `server_parameters` with whatever `found` returns in place of each secret."""
     taken = dict(parameters)
     for name, rule in _RULES.items():
         if parameters.get(name):
-            taken[name] = rule(parameters[name], f"{place}.{name}", found)
+            inside = f"{place}.{name}"
+            taken[name] = rule(parameters[name], lambda more="", at=inside: _Replacing(at + more, found, declared))
     return taken
 
 
 class _Replacing(Literals):
     """Finds what `Literals` finds, but for values whose names tell nothing, and replaces instead of masking."""
 
-    def __init__(self, place: str, found: Found) -> None:
-        super().__init__()
+    def __init__(self, place: str, found: Found, declared: Declared | None) -> None:
+        super().__init__(declared)
         self._place, self._found = place, found
         self.count = 0
         self._inside_json = 0
 
     def whole(self, value: Any, name: str) -> Any:
-        if not _tells(name):
+        if not self._tells(name):
             return self.text(value) if isinstance(value, str) else value
         if self._inside_json and not isinstance(value, str):
             return value  # an input in its place would be text
@@ -63,6 +67,12 @@ class _Replacing(Literals):
         if not secret.strip() or secret.lower() in _SETTINGS or _REFERENCE.search(text):
             return value
         return text[:start] + self._replace(name, secret)
+
+    def _tells(self, name: str) -> bool:
+        said = self._declared.get(name)
+        if said is not None:
+            return said
+        return name == _USER or name.lower() in _SCHEMES or (hints_at_secret(name) and not is_public(name))
 
     def text(self, text: str) -> str:
         before, deeper = self.count, _is_json(text)
@@ -94,6 +104,9 @@ class _Replacing(Literals):
         return parameter["head"] + str(self.whole(parameter["value"], name))
 
 
+_Make: TypeAlias = Callable[..., _Replacing]
+"""Makes one for a place, or for a place inside it."""
+
 _NAMES = {_USER: "password", **dict.fromkeys(_SCHEMES, "token")}
 
 
@@ -104,10 +117,6 @@ def _is_json(text: str) -> bool:
         return False
 
 
-def _tells(name: str) -> bool:
-    return name == _USER or name.lower() in _SCHEMES or (hints_at_secret(name) and not is_public(name))
-
-
 def _start(text: str, name: str) -> int:
     """Where the secret begins: after `Bearer`, after the name of a user."""
     if name == _USER:
@@ -116,21 +125,21 @@ def _start(text: str, name: str) -> int:
     return scheme.end() if scheme else 0
 
 
-def _pairs(pairs: Any, place: str, found: Found) -> Any:
+def _pairs(pairs: Any, replacing: _Make) -> Any:
     if not isinstance(pairs, Mapping):
         return pairs
-    return {name: _Replacing(f"{place}.{name}", found).field(value, name) for name, value in pairs.items()}
+    return {name: replacing(f".{name}").field(value, name) for name, value in pairs.items()}
 
 
-def _arguments(args: Any, place: str, found: Found) -> Any:
-    return _Replacing(place, found).arguments(args) if isinstance(args, list) else args
+def _arguments(args: Any, replacing: _Make) -> Any:
+    return replacing().arguments(args) if isinstance(args, list) else args
 
 
-def _line(text: Any, place: str, found: Found) -> Any:
-    return _Replacing(place, found).text(text) if isinstance(text, str) else text
+def _line(text: Any, replacing: _Make) -> Any:
+    return replacing().text(text) if isinstance(text, str) else text
 
 
-_RULES: dict[str, Callable[[Any, str, Found], Any]] = {
+_RULES: dict[str, Callable[[Any, _Make], Any]] = {
     "command": _line,
     "args": _arguments,
     "env": _pairs,

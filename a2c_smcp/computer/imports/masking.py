@@ -11,6 +11,7 @@ from a2c_smcp.computer.secrets import MASKED
 from a2c_smcp.computer.secrets.literals import Literals
 from a2c_smcp.computer.secrets.names import is_public
 from a2c_smcp.computer.secrets.places import is_word
+from a2c_smcp.computer.secrets.rules import Declared
 
 __all__ = ["shown"]
 
@@ -31,13 +32,14 @@ def _servers(servers: Any) -> Any:
 def _server(server: Any) -> Any:
     if not isinstance(server, Mapping):
         return MASKED
+    declared = Declared(server.get("secrets"))
     if isinstance(inner := server.get("server_parameters"), Mapping):
-        return {**server, "server_parameters": _parameters(inner)}
-    return _parameters(server)
+        return {**server, "server_parameters": _parameters(inner, declared)}
+    return _parameters(server, declared)
 
 
-def _parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    hidden = replace_secrets(parameters, "", lambda *_: MASKED)
+def _parameters(parameters: Mapping[str, Any], declared: Declared) -> dict[str, Any]:
+    hidden = replace_secrets(parameters, "", lambda *_: MASKED, declared)
     for key in ("env", "headers"):
         if isinstance(pairs := hidden.get(key), Mapping):
             hidden[key] = {name: value if _may_be_shown(name, value) else MASKED for name, value in pairs.items()}
