@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,8 +11,10 @@ from a2c_smcp.computer.mcp_clients.model import BaseServerConfig
 from a2c_smcp.computer.mcp_clients.status import State
 from a2c_smcp.computer.precedence import Precedence
 from a2c_smcp.computer.secrets import TOOL, Mask
+from a2c_smcp.computer.secrets.places import NAME
 from a2c_smcp.computer.tools import ToolRoute, ToolTable, build_table, diff
 from a2c_smcp.computer.types import OwnedTool
+from a2c_smcp.errors import ToolNotFound
 from a2c_smcp.protocol.codec import Written, dumps
 from a2c_smcp.types import TOOL_NAME
 
@@ -32,7 +35,9 @@ class Catalogue:
         self._precedence = Precedence()
         self._known: dict[str, list[dict[str, Any]]] = {}
         self._told: set[str] = set()
-        self._written: tuple[ToolTable, int, Written] | None = None
+        self._starting: list[str] = []
+        self._refreshed = asyncio.Event()
+        self._written: tuple[ToolTable, int, list[str], Written] | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -42,8 +47,25 @@ class Catalogue:
         """Raises `ToolNotFound` or `ToolForbidden`."""
         return self._table.resolve(name)
 
+    async def await_tool(self, name: TOOL_NAME) -> ToolRoute:
+        """As `resolve`, but waits for a server that is starting where the tool may be one of its own."""
+        while True:
+            try:
+                return self.resolve(name)
+            except ToolNotFound:
+                if not self._may_come(name):
+                    raise
+            await self._refreshed.wait()
+
+    def _may_come(self, name: TOOL_NAME) -> bool:
+        """Of a server that starts again its tools are known; one that starts for the first time may have any."""
+        if server := self._table.absent.get(name):
+            return server in self._starting
+        return any(not self._known[server] for server in self._starting)
+
     def refresh(self, hosting: Hosting | None) -> bool:
         """Whether agents see a difference."""
+        waited_for, self._starting = self._starting, hosting.starting if hosting else []
         servers = self._servers(hosting)
         self._precedence.configured(servers)
         self._known = {name: self._known.get(name, []) for name in servers}
@@ -51,7 +73,9 @@ class Catalogue:
         offers = {name: (server.config, self._known[name]) for name, server in servers.items()}
         before = self._table
         self._table = build_table(offers, before, precedence=self._precedence.of, down=down)
-        return bool(diff(before, self._table))
+        self._refreshed.set()
+        self._refreshed = asyncio.Event()
+        return bool(diff(before, self._table)) or not set(waited_for) <= set(self._starting)
 
     def warn(self) -> None:
         """Tells the owner what he should know about the tools, each thing once."""
@@ -72,13 +96,18 @@ class Catalogue:
         return owned
 
     def written(self, mask: Mask, req_id: str) -> Written:
-        """The answer to a request for the tools. Its text is the same until they change, or the secrets do."""
-        table, version = self._table, mask.version
-        if self._written is None or (self._written[0] is not table or self._written[1] != version):
-            tools = self.shown(mask)
-            self._written = table, version, Written({"tools": tools}, dumps(tools))
-        listed = self._written[2]
-        return Written({**listed, "req_id": req_id}, f'{{"tools":{listed.text},"req_id":{dumps(req_id)}}}')
+        """The answer to a request for the tools. Its text is the same until they change, or the secrets do.
+
+        `starting` names servers whose tools are still missing, where there are some.
+        """
+        table, version, starting = self._table, mask.version, self._starting
+        if self._written is None or self._written[:3] != (table, version, starting):
+            answer: dict[str, Any] = {"tools": self.shown(mask)}
+            if starting:
+                answer["starting"] = mask.data(starting, NAME)
+            self._written = table, version, starting, Written(answer, dumps(answer))
+        listed = self._written[3]
+        return Written({**listed, "req_id": req_id}, f'{listed.text[:-1]},"req_id":{dumps(req_id)}}}')
 
     def _learn(self, name: str, server: _Server) -> bool:
         """Whether its tools are known. One that is down has those that it had before, and will have again."""

@@ -92,7 +92,12 @@ class Computer:
 
     async def __aenter__(self) -> Self:
         self._hosting = Hosting(
-            self.inputs, self.mask, policy=self._policy, on_change=self._on_change, on_event=self._on_event
+            self.inputs,
+            self.mask,
+            policy=self._policy,
+            on_change=self._on_change,
+            on_event=self._on_event,
+            on_starting=self._refresh,
         )
         self._leaving.enter_context(masked_logs(self.mask))
         configs, self._waiting_configs = self._waiting_configs, {}

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -101,9 +101,9 @@ class Execution:
         return await self.calls.run(call.caller, call.req_id, [call.name, call.params], partial(self._execute, call))
 
     async def _execute(self, call: Call, begin: Begin) -> dict[str, Any]:
-        route = self._catalogue.resolve(call.name)
-        check_arguments(route.schema, call.params)
         deadline = asyncio.get_running_loop().time() + call.timeout
+        route = await self._resolve(call, deadline)
+        check_arguments(route.schema, call.params)
         shown = self._mask.data(call.params, ARGUMENTS, route.server)
         with self._recorded(call, route, shown) as record:
             if not self._approvals.allows(call.caller.agent, route):
@@ -117,6 +117,16 @@ class Execution:
             result = await self._transformed(self._mask.data(raw, ANSWER, route.server), call, route, deadline)
             record["success"] = not result.get("isError")
         return self.fitting(result)
+
+    async def _resolve(self, call: Call, deadline: float) -> ToolRoute:
+        with suppress(ToolNotFound):
+            return self._catalogue.resolve(call.name)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._catalogue.await_tool(call.name)
+        except TimeoutError:
+            starting = ", ".join(map(repr, self._host().starting))
+            raise CallTimeout(f"{call.name!r} may be a tool of {starting}, still starting") from None
 
     async def _approve(self, call: Call, route: ToolRoute, shown: dict[str, Any]) -> None:
         await self._approvals.require(Request(call.caller, call.name, route.server, route.tool, shown), route)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from a2c_smcp.computer.desktop.organize import Contents, Window
 from a2c_smcp.computer.inputs.errors import InputError
@@ -34,13 +36,22 @@ class Hosting:
     """
 
     def __init__(
-        self, inputs: Inputs, mask: Mask, *, policy: Policy | None, on_change: OnChange, on_event: OnServerEvent
+        self,
+        inputs: Inputs,
+        mask: Mask,
+        *,
+        policy: Policy | None,
+        on_change: OnChange,
+        on_event: OnServerEvent,
+        on_starting: Callable[[], None],
     ) -> None:
         self.inputs = inputs
         self.configs: dict[str, MCPServerConfig] = {}
         self.manager = Manager(policy=policy, on_change=on_change, on_event=on_event)
         self._mask = mask
         self._on_change = on_change
+        self._on_starting = on_starting
+        self._starts: Counter[str] = Counter()
         self._waiting: dict[str, str] = {}
         self._scripts: dict[str, VRLScript] = {}
         self._transforms: dict[tuple[str, str], Transform] = {}
@@ -54,6 +65,11 @@ class Hosting:
         """Every configured server, in the order of its configuration."""
         known = self.manager.status()
         return {name: known.get(name) or _missing(name, self._waiting.get(name, "")) for name in self.configs}
+
+    @property
+    def starting(self) -> list[str]:
+        """Servers whose tools are not known yet, because somebody has begun to start them. Their inputs come first."""
+        return [name for name, config in self.configs.items() if not config.disabled and self._is_starting(name)]
 
     async def check(self, config: MCPServerConfig) -> None:
         """Raises the `ConfigError` that `put` would."""
@@ -92,15 +108,16 @@ class Hosting:
         """
         if (config := self.configs.get(name)) is None:
             return
-        asking = self._ask(config)
-        await _finished(asking)
-        async with self._changing[name]:
-            if self._asking.get(name) is not asking:
-                return
-            del self._asking[name]
-            is_wanted |= await self._hand_over(config, asking)
-        if is_wanted and name in self.manager:
-            await self.manager.start(name)
+        with self._start_of(name):
+            asking = self._ask(config)
+            await _finished(asking)
+            async with self._changing[name]:
+                if self._asking.get(name) is not asking:
+                    return
+                del self._asking[name]
+                is_wanted |= await self._hand_over(config, asking)
+            if is_wanted and name in self.manager:
+                await self.manager.start(name)
 
     async def start(self, name: str | None = None) -> None:
         """Starts one server, or all. What is missing may have been given meanwhile."""
@@ -150,7 +167,23 @@ class Hosting:
         if name in self._waiting:
             await self.fill_in(name, is_wanted=True)
         elif name in self.manager:
-            await self.manager.start(name)
+            with self._start_of(name):
+                await self.manager.start(name)
+
+    def _is_starting(self, name: str) -> bool:
+        state = self.manager.state(name) if name in self.manager else None
+        return state == "starting" or (state != "ready" and self._starts[name] > 0)
+
+    @contextmanager
+    def _start_of(self, name: str) -> Iterator[None]:
+        """From the first question to the owner until it is known how the start went."""
+        self._starts[name] += 1
+        self._on_starting()
+        try:
+            yield
+        finally:
+            self._starts[name] -= 1
+            self._on_starting()
 
     async def _stop(self, name: str) -> None:
         async with self._changing[name]:

@@ -47,6 +47,8 @@ class ToolTable:
     routes: dict[TOOL_NAME, ToolRoute] = field(default_factory=dict)
     forbidden: frozenset[TOOL_NAME] = frozenset()
     warnings: list[str] = field(default_factory=list)
+    absent: dict[TOOL_NAME, SERVER_NAME] = field(default_factory=dict)
+    """Names of tools whose servers are down."""
 
     def resolve(self, name: TOOL_NAME) -> ToolRoute:
         """Raises `ToolForbidden` for either name of a forbidden tool, unless another tool is listed under it."""
@@ -114,9 +116,11 @@ def build_table(
     )
     warnings = table.warnings
     for offer in sorted(allowed, key=lambda offer: offer.server):
-        if offer.server in down:
-            continue
         name = names.get(id(offer))
+        if offer.server in down:
+            if name is not None:
+                table.absent[name] = offer.server
+            continue
         if name != offer.wanted:
             warnings.append(_clash(offer, name, owners))
         if name is None:

@@ -73,6 +73,11 @@ def spawn(*, own_session: bool, orphaned: bool = False) -> None:
 def before() -> None:
     """What happens before the first request is read."""
     match MODE:
+        case "waits_for":
+            while not Path(ARGUMENT).exists():
+                time.sleep(0.01)
+            if Path(ARGUMENT).read_text() == "exit":
+                sys.exit(7)
         case "exits":
             print("I do not feel like it", file=sys.stderr)
             sys.exit(7)
