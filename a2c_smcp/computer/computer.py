@@ -19,6 +19,7 @@ from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.inputs.resolver import Approve as ApproveCommand
 from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
 from a2c_smcp.computer.instance import instance_of
+from a2c_smcp.computer.interrupt import ended_by_interrupt
 from a2c_smcp.computer.journal import Journal, journal_of
 from a2c_smcp.computer.mcp_clients.model import (
     MCPServerConfig,
@@ -123,24 +124,27 @@ class Computer:
     ) -> None:
         """Starts its servers, dials out, joins, serves and reconnects, until it is cancelled or refused for good.
 
-        `connection` are further arguments of `SMCPComputerClient`.
+        `connection` are further arguments of `SMCPComputerClient`, such as `on_connection`, a function that is told
+        when it has joined or lost the connection; without one, that is logged. Ctrl-C ends it without an error where
+        it is all that the program does: `asyncio.run(computer.run(…))`.
         """
         from a2c_smcp.computer.socketio.client import SMCPComputerClient
 
-        async with self:
-            starting = asyncio.create_task(self.start())
-            try:
-                with (
-                    instance_of(self.name, url, state_folder) as instance,
-                    journal_of(self.name, url, office, state_folder) as journal,
-                ):
-                    client = SMCPComputerClient(
-                        self, url, office, api_key=api_key, instance=instance, journal=journal, **connection
-                    )
-                    await client.run()
-            finally:
-                starting.cancel()
-                await asyncio.gather(starting, return_exceptions=True)
+        with ended_by_interrupt():
+            async with self:
+                starting = asyncio.create_task(self.start())
+                try:
+                    with (
+                        instance_of(self.name, url, state_folder) as instance,
+                        journal_of(self.name, url, office, state_folder) as journal,
+                    ):
+                        client = SMCPComputerClient(
+                            self, url, office, api_key=api_key, instance=instance, journal=journal, **connection
+                        )
+                        await client.run()
+                finally:
+                    starting.cancel()
+                    await asyncio.gather(starting, return_exceptions=True)
 
     # Configuration
 

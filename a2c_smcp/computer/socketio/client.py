@@ -39,8 +39,9 @@ _FAREWELL = 2.0
 class SMCPComputerClient:
     """One computer in one office. `run` returns only when it is cancelled, or refused for good.
 
-    `journal` remembers which calls have begun. Without one that has a file, like that of `journal_of`, no tool runs
-    twice for one req_id as long as this process lives.
+    `on_connection` is told in a sentence when it has joined, lost the connection or could not connect; without it these
+    are logged, the bad news as warnings. `journal` remembers which calls have begun. Without one that has a file, like
+    that of `journal_of`, no tool runs twice for one req_id as long as this process lives.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class SMCPComputerClient:
         ssl: SSLContext | None = None,
         proxy: str | None = None,
         reconnect: Reconnect | None = None,
-        on_connection: Callable[[str], None] = lambda what: None,
+        on_connection: Callable[[str], None] | None = None,
     ) -> None:
         self._computer = computer
         self._route = Route(url=url, credentials=lambda: Credentials.of_key(api_key), ssl=ssl, proxy=proxy)
@@ -63,7 +64,7 @@ class SMCPComputerClient:
         self._instance = instance
         self._journal = journal or Journal()
         self._reconnect = reconnect or Reconnect()
-        self._tell = on_connection
+        self._on_connection = on_connection
         self._has_joined = False
         self._updates: set[Update] = set()
         self._has_updates = asyncio.Event()
@@ -95,28 +96,32 @@ class SMCPComputerClient:
             try:
                 await self._serve()
                 attempt = 0
-            except _FINAL:
-                raise
             except SMCPError as error:
-                if isinstance(error, Forbidden) and not self._has_joined:
+                if isinstance(error, _FINAL) or (isinstance(error, Forbidden) and not self._has_joined):
+                    logger.info("%s is refused for good: %s", self._computer.name, error)
                     raise
-                self._on_connection(f"not connected: {error}; trying again")
+                self._tell(f"not connected: {error}; trying again", logging.WARNING)
                 attempt += 1
             await asyncio.sleep(self._reconnect.pause(attempt, clock() - begun))
 
-    def _on_connection(self, what: str) -> None:
-        self._tell(self._computer.mask.text(what))
+    def _tell(self, what: str, level: int = logging.INFO) -> None:
+        said = self._computer.mask.text(what)
+        if self._on_connection:
+            self._on_connection(said)
+        else:
+            logger.log(level, "%s: %s", self._computer.name, said)
 
     async def _serve(self) -> None:
         """One connection, from dialling to its end. The calls themselves outlive it, and find the next one."""
+        logger.info("%s: connecting to %s", self._computer.name, self._computer.mask.text(self._route.url))
         async with Line(self._route, self._on_event) as line:
             await join(line, "computer", self._computer.name, self._office, self._instance)
             self._has_joined = True
-            self._on_connection(f"joined {self._office}")
+            self._tell(f"joined {self._office}")
             sending = asyncio.create_task(self._send_updates(line))
             try:
                 await line.lost.wait()
-                self._on_connection("connection lost")
+                self._tell("connection lost", logging.WARNING)
             finally:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
