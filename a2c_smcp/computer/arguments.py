@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from a2c_smcp.errors import BadRequest
-from a2c_smcp.registry.schemas import Fault, Schema, compile_schema, find_faults
+from a2c_smcp.registry.schemas import Fault, Schema, SchemaTooHeavy, compile_schema, find_faults_async
 
-__all__ = ["Schema", "check_arguments", "compile_schema", "misfit"]
+__all__ = ["Schema", "SchemaTooHeavy", "check_arguments", "compile_schema", "misfit"]
+
+logger = logging.getLogger(__name__)
 
 
-def check_arguments(schema: Schema, params: dict[str, Any]) -> None:
-    """Raises `BadRequest` whose `details["errors"]` has a JSON pointer and a message per fault, and quotes no value."""
-    if faults := find_faults(schema, params):
+async def check_arguments(schema: Schema, params: dict[str, Any], called: str = "a tool") -> None:
+    """Raises `BadRequest` whose `details["errors"]` has a JSON pointer and a message per fault, and quotes no value.
+
+    Raises `SchemaTooHeavy` if that could not be found out within a second, by a process made for it. The owner is
+    told, once: `called` is what the tool is called in the log.
+    """
+    was_refused = schema.refused
+    try:
+        faults = await find_faults_async(schema, params)
+    except SchemaTooHeavy as error:
+        if not was_refused:
+            logger.warning("%s: %s", called, error.message)
+        raise
+    if faults:
         raise misfit(faults)
 
 

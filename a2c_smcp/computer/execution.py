@@ -103,7 +103,7 @@ class Execution:
     async def _execute(self, call: Call, begin: Begin) -> dict[str, Any]:
         deadline = asyncio.get_running_loop().time() + call.timeout
         route = await self._resolve(call, deadline)
-        check_arguments(route.schema, call.params)
+        await check_arguments(route.schema, call.params, f"tool {route.tool!r} of server {route.server!r}")
         shown = self._mask.data(call.params, ARGUMENTS, route.server)
         with self._recorded(call, route, shown) as record:
             if not self._approvals.allows(call.caller.agent, route):

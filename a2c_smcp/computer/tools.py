@@ -129,8 +129,8 @@ def build_table(
             warnings.append(f"{_called(offer)} is not listed: its name {fault}; give it an alias")
             continue
         route = _route(offer, compiled.get((offer.server, offer.tool)))
-        if route.schema.unusable:
-            warnings.append(f"{_called(offer)}: arguments are not checked, {route.schema.unusable}")
+        if unusable := route.schema.look_ahead():
+            warnings.append(f"{_called(offer)}: arguments are not checked, {unusable}")
         table.routes[name] = route
         table.listed.append(_listed(name, offer))
     return table

@@ -1,89 +1,203 @@
 """Whether the arguments of a call fit the tool's schema, and where they do not.
 
-Both sides may be hostile: a schema whose references multiply, and arguments with a million faults or endless nesting,
-would each cost the library unbounded time or memory, so they are measured before it sees them.
+Both sides may be hostile: a schema whose references multiply or whose patterns are endless, and arguments with a
+million faults or endless nesting, would each cost the library unbounded time or memory. So a schema is weighed before
+it is compiled (`weighing`). A plain one is checked here, within a microsecond; any other, and a check that is more work
+than a moment, is left to a process that can be killed (`schema_checks`). A schema that proves too heavy even there is
+refused from then on: its tool cannot be called.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeAlias
+import time
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
 
-from jsonschema_rs import ReferencingError, ValidationErrorKind, Validator, validator_for
+from jsonschema_rs import FancyRegexOptions, ReferencingError, RegexOptions, Validator
 
-__all__ = ["Fault", "Schema", "compile_schema", "find_faults", "local_target", "pointer"]
+from a2c_smcp.errors import TooLarge
+from a2c_smcp.registry.schema_checks import CheckFailed, CheckImpossible, checks
+from a2c_smcp.registry.schema_worker import Misfit, compiled, first_line, fits, misfits
+from a2c_smcp.registry.weighing import local_target, weigh
 
-MAX_WEIGHT = 20_000
-"""Subschemas in a schema, with references followed. Times the values in the arguments, it is the work of a check."""
+__all__ = [
+    "Fault",
+    "Schema",
+    "SchemaTooHeavy",
+    "compile_schema",
+    "find_faults",
+    "find_faults_async",
+    "local_target",
+    "pointer",
+]
+
 MAX_WORK = 100_000_000
-"""What costs more is not checked here: the server will do it."""
+"""Weight times values. What costs more is not checked here: the server will do it."""
+MAX_WORK_HERE = 1_000_000
+"""What costs more is left to the other process: some 20 ms."""
 MAX_EXPLAINED = 50_000
 """What costs more is not told fault by fault, which takes far more time and memory than a yes or no."""
-MAX_DEPTH, MAX_FAULTS, MAX_MESSAGE = 200, 20, 300
+MAX_DEPTH = 200
+CHECKED_WITHIN, EXPLAINED_WITHIN = 1.0, 0.25  # seconds, in the other process
+LOOKED_AHEAD = 0.1
+"""Of each second, so much may be spent on schemas that nobody has used yet."""
 
 Fault: TypeAlias = dict[str, str]
 """A JSON pointer as `path`, and a `message` that quotes no value."""
 
 _NESTS = (dict, list)
-_NOT_THE_CALLERS = (
-    ValidationErrorKind.BacktrackLimitExceeded,
-    ValidationErrorKind.RegexEngineFailure,
-    ValidationErrorKind.Referencing,
-)
+_PATTERN_SIZE = 64 * 1024  # bytes of a compiled pattern: a fraction of a millisecond
+_LINEAR = RegexOptions(size_limit=_PATTERN_SIZE)
+_BACKTRACKING = FancyRegexOptions(size_limit=_PATTERN_SIZE)
+_NOT_JSON: list[Fault] = [{"path": "", "message": "not JSON"}]
+_UNEXPLAINED: list[Fault] = [{"path": "", "message": "does not fit, and is too large to say where"}]
 
 
-@dataclass(frozen=True)
-class Schema:
-    """A tool's schema as it was sent, and ready for use; or why it cannot be used."""
+class SchemaTooHeavy(TooLarge):
+    opening = "This tool cannot be called, its schema is too heavy to check"
 
-    raw: dict[str, Any]
-    validator: Validator | None = field(default=None, compare=False, repr=False)
-    weight: int = 0
+
+class _Ready(NamedTuple):
+    """Without a validator the other process has to do it, unless the schema is unusable."""
+
+    weight: int
+    patterns: int
+    validator: Validator | None = None
     unusable: str | None = None
 
 
+class _LookingAhead:
+    """The time for schemas that nobody has used yet: a little of each second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._spent = 0.0
+
+    def has_time(self) -> bool:
+        now = int(time.monotonic())
+        if now != self._second:
+            self._second, self._spent = now, 0.0
+        return self._spent < LOOKED_AHEAD
+
+    def spend(self, seconds: float) -> None:
+        self._spent += seconds
+
+
+_ahead = _LookingAhead()
+
+
+class Schema:
+    """A tool's schema as it was sent. It is weighed and compiled when that is first needed."""
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.raw = raw
+        self.refused: str | None = None
+        """Why no call is possible, once that is known."""
+
+    @cached_property
+    def ready(self) -> _Ready:
+        try:
+            weight = weigh(self.raw)
+        except RecursionError:
+            return _Ready(0, 0, unusable="nested too deeply")
+        known = _Ready(weight.total, weight.patterns)
+        if not weight.is_plain:
+            return known
+        try:
+            return known._replace(validator=compiled(self.raw, pattern_options=_LINEAR))
+        except (ValueError, ReferencingError) as error:
+            is_too_much_for_us = weight.patterns and (weight.has_large_patterns or _backtracks(self.raw))
+            return known if is_too_much_for_us else known._replace(unusable=first_line(error))
+
+    @cached_property
+    def text(self) -> bytes:
+        return json.dumps(self.raw).encode()
+
+    @property
+    def unusable(self) -> str | None:
+        """Why arguments are not checked against it."""
+        return self.ready.unusable
+
+    def look_ahead(self) -> str | None:
+        """`unusable`, as far as it is known or there is time to find out: a list may hold a thousand schemas."""
+        if "ready" not in vars(self):
+            if not _ahead.has_time():
+                return None
+            began = time.thread_time()
+            assert self.ready
+            _ahead.spend(time.thread_time() - began)
+        return self.unusable
+
+
 def compile_schema(schema: dict[str, Any]) -> Schema:
-    """Drafts are told by `$schema`, 2020-12 by default. Nothing is ever fetched."""
-    try:
-        weight = _weight(schema, schema, {})
-        if weight > MAX_WEIGHT:
-            return Schema(schema, unusable="its references multiply beyond measure")
-        return Schema(schema, validator_for(schema, retriever=_refuse, mask="value"), weight)
-    except RecursionError:
-        return Schema(schema, unusable="nested too deeply")
-    except (ValueError, ReferencingError) as error:
-        return Schema(schema, unusable=_first_line(error))
+    return Schema(schema)
 
 
 def find_faults(schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
-    """What in the arguments does not fit. A schema that cannot be used never stands in the way."""
-    if schema.validator is None:
+    """What in the arguments does not fit. A schema that cannot be used never stands in the way.
+
+    Blocks for up to a second where another process has to do it. Raises `SchemaTooHeavy`.
+    """
+    found = _faults_here(schema, arguments)
+    return _faults_apart(schema, arguments) if found is None else found
+
+
+async def find_faults_async(schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
+    """The same, without blocking the event loop."""
+    found = _faults_here(schema, arguments)
+    return await asyncio.to_thread(_faults_apart, schema, arguments) if found is None else found
+
+
+def _faults_here(schema: Schema, arguments: dict[str, Any]) -> list[Fault] | None:
+    """`None` if it has to be done in another process."""
+    ready = schema.ready
+    if ready.unusable is not None:
         return []
     values, depth = _measure(arguments)
     if depth > MAX_DEPTH:
         return [{"path": "", "message": f"nested more than {MAX_DEPTH} deep"}]
-    work = schema.weight * values
+    work = ready.weight * values
+    if ready.validator is None:
+        return None
     if work > MAX_WORK:
         return []
+    if work > MAX_WORK_HERE or (ready.patterns and _is_long(arguments, MAX_WORK_HERE // ready.patterns)):
+        return None
     try:
-        return _faults(schema.validator, arguments, work)
-    except UnicodeEncodeError:
-        return _faults(schema.validator, _without_surrogates(arguments), work)
+        if fits(ready.validator, arguments):
+            return []
+        return _told(misfits(ready.validator, arguments)) if work <= MAX_EXPLAINED else _UNEXPLAINED
     except ValueError:
-        return [{"path": "", "message": "not JSON"}]
+        return _NOT_JSON
 
 
-def _faults(validator: Validator, arguments: dict[str, Any], work: int) -> list[Fault]:
-    if validator.is_valid(arguments):
-        return []
-    if work > MAX_EXPLAINED:
-        return [{"path": "", "message": "does not fit, and is too large to say where"}]
-    errors = [error for error in validator.iter_errors(arguments) if not isinstance(error.kind, _NOT_THE_CALLERS)]
-    return [
-        {"path": pointer(error.instance_path), "message": error.message[:MAX_MESSAGE]} for error in errors[:MAX_FAULTS]
-    ]
+def _faults_apart(schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
+    try:
+        question = schema.text, json.dumps(arguments, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError):
+        return _NOT_JSON
+    there = checks()
+    with there.turn:
+        if schema.refused:
+            raise SchemaTooHeavy(schema.refused)
+        try:
+            answer = there.ask(b"v", *question, limit=CHECKED_WITHIN)
+        except CheckFailed as failure:
+            if schema.ready.validator is not None:  # there were too many arguments: the server will check them
+                return []
+            schema.refused = None if isinstance(failure, CheckImpossible) else f"a check {failure}"
+            raise SchemaTooHeavy(f"a check {failure}") from None
+        if answer is not False:  # it fits, or the schema proved unusable
+            return []
+        if schema.ready.weight * _measure(arguments)[0] > MAX_EXPLAINED:
+            return _UNEXPLAINED
+        try:
+            return _told(there.ask(b"e", *question, limit=EXPLAINED_WITHIN))
+        except CheckFailed:
+            return _UNEXPLAINED
 
 
 def pointer(path: Iterable[str | int]) -> str:
@@ -91,31 +205,24 @@ def pointer(path: Iterable[str | int]) -> str:
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
 
 
-def _weight(node: object, root: dict[str, Any], known: dict[int, int]) -> int:
-    """How many subschemas there are when every local reference is written out; a cycle is written out once."""
-    if not isinstance(node, _NESTS):
-        return 0
-    if id(node) not in known:
-        known[id(node)] = 0
-        known[id(node)] = 1 + sum(_weight(child, root, known) for child in _visited(node, root))
-    return known[id(node)]
+def _told(found: list[Misfit]) -> list[Fault]:
+    return [{"path": pointer(path), "message": message} for path, message in found]
 
 
-def _visited(node: dict[str, Any] | list[Any], root: dict[str, Any]) -> list[Any]:
-    if isinstance(node, list):
-        return node
-    shelves = ("$defs", "definitions") if node is root else ()
-    return [local_target(node.get("$ref"), root), *(child for key, child in node.items() if key not in shelves)]
+def _backtracks(schema: dict[str, Any]) -> bool:
+    """Whether its patterns need an engine whose time is not linear."""
+    try:
+        compiled(schema, pattern_options=_BACKTRACKING)
+    except (ValueError, ReferencingError):
+        return False
+    return True
 
 
-def local_target(reference: object, root: dict[str, Any]) -> Any:
-    """What a `$ref` into the same document leads to; `None` if nowhere."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
-        return None
-    found: Any = root
-    for step in reference.split("/")[1:]:
-        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-    return found
+def _is_long(arguments: dict[str, Any], limit: int) -> bool:
+    try:
+        return len(json.dumps(arguments)) > limit
+    except (TypeError, ValueError):
+        return False  # which the validator tells in its own words
 
 
 def _measure(arguments: dict[str, Any]) -> tuple[int, int]:
@@ -128,17 +235,3 @@ def _measure(arguments: dict[str, Any]) -> tuple[int, int]:
         level = [child for node in inner for child in node if isinstance(child, _NESTS)]
         depth += 1
     return count, depth
-
-
-def _without_surrogates(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Halves of surrogate pairs are JSON, which the library cannot read: as far as a schema goes, any sign will do."""
-    copy: dict[str, Any] = json.loads(json.dumps(arguments, ensure_ascii=False).encode(errors="replace"))
-    return copy
-
-
-def _refuse(uri: str) -> NoReturn:
-    raise ValueError("references to other documents are not followed")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:MAX_MESSAGE]

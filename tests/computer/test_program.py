@@ -17,6 +17,7 @@ from uuid import uuid4
 import pytest
 
 from a2c_smcp.server import DefaultAuthenticationProvider
+from tests.bystander import calling_meanwhile
 from tests.computer.hosted import PATIENCE, pids_with
 from tests.computer.pace import within
 from tests.computer.pseudo_terminal import OnTerminal, Screen, on_a_terminal
@@ -101,6 +102,43 @@ async def test_it_tells_what_happens_serves_and_ends_cleanly(
     assert await program.ends() == 0
     assert await agent.hears("notify:leave_office", computer="laptop")
     assert "Traceback" not in "".join(program.lines)
+
+
+@pytest.mark.covers("mcp-bounded", "mcp-robust")
+async def test_schemas_that_are_too_heavy_harm_neither_other_calls_nor_its_end(
+    shared_hub: Any, agent: Peer, office: str, start: Any, tmp_path: Path
+) -> None:
+    trusted = {"command": sys.executable, "default_tool_meta": {"auto_apply": True}}
+    good, heavy = ([str(SERVERS / name), *mode] for name, *mode in (["good.py"], ["naughty.py", "heavy_schemas"]))
+    config = tmp_path / "servers.json"
+    servers = {"good": {**trusted, "args": good}, "heavy": {**trusted, "args": heavy}}
+    config.write_text(json.dumps({"mcpServers": servers}), "utf-8")
+    program = await start("--name", "laptop", "--url", shared_hub.url, "--office", office, "--config", str(config))
+    await program.prints("good: ready")
+    await program.prints("heavy: ready")
+
+    async def call(tool: str, **params: Any) -> Any:
+        return await agent.call_tool("laptop", tool, params=params, timeout=20)
+
+    async def work() -> None:
+        assert (await call("add", a=2, b=3))["content"][0]["text"] == "5"
+
+    deep: Any = 1
+    for _ in range(30):
+        deep = {"a": deep}
+    async with calling_meanwhile(work):
+        assert "too large to say where" in (await call("branching", **deep))["content"][0]["text"]
+        refused = await call("doubling", a=5)
+        assert refused["code"] == 413
+        assert "its schema is too heavy to check" in refused["content"][0]["text"]
+        assert (await call("pattern7", p0="word"))["content"][0]["text"] == '{"p0": "word"}'
+        assert (await call("echo", a=1))["content"][0]["text"] == '{"a": 1}'
+    await program.prints("tool 'doubling' of server 'heavy': This tool cannot be called")
+    last = asyncio.create_task(call("branching", **deep))
+    program.process.send_signal(signal.SIGTERM)
+    with within(3):
+        assert await program.ends() == 0
+    await asyncio.wait([last])
 
 
 @pytest.mark.covers("auth-refused", "program-errors")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from a2c_smcp.computer.arguments import check_arguments, compile_schema
+from a2c_smcp.computer.arguments import SchemaTooHeavy, check_arguments, compile_schema
 from a2c_smcp.computer.mcp_clients.model import BaseServerConfig, ToolMeta, parse_server
 from a2c_smcp.computer.tools import ToolTable, build_table, diff
 from a2c_smcp.errors import BadRequest, ToolForbidden, ToolNotFound
@@ -359,7 +360,7 @@ def faults(schema: dict[str, Any], params: dict[str, Any]) -> list[dict[str, str
     compiled = compile_schema(schema)
     assert compiled.unusable is None
     try:
-        check_arguments(compiled, params)
+        asyncio.run(check_arguments(compiled, params))
     except BadRequest as error:
         refusal = error
     else:
@@ -400,7 +401,7 @@ def test_each_fault_has_a_json_pointer() -> None:
 def test_the_message_names_the_first_fault() -> None:
     schema = compile_schema({"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}})
     with pytest.raises(BadRequest) as caught:
-        check_arguments(schema, {"a": "x", "b": "y"})
+        asyncio.run(check_arguments(schema, {"a": "x", "b": "y"}))
     assert caught.value.message == 'Bad request: params/a: value is not of type "integer" (and 1 more)'
 
 
@@ -432,6 +433,7 @@ RULES = st.recursive(
 
 
 @pytest.mark.covers("tools-arguments")
+@settings(deadline=None)  # some are checked in a process that has to start first
 @given(RULES, st.dictionaries(st.sampled_from("abc"), VALUES))
 def test_no_argument_is_ever_quoted(rule: Any, params: dict[str, Any]) -> None:
     told = json.dumps(faults({"additionalProperties": rule}, params))
@@ -461,7 +463,7 @@ def test_a_schema_that_cannot_be_used_is_reported_and_blocks_nothing(schema: dic
     assert [warning.partition(", ")[0] for warning in table.warnings] == [
         "tool 'read' of server 'files': arguments are not checked"
     ]
-    check_arguments(table.resolve("read").schema, {"a": "anything"})
+    asyncio.run(check_arguments(table.resolve("read").schema, {"a": "anything"}))
 
 
 @pytest.mark.covers("tools-arguments")
@@ -494,12 +496,63 @@ def test_local_references_and_recursion_work() -> None:
 
 
 @pytest.mark.covers("tools-arguments")
-def test_references_that_multiply_are_not_followed() -> None:
+def test_a_schema_whose_check_takes_too_long_is_refused_and_then_at_once() -> None:
     steps = {f"s{n}": {"anyOf": [{"$ref": f"#/$defs/s{n - 1}"}, {"$ref": f"#/$defs/s{n - 1}"}]} for n in range(1, 40)}
     schema = {"$defs": {"s0": {"type": "string"}, **steps}, "properties": {"a": {"$ref": "#/$defs/s39"}}}
     compiled = compile_schema(schema)
-    assert compiled.unusable == "its references multiply beyond measure"
-    check_arguments(compiled, {"a": 5})
+    for _ in range(2):
+        began = time.perf_counter()
+        with pytest.raises(SchemaTooHeavy, match="too heavy to check: a check took longer than 1 s"):
+            asyncio.run(check_arguments(compiled, {"a": 5}))
+    assert time.perf_counter() - began < 0.5
+
+
+BRANCHING = {"type": "object", "additionalProperties": {"oneOf": [{"$ref": "#"}, {"$ref": "#"}, {"$ref": "#"}]}}
+SELF = [
+    BRANCHING,
+    {**BRANCHING, "additionalProperties": {"anyOf": [{"$ref": "#/additionalProperties/anyOf/1"}, {"$ref": "#"}]}},
+    {**BRANCHING, "additionalProperties": {"oneOf": [{"$ref": "#/%61dditionalProperties/oneOf/1"}, {"$ref": "#"}]}},
+    {"$defs": {"n": {"$anchor": "n", **BRANCHING}}, "$ref": "#n"},
+    {"$id": "https://example.com/n", "additionalProperties": {"oneOf": [{"$ref": "n"}, {"$ref": "n"}]}},
+    {"$ref": "https://json-schema.org/draft/2020-12/schema"},
+    {"properties": {"a": {"$id": "https://example.com/a", "not": {"not": {"$ref": "#"}}}}},
+    {"$dynamicAnchor": "n", "items": {"allOf": [{"$dynamicRef": "#n"}, {"$dynamicRef": "#n"}]}},
+    {"properties": {f"p{n}": {"pattern": "a"} for n in range(33)}},
+    {"properties": {"a": {"pattern": r"^(\w{1,200}){1,50}$"}}},
+    {"properties": {"a": {"pattern": r"^(a*)*\1b$"}}},
+]
+
+
+@pytest.mark.covers("tools-arguments", "mcp-bounded")
+@pytest.mark.parametrize("schema", SELF, ids=str)
+def test_what_may_multiply_the_work_is_never_checked_in_this_process(schema: dict[str, Any]) -> None:
+    compiled = compile_schema(schema)
+    assert (compiled.ready.validator, compiled.unusable) == (None, None)
+
+
+@pytest.mark.covers("tools-arguments", "mcp-bounded")
+def test_a_schema_that_refers_to_itself_in_branches_is_answered_in_time() -> None:
+    params: dict[str, Any] = {"a": {"a": 1}}
+    assert faults(BRANCHING, {"a": 1}) != []
+    for _ in range(30):
+        params = {"a": params}
+    began = time.perf_counter()
+    assert faults(BRANCHING, params) == [{"path": "", "message": "does not fit, and is too large to say where"}]
+    assert time.perf_counter() - began < 5
+
+
+@pytest.mark.covers("tools-arguments")
+def test_ordinary_schemas_are_checked_in_this_process() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": "https://example.com/search",
+        "type": "object",
+        "properties": {"id": {"type": "string", "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}$"}, "at": {"$ref": "#/$defs/at"}},
+        "$defs": {"at": {"type": "array", "items": {"type": "number"}, "default": [{"id": "x"}]}},
+        "required": ["id"],
+        "additionalProperties": False,
+    }
+    assert compile_schema(schema).ready.validator is not None
 
 
 @pytest.mark.covers("tools-arguments")
@@ -533,9 +586,9 @@ def test_a_million_faults_are_one_answer() -> None:
 def test_a_check_that_would_take_too_long_is_left_to_the_server() -> None:
     strings = {"anyOf": [{"type": "string", "title": str(n)} for n in range(2000)]}
     schema = compile_schema({"additionalProperties": {"items": strings}})
-    check_arguments(schema, {"a": list(range(100_000))})
+    asyncio.run(check_arguments(schema, {"a": list(range(100_000))}))
     with pytest.raises(BadRequest):
-        check_arguments(schema, {"a": list(range(1000))})
+        asyncio.run(check_arguments(schema, {"a": list(range(1000))}))
 
 
 @pytest.mark.covers("tools-arguments")
@@ -563,4 +616,4 @@ def test_a_schema_is_compiled_once() -> None:
     assert again.resolve("x").schema is before.resolve("x").schema
     changed = build_table(server("a", tool("x", inputSchema={**schema, "required": ["a"]})), before)
     with pytest.raises(BadRequest):
-        check_arguments(changed.resolve("x").schema, {})
+        asyncio.run(check_arguments(changed.resolve("x").schema, {}))

@@ -31,6 +31,19 @@ ODD_RESULTS: dict[str, Any] = {
     "input": {"resultType": "input_required", "requestState": "s"},
     "numbers": {"content": [], "structuredContent": {"n": 123456789012345678901234567890, "f": 1.5}},
 }
+BRANCHING = {"type": "object", "additionalProperties": {"oneOf": [{"$ref": "#"}, {"$ref": "#"}, {"$ref": "#"}]}}
+DOUBLING = {
+    "properties": {"a": {"$ref": "#/$defs/s40"}},
+    "$defs": {"s0": {"type": "string"}}
+    | {f"s{n}": {"anyOf": [{"$ref": f"#/$defs/s{n - 1}"}] * 2} for n in range(1, 41)},
+}
+PATTERNS = {"properties": {f"p{n}": {"pattern": r"^(\w{1,200}){1,%d}$" % (40 + n)} for n in range(10)}}  # noqa: UP031
+HEAVY = [
+    ECHO,
+    {"name": "branching", "inputSchema": BRANCHING},
+    {"name": "doubling", "inputSchema": DOUBLING},
+    *({"name": f"pattern{n}", "inputSchema": {**PATTERNS, "title": str(n)}} for n in range(900)),
+]
 lock = threading.Lock()
 
 
@@ -129,6 +142,8 @@ def list_tools(request: dict[str, Any]) -> None:
             answer(request, {"tools": [ECHO], "nextCursor": "again"})
         case "many_tools":
             answer(request, {"tools": [{**ECHO, "name": f"tool-{n}", "description": "d" * 50} for n in range(5000)]})
+        case "heavy_schemas":
+            answer(request, {"tools": HEAVY})
         case "malformed":
             answer(request, {"tools": MALFORMED})
         case "no_list":

@@ -1,0 +1,130 @@
+"""Checks of arguments in a process of their own, which is killed when one takes too long. Blocks the calling thread."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock, Timer
+from typing import IO, Any
+
+__all__ = ["CheckFailed", "CheckImpossible", "Checks", "checks"]
+
+_WORKER = [sys.executable, "-I", str(Path(__file__).with_name("schema_worker.py"))]
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if name == "SYSTEMROOT"}
+_STARTED_WITHIN = 15.0
+
+
+class CheckFailed(Exception):
+    """The process was killed, or died, instead of answering. Says why, as the end of a sentence."""
+
+
+class CheckImpossible(CheckFailed):
+    """There is no process that could do it, which is not the schema's fault."""
+
+
+class Checks:
+    """One process, started with the first check and replaced when it is gone. Checks wait for each other."""
+
+    def __init__(self) -> None:
+        self.turn = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def ask(self, letter: bytes, schema: bytes, arguments: bytes, *, limit: float) -> Any:
+        """The worker's answer. Call it with `turn` held. Starting the process is not counted."""
+        process = self._started()
+        try:
+            return _exchange(process, b"".join((letter, len(schema).to_bytes(4, "big"), schema, arguments)), limit)
+        except CheckFailed:
+            self._end()
+            raise
+
+    def close(self) -> None:
+        with self.turn:
+            self._end()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            try:
+                self._process = subprocess.Popen(  # noqa: S603
+                    _WORKER,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env=_ENVIRONMENT,
+                    cwd=os.path.sep,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise CheckImpossible(f"has no process to run in: {error.strerror}") from None
+            try:
+                _read(self._process, _STARTED_WITHIN)
+            except CheckFailed:
+                self._end()
+                raise CheckImpossible("has no process to run in: it did not start") from None
+        return self._process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            for pipe in (process.stdin, process.stdout):
+                with suppress(OSError):
+                    pipe.close()  # type: ignore[union-attr]  # both are pipes
+            process.wait()
+
+
+def _exchange(process: subprocess.Popen[bytes], request: bytes, limit: float) -> Any:
+    assert process.stdin is not None
+    with suppress(OSError):  # it is gone, which reading tells
+        process.stdin.write(len(request).to_bytes(4, "big") + request)
+        process.stdin.flush()
+    return _read(process, limit)
+
+
+def _read(process: subprocess.Popen[bytes], limit: float) -> Any:
+    assert process.stdout is not None
+    timer = Timer(limit, process.kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        size = int.from_bytes(_exactly(process.stdout, 4), "big")
+        return json.loads(_exactly(process.stdout, size))
+    except EOFError:
+        is_late = timer.finished.is_set()
+        raise CheckFailed(f"took longer than {limit:g} s" if is_late else "ran out of memory, or crashed") from None
+    finally:
+        timer.cancel()
+
+
+def _exactly(pipe: IO[bytes], size: int) -> bytes:
+    data = pipe.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+_current = Checks()
+
+
+def checks() -> Checks:
+    """Those of this process. A forked one begins anew: the pipes are its parent's."""
+    return _current
+
+
+def _begin_anew() -> None:
+    global _current
+    _current = Checks()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
+atexit.register(lambda: checks().close())
