@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from a2c_smcp.cli.terminal import printable
+from a2c_smcp.protocol.visible import escaped
 
 __all__ = ["is_for_programs", "put_json", "put_table", "put_text"]
 
@@ -18,7 +19,9 @@ def is_for_programs(asked: bool | None) -> bool:
 
 
 def put_json(value: Any, *, in_one_line: bool = False) -> None:
-    _write(json.dumps(value, ensure_ascii=False, indent=None if in_one_line else 2))
+    """On a terminal, what it would obey, or what would hide text, is escaped: it is the same JSON."""
+    text = json.dumps(value, ensure_ascii=False, indent=None if in_one_line else 2)
+    _write(escaped(text, keep="\n") if sys.stdout.isatty() else text)
 
 
 def put_text(text: str) -> None:

@@ -53,6 +53,8 @@ def computer(
     logs.set_up(log_level)
     terminal, values, tls = Terminal(), read_values(inputs, config or ()), connection.tls(ca, cert, cert_key)
     policy = device.policy_of(idle_stop, desktop)
+    if found := connection.exposed(url, api_key):
+        terminal.show(". ".join(found), "yellow")
     own = device.Device(
         name,
         config or [],

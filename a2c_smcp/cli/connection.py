@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import getpass
+import ipaddress
 import platform
 import ssl
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -26,6 +28,7 @@ __all__ = [
     "Proxy",
     "Url",
     "default_agent_name",
+    "exposed",
     "option",
     "tls",
 ]
@@ -56,6 +59,25 @@ def default_agent_name() -> str:
     except (KeyError, OSError):  # a user without a name, as in some containers
         user = "agent"
     return f"{user}@{platform.node()}"[:MAX_NAME]
+
+
+def exposed(url: str, api_key: str | None) -> tuple[str, str] | None:
+    """What happens to a key that goes to another machine unencrypted, and what to do about it; `None` where it does not."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if not api_key or parts.scheme not in ("http", "ws") or _is_this_machine(host):
+        return None
+    return (
+        f"The API key goes to {host} unencrypted: everybody on the way can read it, and all that is called",
+        "Write https:// in --url (the Server needs --tls-cert, or a proxy with TLS), or use a tunnel such as ssh -L.",
+    )
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

@@ -107,7 +107,7 @@ async def _examine(situation: Situation, url: str | None, api_key: str | None, l
     if url and api_key is None and (running := running_at(url)):
         url, api_key = running.note.url, running.key
     if url:
-        visit = await call_at(_route(url, api_key, link), has_key=bool(api_key))
+        visit = await call_at(_route(url, api_key, link), api_key=api_key)
         situation = replace(situation, visit=visit)
     return [(name, finding) for name, check in CHECKS.items() for finding in await _found_by(check, situation)]
 

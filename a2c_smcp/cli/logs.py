@@ -7,6 +7,8 @@ import logging
 import sys
 from enum import StrEnum
 
+from a2c_smcp.protocol.visible import escaped
+
 __all__ = ["Level", "set_up"]
 
 
@@ -34,7 +36,7 @@ class _JSONLines(logging.Formatter):
         }
         if traceback := record.exc_text or (self.formatException(record.exc_info) if record.exc_info else ""):
             line["traceback"] = traceback
-        return json.dumps(line, ensure_ascii=False)
+        return escaped(json.dumps(line, ensure_ascii=False))
 
 
 def set_up(level: Level, *, as_json: bool = False, node: str = "") -> None:
@@ -49,6 +51,13 @@ def set_up(level: Level, *, as_json: bool = False, node: str = "") -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
+class _Lines(logging.Formatter):
+    """For people: nothing in a line moves the cursor of whoever looks at it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escaped(super().format(record), keep="\n\t")
+
+
 def _lines(node: str) -> logging.Formatter:
     """A node's name is made of letters, digits, `-` and `_`: nothing that a format means something by."""
-    return logging.Formatter(f"%(asctime)s %(levelname)-7s {f'[{node}] ' if node else ''}%(message)s")
+    return _Lines(f"%(asctime)s %(levelname)-7s {f'[{node}] ' if node else ''}%(message)s")

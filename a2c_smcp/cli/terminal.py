@@ -14,6 +14,8 @@ from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from a2c_smcp.protocol.visible import escaped
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
@@ -28,7 +30,8 @@ class Terminal:
     """A display may stand below the lines; it is taken away while the owner is asked, and what is shown waits."""
 
     def __init__(self) -> None:
-        self.console = _console() if sys.stderr.isatty() else None
+        self._is_terminal = sys.stderr.isatty()
+        self.console = _console() if self._is_terminal else None
         self.can_ask = sys.stdin.isatty() and sys.stderr.isatty()
         self._render: Callable[[], RenderableType] | None = None
         self._live: Live | None = None
@@ -114,7 +117,7 @@ class Terminal:
         if self._live and self.console:
             self.console.out(printable(text).removesuffix("\n"), highlight=False)
         else:
-            sys.stderr.write(printable(text) if self.console else text)
+            sys.stderr.write(printable(text) if self._is_terminal else text)
             sys.stderr.flush()
 
     def _raise(self) -> None:
@@ -137,8 +140,8 @@ class Terminal:
 
 
 def printable(text: str) -> str:
-    """Without what would move the cursor or change colours: servers put into their words what they like."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+    """What would move the cursor, change colours or hide text is escaped: servers put into their words what they like."""
+    return escaped(text, keep="\n\t")
 
 
 def _console() -> Console | None:

@@ -83,6 +83,8 @@ def visit(door: Door, work: Work) -> None:
             handler.setStream(terminal)
     door = door.found()
     agent = _agent(door, work)
+    if found := connection.exposed(door.url, door.api_key):
+        terminal.show(". ".join(found), "yellow")
     if run(_unless_stopped(_stay(agent, door, terminal, work), terminal)):
         raise typer.Exit(1)
 

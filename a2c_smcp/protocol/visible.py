@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["escaped", "one_line"]
+__all__ = ["escaped", "leaves", "one_line"]
 
 _SPACES = re.compile(" {4,}")
 _TAIL = 40
+_PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]{0,63}")
 
 
 def escaped(text: str, keep: str = "") -> str:
@@ -19,14 +21,27 @@ def escaped(text: str, keep: str = "") -> str:
     return "".join(char if char.isprintable() or char in keep else json.dumps(char)[1:-1] for char in text)
 
 
-def one_line(value: Any, most: int) -> str:
+def one_line(value: Any, most: int | None = None) -> str:
     """A JSON value in one line. Of a long one, the beginning and the end, with how much is left out between them.
 
     Runs of blanks are counted, not shown: they would push what follows them off the screen.
     """
     text = escaped(json.dumps(value, ensure_ascii=False))
     text = _SPACES.sub(lambda blanks: f" [{len(blanks[0])} blanks] ", text)
-    if len(text) <= most:
+    if most is None or len(text) <= most:
         return text
     head = most - _TAIL
     return f"{text[:head]} [… {len(text) - most} more characters …] {text[-_TAIL:]}"
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value inside a JSON value, with where it stands: `options.shell`, `files[2]`. What is empty is a value."""
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            shown = key if isinstance(key, str) and _PLAIN_KEY.fullmatch(key) else one_line(key, 120)
+            yield from leaves(each, f"{path}.{shown}" if path else shown)
+    elif isinstance(value, list) and value:
+        for index, each in enumerate(value):
+            yield from leaves(each, f"{path}[{index}]")
+    else:
+        yield path, value

@@ -483,7 +483,8 @@ async def test_secrets_in_arguments_are_masked_and_nothing_in_them_moves_the_cur
 ) -> None:
     prompt = await opens({"good": [str(GOOD), "stdio", "--token=s3cr3t-v4lue"]})
     call = await asks(planner, "open_window", uri="window://x/y", text="s3cr3t-v4lue \x1b[2J\u202e" + "z" * 700)
-    text = await prompt.shows("more characters)")
+    text = await prompt.shows("more characters …]")
+    assert "\\u202e" in text
     assert "s3cr3t-v4lue" not in text
     assert "\x1b[2J" not in prompt.screen.raw
     await prompt.enters("approve")

@@ -296,7 +296,7 @@ async def test_on_a_terminal_each_server_has_a_line_until_all_have_settled(run_o
     program = await run_on_terminal({"fine": FINE, "broken": ["-c", "exit('\x1b[7mno')"]}, **environ)
     await program.shows(lambda screen: "starting" in screen.raw)
     await program.shows(listed(r"fine +ready +\d+\.\d s  1 tool", r"broken +(backoff|starting)"))
-    await program.shows(lambda screen: "\N{REPLACEMENT CHARACTER}[7mno" in screen.raw)
+    await program.shows(lambda screen: "\\u001b[7mno" in screen.raw)
     assert ("\x1b[32mready" in program.screen.raw) is colour
     assert bool(re.search(r"\x1b\[[\d;]*[1-9]m", program.screen.raw)) is colour
     await program.shows("broken: starting")

@@ -79,6 +79,9 @@ def key(situation: Situation) -> Iterator[Finding]:
     visit = situation.visit
     if visit is None or isinstance(visit.refusal, VersionMismatch):
         return
+    if visit.exposure:
+        what, remedy = visit.exposure
+        yield warning(f"{what}.", remedy)
     if visit.refusal is None:
         yield ok("The Server accepts the key." if visit.has_key else "The Server lets us in without a key.")
     elif not _is_unreachable(visit.refusal):

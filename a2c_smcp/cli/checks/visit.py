@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from a2c_smcp.cli.connection import exposed
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.link import Line, Route
 
@@ -43,14 +44,21 @@ class Visit:
     ahead: float | None = None
     certificate: Certificate | None = None
     refusal: SMCPError | None = None
+    exposure: tuple[str, str] | None = None
 
 
-async def call_at(route: Route, *, has_key: bool) -> Visit:
+async def call_at(route: Route, *, api_key: str | None) -> Visit:
     """Looks at everything, joins no office, and leaves."""
     looked = await asyncio.gather(_certificate(route), _health(route), _knock(route))
     certificate, (health, ahead), refusal = looked
     return Visit(
-        place=route.place, has_key=has_key, health=health, ahead=ahead, certificate=certificate, refusal=refusal
+        place=route.place,
+        has_key=bool(api_key),
+        health=health,
+        ahead=ahead,
+        certificate=certificate,
+        refusal=refusal,
+        exposure=exposed(route.url, api_key),
     )
 
 

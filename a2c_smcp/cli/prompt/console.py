@@ -66,7 +66,7 @@ class Console:
         if not isinstance(error, WrongUse | SMCPError | InputError):
             return False
         message = error.message if isinstance(error, SMCPError) else str(error)
-        self.say(self.computer.mask.text(message), "red")
+        self.say(self.computer.mask.logged(message), "red")
         return True
 
     def status(self) -> RenderableType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from a2c_smcp.cli.connection import exposed
 from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.jobs import Job
 from a2c_smcp.cli.prompt.table import Command, WrongUse
@@ -32,6 +33,8 @@ async def _connect(console: Console, arguments: list[str]) -> Job:
     if key is None:
         raise WrongUse("still where it was")
     known = console.seat.api_key if is_same else None
+    if found := exposed(url, key or known):
+        console.say(". ".join(found), "yellow")
     return Job(f"connect {console.computer.mask.text(url)}", partial(console.seat.connect, url, key or known))
 
 

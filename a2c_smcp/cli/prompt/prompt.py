@@ -81,7 +81,7 @@ class _Prompt:
 
     def _remember(self, line: str) -> None:
         """By now the computer knows the secrets in it, if there are any."""
-        self._lines.remember(self._console.computer.mask.text(line.strip()))
+        self._lines.remember(self._console.computer.mask.logged(line.strip()))
 
 
 def _nothing() -> None:

@@ -16,6 +16,7 @@ from a2c_smcp.computer.inputs.resolver import InputState
 from a2c_smcp.computer.mcp_clients.status import ServerStatus
 from a2c_smcp.computer.tally import Tally
 from a2c_smcp.computer.types import OwnedTool, ToolCallRecord
+from a2c_smcp.protocol.visible import leaves, one_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["granted", "grants", "help_on", "history", "inputs", "request", "status", "table", "tools"]
 
-_SHOWN = 600
-"""Characters of the arguments of a request that are shown at once; `approve` shows all."""
+_SHORT = 240
+"""Arguments of so many characters are shown as JSON, others value by value."""
+_VALUE = 160
+"""Characters of one value that are shown at once."""
+_VALUES = 200
+"""Values of a request that are shown at once; `approve` shows all."""
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> RenderableType:
@@ -77,7 +82,7 @@ def history(records: Iterable[ToolCallRecord]) -> RenderableType:
 def _record_row(record: ToolCallRecord) -> Sequence[str]:
     when = datetime.fromisoformat(record["timestamp"]).astimezone()
     outcome = "done" if record["success"] else record["error"] or "failed or running"
-    return f"{when:%H:%M:%S}", record["server"], record["tool"], outcome, _cut(record["parameters"], 120)
+    return f"{when:%H:%M:%S}", record["server"], record["tool"], outcome, one_line(record["parameters"], 120)
 
 
 def inputs(known: Iterable[InputState]) -> RenderableType:
@@ -94,7 +99,22 @@ def request(waiting: Waiting, *, in_full: bool = False) -> str:
     wanted, caller = waiting.request, waiting.request.caller
     alias = f" ({wanted.tool})" if wanted.name != wanted.tool else ""
     who = f"#{waiting.number} {caller.agent} in {caller.office} wants {wanted.name}{alias} of {wanted.server}"
-    return f"{who}\n  {_cut(wanted.arguments, None if in_full else _SHOWN)}"
+    return "\n  ".join([who, *_arguments(wanted.arguments, in_full=in_full)])
+
+
+def _arguments(arguments: dict[str, Any], *, in_full: bool) -> list[str]:
+    """Every key, each value on a line of its own. No value can push another one off the screen, or look like one."""
+    if len(short := one_line(arguments)) <= _SHORT:
+        return [short]
+    most = None if in_full else _VALUE
+    known = [(path, one_line(value), one_line(value, most)) for path, value in leaves(arguments)]
+    shown = known if in_full else known[:_VALUES]
+    lines = [f"{path}: {value}" for path, _, value in shown]
+    if missing := len(known) - len(shown):
+        lines.append(f"[… {missing} more values are not shown: `approve` shows all of them …]")
+    elif any(value != whole for _, whole, value in shown):
+        lines.append("`approve` shows the values in full")
+    return lines
 
 
 def granted(grant: Grant) -> str:
@@ -108,11 +128,3 @@ def grants(known: Iterable[Grant]) -> RenderableType:
 
 def help_on(commands: Iterable[Command]) -> RenderableType:
     return table(("command", "what it does"), [(command.usage, command.text) for command in commands])
-
-
-def _cut(value: Any, most: int | None) -> str:
-    """As JSON; what is left out is said."""
-    text = json.dumps(value, ensure_ascii=False)
-    if most is None or len(text) <= most:
-        return text
-    return f"{text[:most]}… ({len(text) - most} more characters)"
