@@ -167,6 +167,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "supervise-idle-stop": "A server nobody uses can be stopped, and is started by the next call.",
         "secrets-masked": "A secret is masked in everything textual that leaves.",
         "secrets-rule": "Declared and evident secrets are masked, suspected ones hidden, ordinary values stay.",
+        "private-files": "State and values of inputs that others on the machine may change are refused.",
         "secrets-structure": "Masking leaves the words of the protocol, and the names that agents say back, in place.",
         "secrets-config": "The configuration that agents see holds no secret.",
         "secrets-logs": "No log record holds a secret.",

@@ -62,7 +62,7 @@ def default_agent_name() -> str:
 
 
 def exposed(url: str, api_key: str | None) -> tuple[str, str] | None:
-    """What happens to a key that goes to another machine unencrypted, and what to do about it; `None` where it does not."""
+    """That a key goes to another machine unencrypted, and what to do about it; `None` where it does not."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if not api_key or parts.scheme not in ("http", "ws") or _is_this_machine(host):

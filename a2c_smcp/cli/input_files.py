@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from a2c_smcp.cli.remedies import WrongUse
+from a2c_smcp.computer.private_files import remedy_for
 
 __all__ = ["beside", "is_open_to_git", "read_values"]
 
@@ -46,6 +47,8 @@ def read_values(given: Path | None, configs: Iterable[Path] = ()) -> dict[str, A
 
 
 def _read(path: Path) -> dict[str, Any]:
+    if remedy := remedy_for(path):
+        raise WrongUse(f"{path} can be changed by others on this machine, and is not used", f"Run: {remedy}")
     try:
         values = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:

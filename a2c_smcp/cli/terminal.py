@@ -140,7 +140,7 @@ class Terminal:
 
 
 def printable(text: str) -> str:
-    """What would move the cursor, change colours or hide text is escaped: servers put into their words what they like."""
+    """What would move the cursor, change colours or hide text is escaped: the words may be anybody's."""
     return escaped(text, keep="\n\t")
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from a2c_smcp.computer.private_files import check_private
+
 __all__ = ["default_folder", "instance_of", "lock", "private_folder"]
 
 
@@ -22,9 +24,13 @@ def default_folder() -> Path:
 
 
 def private_folder(folder: Path, name: str) -> Path:
-    """A folder in the one where state is kept. What has to be made is made for its owner alone. Raises `OSError`."""
+    """A folder in the one where state is kept. What has to be made is made for its owner alone.
+
+    Raises `OSError`, and `ConfigError` if others may write to it.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / name).mkdir(mode=0o700, exist_ok=True)
+    check_private(folder, folder / name)
     return folder / name
 
 
@@ -33,11 +39,12 @@ def instance_of(name: str, url: str, folder: Path | None = None) -> Iterator[str
     """The instance of this computer at this Server, while nobody else on this machine uses it.
 
     A second process of the same name gets one of its own: it shall be refused, and not take over the first. Where
-    nothing can be kept, it lasts as long as the process.
+    nothing can be kept, it lasts as long as the process. Raises `ConfigError` where others may change what is kept.
     """
     folder, digest = folder or default_folder(), hashlib.sha256(f"{url}\0{name}".encode()).hexdigest()[:32]
     try:
         path = private_folder(folder, "instances") / digest
+        check_private(path)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         logger.warning("nothing can be kept in %s: %s", folder, error.strerror)

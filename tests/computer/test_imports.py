@@ -190,3 +190,18 @@ def test_a_secret_inside_json_may_be_of_several_lines_and_hold_quotes() -> None:
     assert json.loads(started["env"]["ACCOUNT"]) == account
     kept = converted(server, keep=tuple(values))
     assert json.loads(kept.servers["s"]["server_parameters"]["env"]["ACCOUNT"]) == account
+
+
+def test_tools_of_somebody_elses_file_ask_and_that_is_told() -> None:
+    server = {
+        "command": "x",
+        "default_tool_meta": {"auto_apply": True, "tags": ["a"]},
+        "tool_meta": {"rm": {"auto_apply": True}, "ls": {"auto_apply": False}},
+    }
+    found = converted(server)
+    assert found.servers["s"]["default_tool_meta"] == {"tags": ["a"]}
+    assert found.servers["s"]["tool_meta"] == {"rm": {}, "ls": {"auto_apply": False}}
+    assert [note.partition(":")[0] for note in found.notes] == [
+        "servers.s.default_tool_meta.auto_apply is left out",
+        "servers.s.tool_meta.rm.auto_apply is left out",
+    ]

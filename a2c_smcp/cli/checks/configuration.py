@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warning
-from a2c_smcp.cli.input_files import read_values
+from a2c_smcp.cli.input_files import beside, read_values
 from a2c_smcp.cli.setups import HOW_TO_MAKE_ONE, NAMES, place_of
 from a2c_smcp.computer.config_files import Configuration, read_configuration
 from a2c_smcp.computer.inputs.command import argv_of
@@ -17,6 +17,7 @@ from a2c_smcp.computer.inputs.render import ids_in
 from a2c_smcp.computer.inputs.resolver import Inputs
 from a2c_smcp.computer.mcp_clients.environment import child_environment
 from a2c_smcp.computer.mcp_clients.model import CommandInput, MCPServerConfig, StdioConfig, source
+from a2c_smcp.computer.private_files import remedy_for
 from a2c_smcp.computer.watch_files import read_all
 from a2c_smcp.errors import ConfigError
 
@@ -117,6 +118,8 @@ def _is_there(command: str, cwd: Path, search: str) -> bool:
 async def inputs(situation: Situation) -> list[Finding]:
     """Only those that servers use. The commands of inputs are not run."""
     definitions = situation.configuration.inputs
+    if exposed := [remedy for path in map(beside, situation.files) if (remedy := remedy_for(path))]:
+        return [problem("The values of inputs can be changed by others on this machine.", f"Run: {exposed[0]}")]
     known = Inputs(definitions.values(), values=read_values(None, situation.files))
     users = {id_: server.name for server in _enabled(situation) for id_ in sorted(ids_in(source(server)))}
     unknown = [_undefined(id_, users[id_]) for id_ in users if id_ not in definitions]

@@ -17,6 +17,7 @@ from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warnin
 from a2c_smcp.computer.inputs.definitions import is_secret
 from a2c_smcp.computer.inputs.keychain import backend
 from a2c_smcp.computer.instance import default_folder
+from a2c_smcp.computer.private_files import remedy_for
 from a2c_smcp.installation import install_command
 
 __all__ = ["EXTRAS", "extras", "keyring", "port", "python", "state"]
@@ -115,7 +116,8 @@ def state(situation: Situation) -> Iterator[Finding]:
         )
     elif exposed := _exposed(folder):
         others = f" and {len(exposed) - 1} more" if len(exposed) > 1 else ""
-        yield warning(
+        found = problem if any(map(remedy_for, exposed)) else warning
+        yield found(
             f"{exposed[0]}{others} can be used by others on this machine.",
             f"chmod -R go-rwx {shlex.quote(str(folder))}",
         )

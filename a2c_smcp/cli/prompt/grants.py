@@ -49,8 +49,8 @@ class Grants:
     def _load(self) -> dict[str, Any]:
         try:
             return self._store.load()
-        except StoreUnreadable:
-            self._say(f"{self._path}: what was allowed for good cannot be read, correct or delete it", "yellow")
+        except StoreUnreadable as error:
+            self._say(f"what was allowed for good does not count: {error}", "yellow")
             return {}
 
     def _save(self) -> None:

@@ -29,6 +29,7 @@ _HINTS = {
     "enabled": "disabled is what keeps a server from starting here",
     "envFile": "its variables have to stand under env",
 }
+_LEAVE = "its tools ask; set it yourself in the file that is written, if they need not"
 _OTHER_MEANING = ("timeout", "sse_read_timeout")  # milliseconds, or for calls, according to the program
 
 
@@ -101,12 +102,22 @@ class _Converter:
         config = cast("BaseServerConfig", parse_server(raw, name))
         unknown = unknown_fields(config)
         self._notes += [_means_nothing(f"servers.{name}.{path}") for path in unknown]
-        entry = _in_shape(raw, config, {*unknown})
+        entry = self._without_leave(name, _in_shape(raw, config, {*unknown}))
         place = f"servers.{name}"
         entry["server_parameters"] = replace_secrets(
             entry["server_parameters"], place, lambda where, what, value: self._ids.secret(name, where, what, value)
         )
         return entry
+
+    def _without_leave(self, name: str, entry: dict[str, Any]) -> dict[str, Any]:
+        """Whose file it is does not matter: only the owner of this computer lets tools run without asking."""
+        tools = {"default_tool_meta": entry.get("default_tool_meta"), **_by_path(entry.get("tool_meta"))}
+        for path, meta in tools.items():
+            if isinstance(meta, dict) and meta.get("auto_apply") not in (None, False):
+                self._notes.append(f"servers.{name}.{path}.auto_apply is left out: {_LEAVE}")
+        return {
+            key: _asking(value) if key in ("default_tool_meta", "tool_meta") else value for key, value in entry.items()
+        }
 
     def _filled(self, value: Any, document: Document) -> Any:
         return self._variables.fill(value, document.program.fills, document.folder)
@@ -116,6 +127,21 @@ class _Converter:
             return server
         self._notes += [_means_nothing(f"servers.{name}.{key}") for key in _OTHER_MEANING if key in server]
         return {key: value for key, value in server.items() if key not in _OTHER_MEANING}
+
+
+def _by_path(tools: Any) -> dict[str, Any]:
+    return {f"tool_meta.{tool}": meta for tool, meta in tools.items()} if isinstance(tools, dict) else {}
+
+
+def _asking(meta: Any) -> Any:
+    """The same without anything that lets a tool run unasked, one level down too."""
+    if not isinstance(meta, dict):
+        return meta
+    return {
+        key: _asking(value)
+        for key, value in meta.items()
+        if key != "auto_apply" or value in (None, False) or isinstance(value, dict)
+    }
 
 
 def _means_nothing(path: str) -> str:

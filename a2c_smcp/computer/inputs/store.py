@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from a2c_smcp.computer.inputs.errors import StoreUnreadable
+from a2c_smcp.computer.private_files import remedy_for
 
 __all__ = ["Store"]
 
@@ -22,6 +23,8 @@ class Store:
         self._path = path
 
     def load(self) -> dict[str, Any]:
+        if remedy := remedy_for(self._path):
+            raise StoreUnreadable(f"{self._path}: can be changed by others on this machine; run: {remedy}")
         try:
             values = json.loads(self._path.read_text("utf-8"))
         except FileNotFoundError:

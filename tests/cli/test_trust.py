@@ -1,0 +1,171 @@
+"""What the owner and the user are shown, warned of and refused: nothing hidden, nothing that others may change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from a2c_smcp.cli.connection import exposed
+from a2c_smcp.cli.prompt import views
+from a2c_smcp.cli.prompt.requests import Waiting
+from a2c_smcp.computer.approval import Caller, Request
+from tests.cli.programs import PROGRAM, Place, good
+from tests.computer.pseudo_terminal import on_a_terminal
+
+KEY = "a-key-of-many-characters"
+C1_DEL_BIDI = "\x9b2J\x7f\u202e\u200b"
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    await place.end()
+
+
+# Approvals
+
+
+def asked(arguments: dict[str, Any], *, in_full: bool = False) -> list[str]:
+    """What stands below who wants what."""
+    request = Request(Caller("desk", "planner"), "run", "files", "run", arguments)
+    return views.request(Waiting(1, request, None), in_full=in_full).split("\n")[1:]  # type: ignore[arg-type]
+
+
+@pytest.mark.covers("prompt-approvals")
+@pytest.mark.parametrize(
+    "padding",
+    [
+        {"note": " " * 5000},
+        {"note": "\n" * 5000},
+        {"note": "x" * 5000},
+        {f"key-{number}": "x" * 50 for number in range(150)},
+        {"note": {"deep": [["x" * 400]] * 3}},
+        {"note": f"{C1_DEL_BIDI}\x1b[2J\r"},
+    ],
+    ids=["blanks", "lines", "letters", "keys", "depth", "controls"],
+)
+def test_every_argument_is_shown_whatever_stands_before_it(padding: dict[str, Any]) -> None:
+    lines = asked({**padding, "command": "rm -rf /"})
+    assert any(line.endswith('"rm -rf /"') or '"command": "rm -rf /"' in line for line in lines[-2:])
+    assert all(line.isprintable() and len(line) < 400 for line in lines)
+    assert all(line.startswith("  ") for line in lines)
+
+
+@pytest.mark.covers("prompt-approvals")
+def test_the_end_of_a_long_value_is_shown_and_what_is_left_out_is_counted() -> None:
+    command = "ls" + " " * 300 + "y" * 900 + "; rm -rf /"
+    (line, hint) = asked({"command": command})
+    assert line.startswith('  command: "ls [300 blanks] yyy')
+    assert " more characters …] " in line
+    assert line.endswith('; rm -rf /"')
+    assert hint == "  `approve` shows the values in full"
+    assert "y" * 900 in asked({"command": command}, in_full=True)[0]
+
+
+@pytest.mark.covers("prompt-approvals")
+def test_more_values_than_a_screen_holds_are_counted_and_shown_on_demand() -> None:
+    arguments = {f"key-{number}": "value" for number in range(5000)}
+    assert "4800 more values are not shown: `approve` shows all of them" in asked(arguments)[-1]
+    assert asked(arguments, in_full=True)[-1] == '  key-4999: "value"'
+
+
+# Terminals
+
+
+@pytest.mark.covers("errors")
+async def test_json_on_a_terminal_is_escaped_and_elsewhere_as_it_is(place: Place) -> None:
+    odd = f"odd{C1_DEL_BIDI}"
+    path = place.write({"good": {**good(), odd: 1}})
+    command = [str(PROGRAM), "doctor", "--json", "--port", "0", "--config", str(path)]
+    async with on_a_terminal(*command, env={**place.environ, "TERM": "xterm-256color"}, columns=300) as program:
+        await program.shows('"works"')
+        await program.ends()
+    assert "odd\\u009b2J\\u007f\\u202e\\u200b" in program.screen.raw
+    assert not any(char in program.screen.raw for char in "\x9b\x7f\u202e\u200b")
+    ended = await place.run("doctor", "--json", "--port", "0", "--config", str(path))
+    assert any(odd in each["what"] for each in json.loads(ended.out)["findings"])
+
+
+# Keys over plain http
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "warns"),
+    [
+        ("http://hub.example:7000", KEY, True),
+        ("ws://10.0.0.7", KEY, True),
+        ("http://hub.example", None, False),
+        ("https://hub.example", KEY, False),
+        ("wss://hub.example", KEY, False),
+        ("http://127.0.0.1:7000", KEY, False),
+        ("http://[::1]:7000", KEY, False),
+        ("http://localhost:7000", KEY, False),
+    ],
+)
+@pytest.mark.covers("errors")
+def test_a_key_over_plain_http_is_a_warning_unless_it_stays_on_this_machine(
+    url: str, key: str | None, warns: bool
+) -> None:
+    assert (exposed(url, key) is not None) is warns
+
+
+@pytest.mark.covers("errors", "doctor")
+async def test_agent_computer_and_doctor_warn_of_a_key_over_plain_http(place: Place) -> None:
+    place.write({})
+    where = ("--url", "http://0.0.0.0:9", "--api-key", KEY)  # this machine, by a name that does not say so
+    words = "The API key goes to 0.0.0.0 unencrypted: everybody on the way can read it"
+    ended = await place.run("agent", "room", *where)
+    assert ended.err.count(words) == 1
+    assert "Write https:// in --url" in ended.err
+    ended = await place.run("doctor", *where)
+    assert words in ended.out
+    program = await place.start("computer", "--name", "laptop", *where)
+    await program.says(words)
+    assert KEY not in program.said
+
+
+# What others on this machine may change
+
+
+@pytest.mark.covers("private-files")
+@pytest.mark.parametrize("which", ["", "instances"])
+async def test_a_state_folder_that_others_may_write_to_is_refused(place: Place, which: str) -> None:
+    place.write({})
+    folder = place.state / "a2c-smcp" / which
+    folder.mkdir(parents=True)
+    (place.state / "a2c-smcp").chmod(0o700)
+    folder.chmod(0o770)
+    ended = await place.run("computer", "--name", "laptop", "--url", "http://127.0.0.1:9")
+    assert ended.code == 1
+    assert f"{folder} can be changed by others on this machine, and is not used; run: chmod go-w {folder}" in ended.err
+
+
+@pytest.mark.covers("private-files", "up")
+async def test_up_refuses_a_state_folder_that_others_may_write_to(place: Place) -> None:
+    place.write({})
+    folder = place.state / "a2c-smcp"
+    folder.mkdir(parents=True)
+    folder.chmod(0o707)
+    ended = await place.run("up", "--port", "0")
+    assert ended.code == 1
+    assert f"chmod go-w {folder}" in ended.err
+
+
+@pytest.mark.covers("private-files", "doctor")
+async def test_values_of_inputs_that_others_may_write_are_refused_and_doctor_says_so(place: Place) -> None:
+    place.write({"good": good()})
+    kept = place.folder / "mcp.inputs.json"
+    kept.write_text('{"token": "x"}')
+    kept.chmod(0o664)
+    for words in (("computer", "--config", "mcp.json"), ("up",), ("computer", "--inputs", str(kept))):
+        ended = await place.run(*words)
+        assert ended.code == 2, ended
+        assert "mcp.inputs.json can be changed by others on this machine, and is not used. Run: chmod go-w" in ended.err
+    ended = await place.run("doctor", "--port", "0")
+    assert ended.code == 1
+    assert "The values of inputs can be changed by others on this machine. Run: chmod go-w" in ended.out
