@@ -12,7 +12,7 @@ __all__ = ["written"]
 _HEAD = """\
 # Performance
 
-![What was wanted and what was measured](assets/performance.png)
+![What was wanted and what was measured](assets/performance.png){{ .wide }}
 
 Printed by `make bench` on {date}: {machine}. With {versions}.
 

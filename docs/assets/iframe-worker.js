@@ -1,0 +1,43 @@
+// The search of the site: it also works when pages are opened as files, and finds options by how they are written.
+// Loaded by every page before the theme's own script, which starts a Worker and posts {type: 2, data: <query>} to it.
+"use strict";
+(() => {
+  const QUERY = 2;
+
+  // To the search, "--redis" means "without redis" and "A2C_URL" is one word, which the index does not have.
+  const asWords = (query) => query.replace(/(^|\s)--+(?=\w)/g, "$1").replace(/_+/g, " ");
+
+  const readable = (message) =>
+    message && message.type === QUERY ? { ...message, data: asWords(message.data) } : message;
+
+  // Browsers start no Worker for a page that is a file: a hidden frame runs its script instead.
+  class FrameWorker extends EventTarget {
+    constructor(url) {
+      super();
+      const frame = document.createElement("iframe");
+      frame.hidden = true;
+      document.body.appendChild(frame);
+      this._scope = frame.contentWindow;
+      addEventListener("message", (event) => {
+        if (event.source === this._scope) this.dispatchEvent(new MessageEvent("message", { data: event.data }));
+      });
+      const script = `<script>postMessage = (data) => parent.postMessage(data, "*")</script><script src="${url}"></script>`;
+      this._scope.document.open();
+      this._scope.document.write(script);
+      this._scope.document.close();
+      // Not earlier: open() takes all listeners away.
+      this._loaded = new Promise((resolve) => this._scope.addEventListener("load", resolve));
+    }
+
+    postMessage(data) {
+      this._loaded.then(() => this._scope.dispatchEvent(new MessageEvent("message", { data })));
+    }
+  }
+
+  const Base = location.protocol === "file:" ? FrameWorker : window.Worker;
+  window.Worker = class extends Base {
+    postMessage(message, ...others) {
+      super.postMessage(readable(message), ...others);
+    }
+  };
+})();
