@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shlex
 import subprocess
@@ -139,38 +137,14 @@ def test_a_variable_that_is_named_exists(page: Path) -> None:
     assert named - known == set()
 
 
-# The quick start
-
-
-def test_the_quick_start_leads_to_a_tool_that_was_called(tmp_path: Path) -> None:
-    """Its commands, as they are written, in an empty folder of a machine that has Claude Desktop."""
-    page = (DOCS / "quick-start.md").read_text("utf-8")
-    install, take_over, up, *_ = re.findall(r"^```sh\n(.*?)\n```", page, re.DOTALL | re.MULTILINE)
-    assert install.startswith("pip install")
-    home, folder = tmp_path / "home", tmp_path / "work"
-    config = home / ".config" / "Claude" / "claude_desktop_config.json"
-    config.parent.mkdir(parents=True)
-    folder.mkdir()
-    abacus = {"command": sys.executable, "args": ["-m", "a2c_smcp.cli.demo_server", "abacus"]}
-    config.write_text(json.dumps({"mcpServers": {"abacus": abacus}}), "utf-8")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    place = {"cwd": folder, "env": {"HOME": str(home), "PATH": path}, "text": True}
-    subprocess.run(["sh", "-c", take_over], check=True, timeout=PATIENCE, stdin=subprocess.DEVNULL, **place)
-    with subprocess.Popen([*shlex.split(up), "--port", "0"], stdout=subprocess.PIPE, **place) as running:
-        try:
-            assert running.stdout
-            lines = iter(running.stdout.readline, "")
-            assert any("try in another terminal" in line for line in lines)
-            line = next(lines).strip()
-            assert " agent call laptop " in line
-            tried = subprocess.run(["sh", "-c", line], capture_output=True, timeout=PATIENCE, **place)
-            assert (tried.returncode, tried.stdout) == (0, "1!\n"), tried.stderr
-        finally:
-            running.terminate()
-        assert running.wait(PATIENCE) == 0
-
-
 # Pages
+
+
+def test_nothing_asks_the_package_index_for_this_package() -> None:
+    """There, its name is another package."""
+    texts = [*markdown(), *(ROOT / "a2c_smcp").rglob("*.py"), *(ROOT / "examples").glob("*.py")]
+    asks = re.compile(r"(?:pip|pipx|uv tool) install (?:-\S+ )*['\"]?a2c[-_]smcp\b")
+    assert [path.name for path in texts if asks.search(path.read_text("utf-8"))] == []
 
 
 def test_files_of_the_project_that_are_named_exist() -> None:

@@ -1,4 +1,4 @@
-"""MCPRegistry at the address that 001 gives it."""
+"""MCPRegistry at the address that 001 gives it. Not SageMath: no folder on the way is a package of its own."""
 
 from __future__ import annotations
 

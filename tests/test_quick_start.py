@@ -1,0 +1,137 @@
+"""The quick start, as a person follows it: its commands in this order, on a terminal, print what the page says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from a2c_smcp import __version__
+from tests.computer.pseudo_terminal import OnTerminal, on_a_terminal
+
+PAGES = [Path(__file__).parents[1] / "docs" / name for name in ("quick-start.md", "zh/quick-start.md")]
+ABACUS = {"command": sys.executable, "args": ["-m", "a2c_smcp.cli.demo_server", "abacus"]}
+CONFIGURATION = {"mcpServers": {"abacus": {**ABACUS, "env": {"ABACUS_TOKEN": "tk-4bdc7306eb0e4a5b7a7c"}}}}
+NEXT = re.compile(r"^  (a2c-smcp agent call .*?) *$", re.MULTILINE)
+ENTER, CTRL_C = "\r", "\x03"
+
+
+class Step(NamedTuple):
+    """A command of the page, and what it says below it."""
+
+    command: str
+    prints: str
+
+
+def steps(page: Path) -> Iterator[Step]:
+    found = re.findall(r"^```(\w+)\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    for (language, text), (following, output) in zip(found, [*found[1:], ("", "")], strict=True):
+        if language == "sh":
+            assert following == "text", f"{page.name} does not say what this prints:\n{text}"
+            yield Step(text.strip(), output)
+
+
+def is_printed(wanted: str, screen: str) -> bool:
+    """`…` stands for anything in a line, and for any lines where it is one; runs of spaces are one."""
+    lines = []
+    for line in wanted.splitlines():
+        pieces = map(re.escape, re.sub(" +", " ", line).split("…"))
+        lines.append(r"(?:.*\n)*?" if line == "…" else ".*".join(pieces) + r" *(?:\n|\Z)")
+    return re.search("^" + "".join(lines), re.sub(" +", " ", screen), re.MULTILINE) is not None
+
+
+class Machine:
+    """A home with Claude Desktop's file in it, and the terminals in one of its folders."""
+
+    def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
+        self.home, self.folder, self._stack = folder / "home", folder / "work", stack
+        self.folder.mkdir()
+        self.put(".config/Claude/claude_desktop_config.json")
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        keyring = {"PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring"}
+        self._env = {"HOME": str(self.home), "PATH": path, "TERM": "xterm-256color", **keyring}
+
+    def put(self, name: str) -> None:
+        file = self.home / name
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(CONFIGURATION), "utf-8")
+
+    async def starts(self, command: str, **environ: str) -> OnTerminal:
+        line = f"cd {shlex.quote(str(self.folder))} && {command}"
+        return await self._stack.enter_async_context(
+            on_a_terminal("sh", "-c", line, env=self._env | environ, lines=60, columns=250)
+        )
+
+    async def runs(self, command: str, typed: str = "", **environ: str) -> str:
+        """All that it has printed."""
+        program = await self.starts(command, **environ)
+        if typed:
+            await program.shows("[Y/n]")
+            program.types(typed)
+        assert await program.ends() == 0, program.screen.text
+        return program.screen.text
+
+
+@pytest.fixture
+async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
+    async with AsyncExitStack() as stack:
+        yield Machine(tmp_path, stack)
+
+
+def step(words: str) -> Step:
+    (found,) = (each for each in steps(PAGES[0]) if re.search(words, each.command))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=["English", "Chinese"])
+def test_under_every_command_stands_what_it_prints(page: Path) -> None:
+    assert len([*steps(page)]) >= 10
+    assert f"a2c-smcp-{__version__} " in step("pip install").prints
+
+
+async def test_it_leads_to_a_tool_that_was_called(machine: Machine) -> None:
+    take_over, up = step("import claude-desktop"), step("a2c-smcp up")
+    said = await machine.runs(take_over.command, typed=ENTER)
+    assert is_printed(take_over.prints, said), said
+    running = await machine.starts(f"exec {up.command} --port 0")
+    await running.shows("\nlaptop>")
+    said = await running.shows(lambda screen: NEXT.search(screen.text))
+    url = re.findall(r"http://127\.0\.0\.1:\d+", said)[0]
+    assert is_printed(up.prints, said.replace(url, "http://127.0.0.1:7000")), said
+    line, call = NEXT.findall(said)[0], step("agent call")
+    assert line.replace(url, "http://127.0.0.1:7000") == call.command
+    for command, prints in ((line, call.prints), step("agent tools"), step("doctor")):
+        said = await machine.runs(command, A2C_URL=url)  # not 7000, which may be in use here
+        assert is_printed(prints, said), said
+    running.types(CTRL_C)
+    assert await running.ends() == 0
+
+
+@pytest.mark.parametrize(("words", "options"), [("import cursor", ""), ("demo", " --fast"), ("key", "")])
+async def test_its_other_commands_print_what_it_says(machine: Machine, words: str, options: str) -> None:
+    machine.put(".cursor/mcp.json")
+    wanted = step(f"^a2c-smcp {words}")
+    said = await machine.runs(wanted.command + options)
+    assert is_printed(wanted.prints, said), said
+
+
+def test_what_is_not_printed_is_noticed() -> None:
+    """The comparison itself."""
+    screen = "one  two\nthree 3.5 s\n\nlast\n"
+    assert is_printed("one two\nthree … s\n…\nlast\n", screen)
+    assert not is_printed("one two\nlast\n", screen)
+    assert not is_printed("three … ms\n", screen)
+    assert not is_printed("tw\n", screen)
+
+
+def test_the_chinese_page_has_the_same_commands_and_output() -> None:
+    english, chinese = ([*steps(page)] for page in PAGES)
+    assert english == chinese
