@@ -487,6 +487,8 @@ async def test_secrets_in_arguments_are_masked_and_nothing_in_them_moves_the_cur
     assert "\\u202e" in text
     assert "s3cr3t-v4lue" not in text
     assert "\x1b[2J" not in prompt.screen.raw
+    await prompt.enters("status")
+    await prompt.shows("treated as secret of good: --token")
     await prompt.enters("approve")
     await prompt.shows(lambda screen: "z" * 700 in screen.text.replace("\n", ""))
     await prompt.enters("n")

@@ -197,10 +197,12 @@ def test_tools_of_somebody_elses_file_ask_and_that_is_told() -> None:
         "command": "x",
         "default_tool_meta": {"auto_apply": True, "tags": ["a"]},
         "tool_meta": {"rm": {"auto_apply": True}, "ls": {"auto_apply": False}},
+        "secrets": {"A": True, "TOKEN": False},
     }
     found = converted(server)
     assert found.servers["s"]["default_tool_meta"] == {"tags": ["a"]}
     assert found.servers["s"]["tool_meta"] == {"rm": {}, "ls": {"auto_apply": False}}
+    assert found.servers["s"]["secrets"] == {"A": True}
     assert [note.partition(":")[0] for note in found.notes] == [
         "servers.s.default_tool_meta.auto_apply is left out",
         "servers.s.tool_meta.rm.auto_apply is left out",

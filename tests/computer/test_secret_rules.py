@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.secrets import ANSWER, MASKED, Mask, mask_config, secrets_of
 from a2c_smcp.computer.secrets.rules import Declared, Kind, judge
 from tests.computer.supervised import good, quick
+from tests.waiting import until
 
 AGENT = Caller("desk", "planner")
 RANDOM = "f3a9c0d1e2b34567f3a9c0d1e2b34567"
@@ -208,3 +210,16 @@ async def test_a_tool_keeps_its_folder_and_loses_its_token(tmp_path: Path) -> No
     assert names == [("API_TOKEN", "evident"), ("MARKED", "declared")]
     assert set(shown["server_parameters"]["env"].values()) == {MASKED}  # type: ignore[typeddict-item, union-attr]
     assert "secrets" not in shown
+
+
+@pytest.mark.covers("secrets-masked")
+async def test_a_reason_that_is_cut_shows_no_half_of_a_secret() -> None:
+    token = "t0ken-0123456789-abcdefgh"
+    dies = "import os, sys; sys.stderr.write('x' * 490 + ' ' + os.environ['API_TOKEN']); sys.exit(3)"
+    config = {"name": "dies", "command": sys.executable, "args": ["-c", dies], "env": {"API_TOKEN": token}}
+    async with Computer("laptop", policy=quick()) as computer:
+        await computer.put_server(config)
+        await until(lambda: "exited with code 3" in computer.status()["dies"].reason)
+        reason = computer.status()["dies"].reason
+    assert token[:5] not in reason
+    assert reason.endswith("x …")

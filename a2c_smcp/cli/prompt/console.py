@@ -81,8 +81,7 @@ class Console:
         parts += [Text(f"{printable(str(job))}, Ctrl-C ends it", "cyan") for job in self.jobs]
         if waiting := [*self.requests]:
             more = f" (and {len(waiting) - 1} more)" if len(waiting) > 1 else ""
-            first = views.request(waiting[0]).partition("\n")[0]
-            parts.append(Text(f"{printable(first)}{more}: {ANSWERS}", "bold yellow"))
+            parts.append(Text(f"{printable(views.who_wants(waiting[0]))}{more}: {ANSWERS}", "bold yellow"))
         return self._rendered(Group(*parts)) if parts else ""
 
     def interrupt(self) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-__all__ = ["granted", "grants", "help_on", "history", "inputs", "request", "status", "table", "tools"]
+__all__ = ["granted", "grants", "help_on", "history", "inputs", "request", "status", "table", "tools", "who_wants"]
 
 _SHORT = 240
 """Arguments of so many characters are shown as JSON, others value by value."""
@@ -94,12 +94,16 @@ def _input_row(known: InputState) -> Sequence[str]:
     return known.id, known.source or "not known yet", value, known.definition.description or ""
 
 
-def request(waiting: Waiting, *, in_full: bool = False) -> str:
-    """Who wants what, with which arguments."""
+def who_wants(waiting: Waiting) -> str:
+    """Who wants what, in one line."""
     wanted, caller = waiting.request, waiting.request.caller
     alias = f" ({wanted.tool})" if wanted.name != wanted.tool else ""
-    who = f"#{waiting.number} {caller.agent} in {caller.office} wants {wanted.name}{alias} of {wanted.server}"
-    return "\n  ".join([who, *_arguments(wanted.arguments, in_full=in_full)])
+    return f"#{waiting.number} {caller.agent} in {caller.office} wants {wanted.name}{alias} of {wanted.server}"
+
+
+def request(waiting: Waiting, *, in_full: bool = False) -> str:
+    """Who wants what, with which arguments."""
+    return "\n  ".join([who_wants(waiting), *_arguments(waiting.request.arguments, in_full=in_full)])
 
 
 def _arguments(arguments: dict[str, Any], *, in_full: bool) -> list[str]:

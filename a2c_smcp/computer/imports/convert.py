@@ -116,7 +116,11 @@ class _Converter:
             if isinstance(meta, dict) and meta.get("auto_apply") not in (None, False):
                 self._notes.append(f"servers.{name}.{path}.auto_apply is left out: {_LEAVE}")
         return {
-            key: _asking(value) if key in ("default_tool_meta", "tool_meta") else value for key, value in entry.items()
+            **{
+                key: _asking(value) if key in ("default_tool_meta", "tool_meta") else value
+                for key, value in entry.items()
+            },
+            **_declared(entry),
         }
 
     def _filled(self, value: Any, document: Document) -> Any:
@@ -127,6 +131,14 @@ class _Converter:
             return server
         self._notes += [_means_nothing(f"servers.{name}.{key}") for key in _OTHER_MEANING if key in server]
         return {key: value for key, value in server.items() if key not in _OTHER_MEANING}
+
+
+def _declared(entry: dict[str, Any]) -> dict[str, Any]:
+    """Which names hold secrets; that one holds none is not believed."""
+    said = entry.get("secrets")
+    return (
+        {"secrets": {name: True for name, is_one in said.items() if is_one is True}} if isinstance(said, dict) else {}
+    )
 
 
 def _by_path(tools: Any) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from a2c_smcp.computer.mcp_clients.failures import (
     ServerFailure,
     ServerGone,
     StartFailed,
+    in_brief,
 )
 from a2c_smcp.computer.mcp_clients.job import Job
 from a2c_smcp.computer.mcp_clients.oversize import too_large
@@ -275,7 +276,7 @@ def _is_gone(error: MCPError) -> bool:
 
 
 def _brief(error: Exception) -> str:
-    return str(error).partition("\n")[0][:300]
+    return in_brief(str(error).partition("\n")[0], 300)
 
 
 def _own_version() -> str:

@@ -15,7 +15,16 @@ __all__ = [
     "ServerNotReady",
     "SessionLost",
     "StartFailed",
+    "in_brief",
 ]
+
+
+def in_brief(text: str, most: int) -> str:
+    """The beginning of a text, without half a word at its end: half a secret would not be recognised as one."""
+    if len(text) <= most:
+        return text
+    whole = text[:most].rpartition(" ")[0]
+    return f"{whole} …".lstrip()
 
 
 class ServerFailure(SMCPError):

@@ -16,7 +16,7 @@ from mcp.client import Transport
 from mcp.shared.message import SessionMessage
 
 from a2c_smcp.computer.mcp_clients.environment import child_environment
-from a2c_smcp.computer.mcp_clients.failures import CommandNotFound, ServerFailure, ServerGone, StartFailed
+from a2c_smcp.computer.mcp_clients.failures import CommandNotFound, ServerFailure, ServerGone, StartFailed, in_brief
 from a2c_smcp.computer.mcp_clients.guardian import Child, Guardian
 from a2c_smcp.computer.mcp_clients.links import OnFault
 from a2c_smcp.computer.mcp_clients.messages import LineDecoder, read_line, to_line, to_message
@@ -61,11 +61,14 @@ class StdioLink:
 
     @property
     def stderr(self) -> str:
-        """The last 64 KiB of what the server has written there."""
-        return b"".join(self._stderr)[-_STDERR_KEPT:].decode("utf-8", "replace")
+        """The last 64 KiB of what the server has written there, without half a line at its beginning."""
+        kept = b"".join(self._stderr)
+        if len(kept) > _STDERR_KEPT:
+            kept = kept[-_STDERR_KEPT:].partition(b"\n")[2]
+        return kept.decode("utf-8", "replace")
 
     def failure(self) -> ServerFailure:
-        last = self.stderr.strip().rpartition("\n")[2][:500]
+        last = in_brief(self.stderr.strip().rpartition("\n")[2], 500)
         return ServerGone(_ending(self.exit_code) + (f": {last}" if last else ""))
 
     @property

@@ -179,7 +179,8 @@ class Literals:
     def _keep(self, literal: str, name: str, kind: Kind) -> None:
         credentials = {secret for secret in _credentials(literal) if secret}
         (self.found if kind.is_masked else self.suspected).update(credentials)
-        self._name(name, kind, literal.strip())
+        scheme, _, presented = literal.strip().partition(" ")
+        self._name(name, kind, presented if scheme.lower() in _SCHEMES and presented else literal.strip())
 
     def _name(self, name: str, kind: Kind, value: str) -> None:
         self.named.add(Named(name or "args", kind, is_short=kind.is_masked and len(value) < SHORTEST))
