@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
-from a2c_smcp.errors import Forbidden, NameTaken, NotInOffice, OfficeHasAgent, WrongRole
+from a2c_smcp.errors import Forbidden, NameTaken, NotInOffice, OfficeHasAgent, RateLimited, WrongRole
 from a2c_smcp.smcp import ENTER_OFFICE_NOTIFICATION, LEAVE_OFFICE_NOTIFICATION
 from a2c_smcp.types import Role
 
 __all__ = [
+    "MAX_SEATS",
     "Change",
     "Member",
     "Notice",
@@ -25,6 +26,9 @@ __all__ = [
     "seats_of",
     "vacate",
 ]
+
+MAX_SEATS = 64
+"""Of one connection, unless configured otherwise (WIRE §6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,9 @@ class Office:
         return self.agent if role == "agent" else self.computers.get(name)
 
     def seat_of(self, sid: str) -> Member | None:
-        return next((member for member in self.members if member.sid == sid), None)
+        if self.agent and self.agent.sid == sid:
+            return self.agent
+        return next((computer for computer in self.computers.values() if computer.sid == sid), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +108,11 @@ def join(
     offices: Iterable[Office],
     ghost: str | None = None,
     may_keep: Callable[[Member], bool] = lambda seat: True,
+    most: int = MAX_SEATS,
 ) -> Change:
-    """`newcomer` takes a seat; `ghost` is an older connection of the same client, whose seats come along.
+    """`newcomer` takes a seat, of which a connection has at most `most`.
+
+    `ghost` is an older connection of the same client, whose seats come along.
 
     `offices` are the one that is joined and all in which either connection sits. What the client holds before is
     compared with what it shall hold after: who sees no difference hears nothing. A seat that the client `may_keep` no
@@ -120,6 +129,8 @@ def join(
     elsewhere = [seat for seat in before if seat.office_id != newcomer.office_id and may_keep(seat)]
     kept = elsewhere if newcomer.role == "agent" else []
     after = [replace(seat, sid=newcomer.sid, version=newcomer.version) for seat in kept] + [newcomer]
+    if len(after) > most:
+        raise RateLimited(f"a connection has at most {most} seats, leave an office first")
     return Change(
         expects={office.office_id: office.version for office in by_id.values()},
         leaves=tuple(seat for seat in before if seat not in after),

@@ -57,11 +57,11 @@ def forward(event: Event, seats: Sequence[Member], offices: Iterable[Office], da
         callers = [seat for seat in callers if seat.office_id == wanted]
         if not callers:
             raise NotInOffice(repr(wanted))
+    seat_in = {caller.office_id: caller for caller in callers}
     found = [
-        Forward(event.name, caller, target, data, is_sent_before(data))
+        Forward(event.name, seat_in[office.office_id], target, data, is_sent_before(data))
         for office in offices
-        for caller in callers
-        if caller.office_id == office.office_id and (target := office.computers.get(name))
+        if office.office_id in seat_in and (target := office.computers.get(name))
     ]
     if not found:
         raise ComputerNotFound(repr(name), computer=name)

@@ -22,8 +22,9 @@ from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server.background import Background
 from a2c_smcp.server.directory.nodes import node_of
 from a2c_smcp.server.directory.post import Post
+from a2c_smcp.server.fields import Json
 from a2c_smcp.server.mail import Mail, frame, frames
-from a2c_smcp.server.packets import Answer, Json, Payload
+from a2c_smcp.server.packets import Answer, Payload
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
 __all__ = ["GONE", "LOST", "Bus", "Outcome", "Request"]

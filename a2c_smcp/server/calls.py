@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,13 +19,13 @@ from a2c_smcp.errors import (
     SMCPError,
     Unavailable,
 )
-from a2c_smcp.protocol.codec import loads_exactly
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server.background import Background
 from a2c_smcp.server.deadlines import Deadlines
+from a2c_smcp.server.identity import Identity
 from a2c_smcp.server.kept import Kept
-from a2c_smcp.server.packets import Answer, Payload, Rejected
+from a2c_smcp.server.packets import Answer, Rejected
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
@@ -34,7 +33,6 @@ __all__ = ["Calls", "Closing", "Reply"]
 
 Key = tuple[str, str, str, str]
 _AFTER_THE_ACK = 0.01  # of the join with which a client came back
-_IDENTITY = ("computer", "tool_name", "params")
 Deliver = Callable[[str, Forward, float, bool, Callable[..., None]], None]
 Reply = Callable[[Any], None]
 """Given the answer to a call: an `Answer`, several ack arguments as a tuple, or an `SMCPError`."""
@@ -78,6 +76,7 @@ class Call:
     waiters: list[_Waiter] = field(default_factory=list)
     is_awaited: bool = True
     cancel: dict[str, Any] | None = None
+    _identity: Identity | None = None
 
     def answered(self, *answer: Any) -> None:
         outcome: Any = answer[0] if len(answer) == 1 and isinstance(answer[0], Answer | Rejected) else answer
@@ -85,7 +84,8 @@ class Call:
 
     def finish(self, outcome: Any) -> None:
         if self.outcome is None:
-            self.outcome = self._judged(outcome) if isinstance(outcome, SMCPError) else outcome
+            # A traceback would hold the frames that hold this call, and with it its payload.
+            self.outcome = self._judged(outcome.with_traceback(None)) if isinstance(outcome, SMCPError) else outcome
             self.on_end(self)
 
     def too_late(self, timeout: float) -> SMCPError:
@@ -105,7 +105,19 @@ class Call:
         self.finish(self.too_late(timeout))
 
     def is_same(self, other: Forward) -> bool:
-        return _identity(self.forward) == _identity(other)
+        return self.identity.is_same(Identity(other.data))
+
+    @property
+    def identity(self) -> Identity:
+        if self._identity is None:
+            self._identity = Identity(self.forward.data)
+        return self._identity
+
+    def shrink(self) -> int:
+        """Lets go of what was sent, once it is answered: its identity stays. The bytes that are left."""
+        size = self.identity.size
+        self.forward, self.cancel = self.forward._replace(data={}), None
+        return size + (len(self.outcome.json) if isinstance(self.outcome, Answer) else 0)
 
 
 class Calls:
@@ -318,15 +330,7 @@ class Calls:
         if isinstance(call.outcome, SMCPError) or (is_here and not call.forward.caller.instance):
             return
         is_heard = is_here or (call.is_awaited and self._is_reachable(call.caller))
-        size = len(call.outcome.json) if isinstance(call.outcome, Answer) else 0
-        (self._recent if is_heard else self._unheard).keep(key, call, size)
-
-
-def _identity(forward: Forward) -> str:
-    """What two requests with one `req_id` must have in common. As text, so that 1 and true differ."""
-    data = forward.data
-    whole = loads_exactly(data.text) if isinstance(data, Payload) and data.json else data
-    return json.dumps([whole[name] for name in _IDENTITY], sort_keys=True, default=repr)
+        (self._recent if is_heard else self._unheard).keep(key, call, call.shrink())
 
 
 def _key(agent: Member, req_id: str) -> Key:

@@ -5,22 +5,18 @@ What is unusual in any way is not read here, so that there is one place that say
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import msgspec
-from typing_extensions import TypedDict
+from typing import NamedTuple
 
 from a2c_smcp.protocol.codec import dumps
-from a2c_smcp.server.packets import Json, Payload
+from a2c_smcp.server.fields import LARGE, Json, is_array, read_fields
+from a2c_smcp.server.packets import Payload
 from a2c_smcp.smcp import SMCP_NAMESPACE
 
 __all__ = ["Ack", "Request", "ack_head", "notice_frame", "read_ack", "read_request", "request_head"]
 
 _EVENT, _ACK = f"42{SMCP_NAMESPACE},".encode(), f"43{SMCP_NAMESPACE},".encode()
 _NAME = b'["client:'
-_OBJECT = ord("{")
 _LONGEST_ID = 15
-_LARGE = 64 * 1024
 
 
 class Request(NamedTuple):
@@ -38,35 +34,6 @@ class Ack(NamedTuple):
     json: Json
 
 
-class _Unread(dict[str, Any]):
-    """Stands for an object that nobody here has to look into."""
-
-
-_UNREAD = _Unread()
-
-
-class _Fields(TypedDict, total=False):
-    agent: Any
-    robot_id: Any
-    req_id: Any
-    computer: Any
-    office_id: Any
-    tool_name: Any
-    timeout: Any
-    sent_before: Any
-    desktop_size: Any
-    window: Any
-    params: msgspec.Raw
-
-
-class _Array(msgspec.Struct, array_like=True):
-    """Any array: its elements are checked, and made nothing of."""
-
-
-_fields = msgspec.json.Decoder(_Fields)
-_array = msgspec.json.Decoder(_Array)
-
-
 def read_request(frame: bytes) -> Request | None:
     """`42/smcp,<id>["client:<x>",{…}]`, or `None`."""
     start = frame.find(b"[", len(_EVENT))
@@ -79,13 +46,8 @@ def read_request(frame: bytes) -> Request | None:
     event, body = frame[start + 2 : end].decode(), _part(frame, end + 2, -1)
     if "\\" in event or not event.isprintable():
         return None
-    try:
-        fields = _fields.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
-    if params := fields.get("params"):
-        fields["params"] = _UNREAD if memoryview(params)[0] == _OBJECT else None  # type: ignore[typeddict-item]
-    return Request(int(number), event, Payload(fields, body))  # type: ignore[arg-type]
+    fields = read_fields(body)
+    return None if fields is None else Request(int(number), event, Payload(fields, body))
 
 
 def read_ack(frame: bytes) -> Ack | None:
@@ -95,11 +57,7 @@ def read_ack(frame: bytes) -> Ack | None:
     if not (frame.startswith(_ACK) and _is_id(number)):
         return None
     arguments = _part(frame, start, len(frame))
-    try:
-        _array.decode(arguments)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
-    return Ack(int(number), arguments)
+    return Ack(int(number), arguments) if is_array(arguments) else None
 
 
 def request_head(number: int, event: str) -> bytes:
@@ -122,4 +80,4 @@ def _is_id(digits: bytes) -> bool:
 
 def _part(frame: bytes, start: int, end: int) -> Json:
     """Without a copy where that is worth it."""
-    return frame[start:end] if len(frame) < _LARGE else memoryview(frame)[start:end]
+    return frame[start:end] if len(frame) < LARGE else memoryview(frame)[start:end]

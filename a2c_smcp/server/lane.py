@@ -20,9 +20,10 @@ from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.events import Event, lookup
 from a2c_smcp.protocol.results import error_ack
 from a2c_smcp.server.connections import Connection
+from a2c_smcp.server.fields import Json
 from a2c_smcp.server.frames import ack_head, notice_frame, read_ack, read_request, request_head
 from a2c_smcp.server.namespace import SMCPNamespace
-from a2c_smcp.server.packets import HEAD_ROOM, Answer, Json, Payload
+from a2c_smcp.server.packets import HEAD_ROOM, Answer, Payload
 from a2c_smcp.server.wires import Take, Wire
 from a2c_smcp.smcp import SMCP_NAMESPACE
 

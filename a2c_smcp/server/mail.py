@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.server.directory.post import Post
-from a2c_smcp.server.packets import Json
+from a2c_smcp.server.fields import Json
 
 __all__ = ["Mail", "Published", "frame", "frames"]
 

@@ -14,7 +14,7 @@ import socketio
 
 from a2c_smcp.errors import BadRequest, NotAuthenticated, SMCPError, Unavailable, UnsupportedEvent
 from a2c_smcp.protocol import routing, version
-from a2c_smcp.protocol.codec import decode, dumps, loads_exactly
+from a2c_smcp.protocol.codec import decode
 from a2c_smcp.protocol.events import OLDER_FIELDS, Action, Event, lookup
 from a2c_smcp.protocol.offices import Member, Notice, instance_digest
 from a2c_smcp.protocol.results import error_ack
@@ -28,7 +28,7 @@ from a2c_smcp.server.connections import Connection, address_in, headers_in
 from a2c_smcp.server.directory import Directory, MemoryDirectory
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.neighbours import Shared
-from a2c_smcp.server.notices import Notices, older_room
+from a2c_smcp.server.notices import Notices, encoded, older_room
 from a2c_smcp.server.packets import Payload, Rejected
 from a2c_smcp.server.relay import CheckRoom, Relay, check_size
 from a2c_smcp.server.seating import Seating
@@ -112,6 +112,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             answer = await self._handle(speaker, event, row, args)
         except SMCPError as error:
             self.note_refusal(row, sid, error)
+            error.__traceback__ = None  # one that is an outcome too would hold the frames that hold the payload
             return error_ack(row, error)
         except socketio.exceptions.ConnectionRefusedError:
             raise
@@ -175,14 +176,14 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         return routing.list_room(event, seats, await self.requests.office(data["office_id"]), data)
 
     async def on_server_tool_call_cancel(self, speaker: Connection, event: Event, data: dict[str, Any]) -> None:
-        seats, data = await self.requests.seats(speaker.sid), _exact(data)
+        seats = await self.requests.seats(speaker.sid)
         offices = self._calls.cancel(routing.seated(event, seats, data), data)
         for notice in routing.cancel(event, seats, data, offices):
-            await self.notices.spread(self._encoded(notice))
+            await self.notices.spread(self._encoded(notice, data))
 
     async def on_server_update(self, speaker: Connection, event: Event, data: dict[str, Any]) -> None:
-        notice = routing.broadcast(event, await self.requests.seats(speaker.sid), _exact(data))
-        await self.notices.update(speaker.sid, event, self._encoded(notice))
+        notice = routing.broadcast(event, await self.requests.seats(speaker.sid), data)
+        await self.notices.update(speaker.sid, event, self._encoded(notice, data))
 
     async def on_client_request(self, speaker: Connection, event: Event, data: dict[str, Any]) -> asyncio.Future[Any]:
         return await self.requests.request(speaker.sid, event, data)
@@ -290,9 +291,9 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         for seat in await self.requests.seats(speaker.sid):
             await self.enter_room(speaker.sid, older_room(seat.office_id))
 
-    def _encoded(self, notice: Notice) -> Notice:
-        """Encoded once for everybody, and while its sender can still be told that it cannot be."""
-        payload = Payload(notice.data, dumps(notice.data).encode())
+    def _encoded(self, notice: Notice, came: dict[str, Any]) -> Notice:
+        """As bytes, once for everybody, and while its sender can still be told that it cannot be sent."""
+        payload = encoded(notice.data, came)
         check_size(payload.size + len(notice.event), self.limits)
         return replace(notice, data=payload)
 
@@ -309,9 +310,3 @@ def _row_of(event: str, speaker: Connection | None) -> Event:
 
 def _has_older_names(name: str, event: Event, data: dict[str, Any]) -> bool:
     return name != event.name or not _OLDER_FIELDS.isdisjoint(data)
-
-
-def _exact(data: dict[str, Any]) -> dict[str, Any]:
-    """A payload that will be encoded again, to the last digit."""
-    exact: dict[str, Any] = loads_exactly(data.text) if isinstance(data, Payload) else data
-    return exact

@@ -15,11 +15,12 @@ from a2c_smcp.protocol.codec import dumps, loads
 from a2c_smcp.protocol.events import EVENTS, OLDER_NOTICES, Action, Event
 from a2c_smcp.protocol.offices import Member, Notice
 from a2c_smcp.server.background import Background
+from a2c_smcp.server.fields import read_fields
 from a2c_smcp.server.packets import Payload
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 
-__all__ = ["Emit", "Everywhere", "Notices", "office_room", "older_room", "read_notice"]
+__all__ = ["Emit", "Everywhere", "Notices", "encoded", "office_room", "older_room", "read_notice"]
 
 _UPDATES = [event.notice for event in EVENTS if event.action is Action.BROADCAST and event.notice]
 _MOST_OWED = 1024
@@ -43,7 +44,23 @@ def read_notice(office_id: str, text: str) -> Notice:
     """A notice as it was spread."""
     written = _decoder.decode(text)
     data = bytes(written.data)
-    return Notice(written.event, office_id, Payload(loads(data.decode()), data), written.skip_sid)
+    fields = read_fields(data)
+    return Notice(
+        written.event, office_id, Payload(loads(data.decode()) if fields is None else fields, data), written.skip_sid
+    )
+
+
+def encoded(data: dict[str, Any], came: dict[str, Any]) -> Payload:
+    """The data of a notice as bytes: those that its event came as, unread, and the fields that were added.
+
+    An added field comes last, so that it counts for readers of JSON, also where its sender has said something else.
+    """
+    if not (isinstance(came, Payload) and came.json):
+        return Payload(data, dumps(data).encode())
+    added = {name: value for name, value in data.items() if name not in came or came[name] != value}
+    if not added:
+        return Payload(data, came.json)
+    return Payload(data, b"%s,%s" % (bytes(came.json).rstrip()[:-1], dumps(added).encode()[1:]))
 
 
 def _written(notice: Notice) -> str:

@@ -24,14 +24,19 @@ class Offices:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
-    async def join(self, newcomer: Member, may_keep: Callable[[Member], bool] = lambda seat: True) -> Change:
+    async def join(
+        self,
+        newcomer: Member,
+        may_keep: Callable[[Member], bool] = lambda seat: True,
+        most: int = protocol.MAX_SEATS,
+    ) -> Change:
         async def decide() -> Change:
             holder = await self._directory.holder(newcomer.instance) if newcomer.instance else None
             ghost = None if holder == newcomer.sid else holder
             offices = {office.office_id: office for sid in (newcomer.sid, ghost) for office in await self._around(sid)}
             if newcomer.office_id not in offices:
                 offices[newcomer.office_id] = await self._directory.office(newcomer.office_id)
-            return protocol.join(newcomer, offices.values(), ghost, may_keep)
+            return protocol.join(newcomer, offices.values(), ghost, may_keep, most)
 
         return await self._commit(decide)
 

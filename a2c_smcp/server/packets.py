@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from socketio import packet
 
 from a2c_smcp.errors import BadRequest, SMCPError, TooLarge
 from a2c_smcp.protocol.codec import dumps, loads, loads_exactly
+from a2c_smcp.server.fields import LARGE, Json, is_array, read_fields
 
-__all__ = ["HEAD_ROOM", "Answer", "Json", "Payload", "Rejected", "SMCPPacket", "size_of"]
+__all__ = ["HEAD_ROOM", "Answer", "Payload", "Rejected", "SMCPPacket", "size_of"]
 
 HEAD_ROOM = 64
 """Bytes that the head of a packet may take: what is passed on gets another one, and may not outgrow the limit by it."""
@@ -19,14 +20,15 @@ HEAD_ROOM = 64
 _MAX_ATTACHMENTS = 64
 _HEAD = re.compile(r'\s*\[\s*("(?:[^"\\]|\\.){0,1024}")\s*,\s*')
 _NOBODY_ASKED = -1
-
-
-Json: TypeAlias = bytes | memoryview
-"""JSON as it came, which is passed on untouched; of what is large, a view of it."""
+_MOST_BESIDE_ATTACHMENTS = 256 * 1024
+"""Of JSON, in bytes: what has binary parts cannot be passed on as it came, and has to be parsed."""
 
 
 class Payload(dict[str, Any]):
-    """A JSON object that knows its size, and the JSON it was read from. One with binary parts has no JSON."""
+    """A JSON object that knows its size, and the JSON it was read from. One with binary parts has no JSON.
+
+    As a dict it holds the fields that the Server decides by; the JSON holds all.
+    """
 
     __slots__ = ("json", "size")
 
@@ -58,6 +60,9 @@ class Rejected:
     """Stands in for a payload that could not be taken, so that its sender can be told."""
 
     error: SMCPError
+
+    def __post_init__(self) -> None:
+        self.error.__traceback__ = None  # it would hold the frames that hold what was refused
 
 
 def size_of(text: str | bytes) -> int:
@@ -178,18 +183,26 @@ class SMCPPacket(packet.Packet):  # type: ignore[misc]  # untyped base
         try:
             self.data = [loads(head[1]) if head else ""]
             self._check(self._size, attachments)
-            args = loads_exactly(text) if attachments else loads(text)
-            if not (isinstance(args, list) and args and isinstance(args[0], str)):
-                raise BadRequest("an event is an array that begins with its name")
+            if head and not attachments and (payload := _payload(text[head.end() :])) is not None:
+                self.data.append(payload)
+            else:
+                self.data = self._parsed(text, attachments)
         except (BadRequest, TooLarge) as error:
             return self._reject(error)
-        self.data = args
-        if attachments:
-            return attachments
-        self.packet_type = packet.EVENT
-        if head and len(args) == 2 and type(args[1]) is dict:
+        if not attachments:
+            self.packet_type = packet.EVENT
+        return attachments
+
+    def _parsed(self, text: str, attachments: int) -> list[Any]:
+        """The name and the arguments of an event that is not read as most are."""
+        if not attachments and len(text) >= LARGE:
+            raise BadRequest("an event carries one object")
+        args = loads_exactly(text) if attachments else loads(text)
+        if not (isinstance(args, list) and args and isinstance(args[0], str)):
+            raise BadRequest("an event is an array that begins with its name")
+        if not attachments and len(args) == 2 and type(args[1]) is dict and (head := _HEAD.match(text)):
             args[1] = Payload(args[1], text[head.end() : text.rindex("]")].encode())
-        return 0
+        return args
 
     def _ack(self, text: str, attachments: int) -> int:
         """The data of an ack: its arguments, left as text unless parts of them are binary."""
@@ -197,12 +210,9 @@ class SMCPPacket(packet.Packet):  # type: ignore[misc]  # untyped base
         self.data = []
         try:
             self._check(self._size + HEAD_ROOM, attachments)
-            args = loads_exactly(text) if attachments else loads(text)
-            if not isinstance(args, list):
-                raise BadRequest("an ack is an array")
+            self.data = _binary_arguments(text) if attachments else [_answer(text)]
         except (BadRequest, TooLarge) as error:
             return self._reject(error)
-        self.data = args if attachments else [Answer(text.encode())]
         self.packet_type = packet.BINARY_ACK if attachments else packet.ACK
         return attachments
 
@@ -211,6 +221,9 @@ class SMCPPacket(packet.Packet):  # type: ignore[misc]  # untyped base
             raise TooLarge(f"{size} bytes, at most {self.max_message} are taken", size=size, limit=self.max_message)
         if attachments > _MAX_ATTACHMENTS:
             raise BadRequest(f"at most {_MAX_ATTACHMENTS} binary attachments are taken")
+        if attachments and size > _MOST_BESIDE_ATTACHMENTS:
+            what = f"{size} bytes of JSON, at most {_MOST_BESIDE_ATTACHMENTS} are taken beside binary attachments"
+            raise TooLarge(what, size=size, limit=_MOST_BESIDE_ATTACHMENTS)
 
     def _reject(self, error: SMCPError) -> int:
         """Becomes a packet without attachments that carries the reason in place of its payload."""
@@ -221,3 +234,27 @@ class SMCPPacket(packet.Packet):  # type: ignore[misc]  # untyped base
     def _ignore(self) -> int:
         self.packet_type, self.id, self.data, self.namespace = packet.ACK, _NOBODY_ASKED, [], None
         return 0
+
+
+def _payload(text: str) -> Payload | None:
+    """The only argument of an event, which begins here and ends with the packet; `None` if it is to be parsed."""
+    body = text.rstrip()
+    if not body.endswith("]"):
+        return None
+    json = body[:-1].encode()
+    fields = read_fields(json)
+    return None if fields is None else Payload(fields, json)
+
+
+def _answer(text: str) -> Answer:
+    json = text.encode()
+    if not is_array(json) and (len(json) >= LARGE or not isinstance(loads(text), list)):
+        raise BadRequest("an ack is an array")
+    return Answer(json)
+
+
+def _binary_arguments(text: str) -> list[Any]:
+    args = loads_exactly(text)
+    if not isinstance(args, list):
+        raise BadRequest("an ack is an array")
+    return args

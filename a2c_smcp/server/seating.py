@@ -54,11 +54,11 @@ class Seating(Listener):
     # What members do
 
     async def join(self, speaker: Connection, newcomer: Member) -> None:
-        allows = speaker.principal.allows
+        allows, most = speaker.principal.allows, self._namespace.limits.seats_per_connection
         async with speaker.lock:
             if speaker.is_over or speaker.is_gone:
                 raise NotAuthenticated("this connection has ended")
-            await self._offices.join(newcomer, lambda seat: allows(seat.role, seat.name, seat.office_id))
+            await self._offices.join(newcomer, lambda seat: allows(seat.role, seat.name, seat.office_id), most)
             await self._until_applied()
 
     async def leave(self, speaker: Connection, office_id: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSProtocolError, WSTransport
 
-from a2c_smcp.server.packets import Json
+from a2c_smcp.server.fields import Json
 from a2c_smcp.server.reader import read_afresh, read_frames, room_in_reader
 from a2c_smcp.server.wires import DIRECT, ASGIApp, Message, Scope
 
@@ -69,6 +69,7 @@ class WebSocket(WSListener):
         self._unfinished: Any = None
         self._closing: asyncio.TimerHandle | None = None
         self._is_paused = True
+        self._is_sated = False
         self._is_over = False
         self._is_handed_over = False
         transport.pause_reading()
@@ -101,6 +102,8 @@ class WebSocket(WSListener):
         while isinstance(message := await self._next(), bytes):
             if not (self.hear and self.hear(message)):
                 return _received(message)
+            if len(message) > _LARGE:
+                await asyncio.sleep(0)  # others come first, before another one that may take as long
         return message
 
     async def send(self, message: Message) -> None:
@@ -215,13 +218,29 @@ class WebSocket(WSListener):
         """Whether this was heard at once. If not, the application receives it, or `hear` is offered it in its turn."""
         if not text.isascii():
             _check_text(text)
-        if self._messages or not self._waiter:
+        if self._messages or not self._waiter or (len(text) > _LARGE and self._is_late_for_more()):
             self._queue(text)
         elif self.hear and self.hear(text):
             return True
         else:
             self._queue(_received(text))
         return False
+
+    def _is_late_for_more(self) -> bool:
+        """Whether a large message was heard in this turn of the loop. Others come first, before the next one.
+
+        Several may have been read at once, and uvloop would go on reading for as long as there is something to read.
+        """
+        is_late, self._is_sated = self._is_sated, True
+        if not is_late:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on_reading)
+        return is_late
+
+    def _go_on_reading(self) -> None:
+        self._is_sated = False
+        if not (self._is_paused or self._is_over):
+            self._transport.resume_reading()
 
     def _take_part(self, kind: WSMsgType, frame: WSFrame) -> None:
         """A binary message, or a part of one that comes in several frames."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from a2c_smcp.protocol.codec import loads
 from a2c_smcp.server.eager import begin
-from a2c_smcp.server.packets import Json
+from a2c_smcp.server.fields import Json
 
 __all__ = ["DIRECT", "ASGIApp", "Bind", "Direct", "Message", "Receive", "Scope", "Send", "Take", "Wire", "Wires"]
 
