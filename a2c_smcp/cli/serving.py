@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import gc
 import ipaddress
@@ -37,6 +38,9 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+_M_MMAP_THRESHOLD = -3  # as malloc.h has it
+_LARGE_BLOCK = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +107,7 @@ async def _serve(
     side_door: socket.socket | None = None,
 ) -> None:
     _collect_rarely()
+    _return_large_blocks()
     stop = stop_on_signals()
     directory = directory_at(membership.redis, membership.node, membership.url or "") if membership else None
     app = create_app(replace(settings, directory=directory))
@@ -168,3 +173,9 @@ def _collect_rarely() -> None:
     """Nearly all that a Server makes dies with its request, without the garbage collector's help."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+
+
+def _return_large_blocks() -> None:
+    """Memory of large messages goes back to the system. By itself glibc would soon keep it, in pieces, for later."""
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)

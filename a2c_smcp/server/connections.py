@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.protocol.events import Action, Event
+from a2c_smcp.server.allowance import Allowance
 from a2c_smcp.server.auth import Principal
 from a2c_smcp.server.ways import Ways
 
@@ -37,6 +38,7 @@ class Connection:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     track: Track | None = None
     ways: Ways = field(default_factory=Ways)
+    allowance: Allowance | None = None
 
     @property
     def is_behind(self) -> bool:
@@ -50,6 +52,11 @@ class Connection:
         if self.lock.locked() and event.action not in (Action.JOIN, Action.LEAVE):
             async with self.lock:
                 pass
+
+    def may_tell(self, size: int, copies: int, most: int) -> None:
+        """Raises `TooLarge` or `RateLimited` if others may not be told so much, by this connection or now."""
+        self.allowance = self.allowance or Allowance(most)
+        self.allowance.spend(size, copies, asyncio.get_running_loop().time())
 
     def expect_event(self) -> None:
         """One is on the library's way. Some come to nothing, so it is not waited for without end."""

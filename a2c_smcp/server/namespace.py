@@ -178,12 +178,13 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
     async def on_server_tool_call_cancel(self, speaker: Connection, event: Event, data: dict[str, Any]) -> None:
         seats = await self.requests.seats(speaker.sid)
         offices = self._calls.cancel(routing.seated(event, seats, data), data)
-        for notice in routing.cancel(event, seats, data, offices):
-            await self.notices.spread(self._encoded(notice, data))
+        for notice in self._encoded(speaker, routing.cancel(event, seats, data, offices), data):
+            await self.notices.spread(notice)
 
     async def on_server_update(self, speaker: Connection, event: Event, data: dict[str, Any]) -> None:
         notice = routing.broadcast(event, await self.requests.seats(speaker.sid), data)
-        await self.notices.update(speaker.sid, event, self._encoded(notice, data))
+        (notice,) = self._encoded(speaker, [notice], data)
+        await self.notices.update(speaker.sid, event, notice)
 
     async def on_client_request(self, speaker: Connection, event: Event, data: dict[str, Any]) -> asyncio.Future[Any]:
         return await self.requests.request(speaker.sid, event, data)
@@ -291,11 +292,15 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         for seat in await self.requests.seats(speaker.sid):
             await self.enter_room(speaker.sid, older_room(seat.office_id))
 
-    def _encoded(self, notice: Notice, came: dict[str, Any]) -> Notice:
-        """As bytes, once for everybody, and while its sender can still be told that it cannot be sent."""
-        payload = encoded(notice.data, came)
-        check_size(payload.size + len(notice.event), self.limits)
-        return replace(notice, data=payload)
+    def _encoded(self, speaker: Connection, notices: Sequence[Notice], came: dict[str, Any]) -> list[Notice]:
+        """As bytes, once for everybody, and while their sender can still be told that they cannot be sent."""
+        payloads = [encoded(notice.data, came) for notice in notices]
+        size = max((payload.size for payload in payloads), default=0)
+        check_size(size + max((len(notice.event) for notice in notices), default=0), self.limits)
+        offices = [self._directory.office_at_hand(notice.office_id) for notice in notices]
+        copies = sum(len(office.members) for office in offices if office)
+        speaker.may_tell(size, copies, self.limits.told_bytes)
+        return [replace(notice, data=payload) for notice, payload in zip(notices, payloads, strict=True)]
 
 
 def _row_of(event: str, speaker: Connection | None) -> Event:

@@ -24,6 +24,7 @@ class Limits:
     seats_per_connection: int = 64
     updates_per_second: int = 20
     newer_updates_per_second: int = 50
+    told_bytes: int = 64 * MIB
     unread_bytes: int = 16 * MIB
     write_timeout: float = 10.0
     handshake_timeout: float = 10.0

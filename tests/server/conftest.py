@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.server.test_program import meets, starts  # noqa: F401, for all who want a program
+
 TALK = {"test_calls", "test_events", "test_lane", "test_offices", "test_outcomes", "test_resume"}
 """What clients say to each other."""
 

@@ -77,8 +77,9 @@ async def test_four_mebibytes_travel_both_ways(agent: Peer, computer: Peer) -> N
 def test_the_defaults_are_those_of_the_contract() -> None:
     limits = Limits()
     assert (limits.max_message, limits.max_transport, limits.unread_bytes) == (4 * MIB, 8 * MIB, 16 * MIB)
+    assert limits.told_bytes == 64 * MIB
     assert (limits.max_timeout, limits.request_timeout) == (3600, 25)
-    assert (limits.calls_per_agent, limits.calls_per_computer) == (512, 512)
+    assert (limits.calls_per_agent, limits.calls_per_computer, limits.seats_per_connection) == (512, 512, 64)
     assert (limits.updates_per_second, limits.newer_updates_per_second) == (20, 50)
     assert (limits.ping_interval, limits.ping_timeout) == (10, 8)
     assert (limits.write_timeout, limits.handshake_timeout, limits.authentication_timeout, limits.drain_timeout) == (
