@@ -133,6 +133,11 @@ class Calls:
         for key in [key for key in self._kept if key[0] == office and agent in (None, key[1])]:
             self._drop(key)
 
+    def keep_only(self, office: str, agent: str) -> None:
+        """Drops the results kept for any other agent: this one has entered the office."""
+        for key in [key for key in self._kept if key[0] == office and key[1] != agent]:
+            self._drop(key)
+
     async def close(self) -> None:
         running = list(self._running.values())
         for call in running:

@@ -285,6 +285,10 @@ class Computer:
         """Drops the results kept for an agent that has left, or for an office that this computer has left."""
         self._execution.calls.forget(office, agent)
 
+    def keep_only(self, office: str, agent: str) -> None:
+        """Drops the results kept for any other agent: this one has entered the office."""
+        self._execution.calls.keep_only(office, agent)
+
     def on_update(self, listener: Callable[[Update], None]) -> Callable[[], None]:
         """Calls the listener when agents should look again, until the function that is returned is called."""
         self._listeners.append(listener)

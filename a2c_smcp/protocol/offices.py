@@ -143,21 +143,22 @@ def join(
     )
 
 
-def leave(sid: str, office: Office) -> Change:
-    """The connection gives up its seat in this office."""
+def leave(sid: str, office: Office, *, is_lost: bool = False) -> Change:
+    """The connection gives up its seat in this office, or was lost."""
     if not office.seat_of(sid):
         raise NotInOffice(repr(office.office_id))
-    return vacate(sid, [office])
+    return vacate(sid, [office], is_lost=is_lost)
 
 
-def vacate(sid: str, offices: Iterable[Office]) -> Change:
-    """The connection gives up every seat it has in these offices."""
+def vacate(sid: str, offices: Iterable[Office], *, is_lost: bool = False) -> Change:
+    """The connection gives up every seat it has in these offices, or was lost."""
     offices = tuple(offices)
     seats = seats_of(sid, offices)
     return Change(
         expects={office.office_id: office.version for office in offices},
         leaves=tuple(seats),
-        notices=tuple(left(seat, sid) for seat in seats),
+        notices=tuple(left(seat, sid, is_lost=is_lost) for seat in seats),
+        is_lost=is_lost,
     )
 
 
@@ -179,8 +180,10 @@ def entered(member: Member) -> Notice:
     return Notice(ENTER_OFFICE_NOTIFICATION, member.office_id, _who(member), skip_sid=member.sid)
 
 
-def left(member: Member, skip_sid: str) -> Notice:
-    return Notice(LEAVE_OFFICE_NOTIFICATION, member.office_id, _who(member), skip_sid=skip_sid)
+def left(member: Member, skip_sid: str, *, is_lost: bool = False) -> Notice:
+    """A client that comes back is recognised by its instance: that it was lost, and did not leave, is said then."""
+    lost = {"lost": True} if is_lost and member.instance else {}
+    return Notice(LEAVE_OFFICE_NOTIFICATION, member.office_id, _who(member) | lost, skip_sid=skip_sid)
 
 
 def _who(member: Member) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.protocol import offices as protocol
@@ -42,8 +41,7 @@ class Offices:
 
     async def leave(self, sid: str, office_id: str, *, is_lost: bool = False) -> Change:
         async def decide() -> Change:
-            change = protocol.leave(sid, await self._directory.office(office_id))
-            return replace(change, is_lost=is_lost)
+            return protocol.leave(sid, await self._directory.office(office_id), is_lost=is_lost)
 
         return await self._commit(decide)
 
@@ -51,7 +49,7 @@ class Offices:
         """Of somebody who was lost."""
 
         async def decide() -> Change:
-            return replace(protocol.vacate(sid, await self._around(sid)), is_lost=True)
+            return protocol.vacate(sid, await self._around(sid), is_lost=True)
 
         return await self._commit(decide)
 

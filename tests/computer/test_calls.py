@@ -101,6 +101,18 @@ async def test_results_are_forgotten_in_time_and_when_their_agent_leaves_but_not
 
 
 @pytest.mark.covers("computer-dedup")
+async def test_an_agent_that_enters_drops_what_is_kept_for_others_and_not_its_own() -> None:
+    calls, work = Calls(), Work()
+    await calls.run(AGENT, "r", "what", work)
+    calls.keep_only("desk", "planner")
+    assert await calls.run(AGENT, "r", "what", work) == {"run": 1}
+    calls.keep_only("desk", "rival")
+    with pytest.raises(ResultGone):
+        await calls.run(AGENT, "r", "what", work)
+    assert work.runs == 1
+
+
+@pytest.mark.covers("computer-dedup")
 async def test_a_call_that_failed_or_was_cancelled_is_not_run_again_either() -> None:
     calls, work, runs = Calls(), Work(), []
 

@@ -1,6 +1,7 @@
 """Joining, moving and leaving (WIRE §4), by example. `test_offices_machine.py` looks for the exceptions."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def enter(office_id: str, skip_sid: str, **who: str) -> Notice:
     return Notice("notify:enter_office", office_id, {"office_id": office_id, **who}, skip_sid)
 
 
-def leave(office_id: str, skip_sid: str, **who: str) -> Notice:
+def leave(office_id: str, skip_sid: str, **who: Any) -> Notice:
     return Notice("notify:leave_office", office_id, {"office_id": office_id, **who}, skip_sid)
 
 
@@ -165,7 +166,8 @@ async def test_who_is_gone_leaves_all_offices(offices: Offices, directory: Memor
     await offices.join(PLANNER)
     await offices.join(replace(PLANNER, office_id="south"))
     change = await offices.vacate("s1")
-    assert change.notices == (leave("north", "s1", agent="planner"), leave("south", "s1", agent="planner"))
+    lost = {"agent": "planner", "lost": True}
+    assert change.notices == (leave("north", "s1", **lost), leave("south", "s1", **lost))
     assert (await directory.seats("s1"), await directory.holder("i1")) == ((), None)
     assert await offices.vacate("s1") == Change(is_lost=True)
 

@@ -311,7 +311,7 @@ class OfficesMachine(RuleBasedStateMachine):
 
     @staticmethod
     def named(notice: Notice) -> tuple[str, str, str]:
-        ((role, name),) = ((key, value) for key, value in notice.data.items() if key != "office_id")
+        ((role, name),) = ((key, value) for key, value in notice.data.items() if key not in ("office_id", "lost"))
         assert notice.data["office_id"] == notice.office_id
         return notice.office_id, role, name
 

@@ -87,7 +87,7 @@ async def test_when_the_grace_ends_the_seat_is_given_up_and_calls_fail(agent: Pe
     await computer.was_asked("client:tool_call")
     await computer.drop()
     waiting = asyncio.create_task(agent.call_tool("laptop", timeout=30))
-    assert await agent.hears("notify:leave_office", computer="laptop")
+    assert await agent.hears("notify:leave_office", computer="laptop", lost=True)
     for call in (running, waiting):
         answer = await call
         assert answer["code"] == 404
@@ -284,7 +284,7 @@ async def test_a_clean_end_gives_up_the_seat_at_once(
     else:
         await wire.send("41/smcp,")
     started = asyncio.get_running_loop().time()
-    await agent.hears("notify:leave_office", computer="tablet")
+    assert "lost" not in await agent.hears("notify:leave_office", computer="tablet")
     assert asyncio.get_running_loop().time() - started < hub.app.settings.limits.resume_grace
 
 

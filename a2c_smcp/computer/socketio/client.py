@@ -157,8 +157,10 @@ class SMCPComputerClient:
             return
         if name == smcp.CANCEL_TOOL_CALL_NOTIFICATION and isinstance(data.get("req_id"), str):
             self._computer.cancel(agent, data["req_id"])
-        elif name == smcp.LEAVE_OFFICE_NOTIFICATION:
+        elif name == smcp.LEAVE_OFFICE_NOTIFICATION and data.get("lost") is not True:
             self._computer.forget(self._office, agent)
+        elif name == smcp.ENTER_OFFICE_NOTIFICATION:
+            self._computer.keep_only(self._office, agent)
 
     async def _tool_call(self, data: dict[str, Any]) -> Any:
         caller = Caller(self._office, data.get("agent") or data[OLDER_FIELDS["agent"]])

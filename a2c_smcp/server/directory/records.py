@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from a2c_smcp.protocol.codec import dumps, loads
@@ -72,7 +72,7 @@ class News:
         ]
         gone = tuple(member for role, name in roles if (member := before.holder(role, name)))
         come = tuple(seat.member for seat in self.enters)
-        return replace(_change(before, after, gone, come, self.by, self.replaces), is_lost=self.is_lost)
+        return _change(before, after, gone, come, self.by, self.replaces, is_lost=self.is_lost)
 
     def applied_to(self, office: Office) -> Office:
         gone = {field.removeprefix(_COMPUTER) for field in self.leaves if field != _AGENT}
@@ -124,7 +124,7 @@ def change_text(change: Change) -> str:
 
 def difference(before: Office, after: Office) -> Change:
     """What has happened between two snapshots, as if it were one change."""
-    return replace(_change(before, after, _missing(before, after), _missing(after, before)), is_lost=True)
+    return _change(before, after, _missing(before, after), _missing(after, before), is_lost=True)
 
 
 def _change(
@@ -134,6 +134,8 @@ def _change(
     come: tuple[Member, ...],
     by: str | None = None,
     replaces: str | None = None,
+    *,
+    is_lost: bool,
 ) -> Change:
     """Who sees no difference hears nothing: a name that stays with its client, on whatever connection, stays."""
     moved = {by, replaces}
@@ -142,10 +144,11 @@ def _change(
         leaves=gone,
         enters=come,
         notices=(
-            *(left(member, by or member.sid) for member in gone if not _stays(member, after, moved)),
+            *(left(member, by or member.sid, is_lost=is_lost) for member in gone if not _stays(member, after, moved)),
             *(entered(member) for member in come if not _stays(member, before, moved)),
         ),
         replaces=replaces,
+        is_lost=is_lost,
     )
 
 
