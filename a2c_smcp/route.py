@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ssl import SSLContext
@@ -18,11 +18,12 @@ from a2c_smcp.errors import ConfigError
 from a2c_smcp.protocol import PROTOCOL_VERSION
 from a2c_smcp.wire import OnPacket, WiredClient
 
-__all__ = ["Credentials", "Route", "cause_of", "dialling"]
+__all__ = ["Credentials", "Route", "cause_of", "dialling", "is_proxy"]
 
 _REQUEST = 10.0  # longer than a dial waits for the first answer, so that it is the dial that times out
 _LARGEST = 16 * 1024 * 1024
 _SECRET_PARTS = re.compile(r"(?<=//)[^\s/]*@|\?[^\s'\"]*")
+_PROXIES = ("http", "https")
 _SCHEMES = ("http", "https", "ws", "wss")
 
 
@@ -51,6 +52,8 @@ class Route:
         if not _is_url(self.url):
             shown = self.url.rpartition("@")[2].partition("?")[0]
             raise ConfigError(f"{shown!r} is not the URL of a Server, which looks like http://127.0.0.1:7000")
+        if self.proxy is not None and not is_proxy(self.proxy):
+            raise ConfigError("the proxy is not the URL of an HTTP proxy, which looks like http://127.0.0.1:3128")
 
     @property
     def place(self) -> str:
@@ -95,11 +98,15 @@ def _reason_in(text: str) -> str:
     return "nobody answers there" if reason.startswith("Connect call failed") else reason
 
 
-def _is_url(url: str) -> bool:
+def is_proxy(url: str) -> bool:
+    return _is_url(url, _PROXIES)
+
+
+def _is_url(url: str, schemes: Sequence[str] = _SCHEMES) -> bool:
     """Whether it has a scheme we speak, a host that can be looked up, and a port that there is."""
     try:
         parts = urlsplit(url)
-        return parts.scheme in _SCHEMES and bool((parts.hostname or "").encode("idna")) and parts.port != 0
+        return parts.scheme in schemes and bool((parts.hostname or "").encode("idna")) and parts.port != 0
     except ValueError:
         return False
 

@@ -2,11 +2,16 @@
 
 import sys
 
+from a2c_smcp import __version__
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Runs the command line; says how to get it where its extra is not installed."""
+    if sys.argv[1:] == ["--version"]:  # without the second that importing everything takes
+        sys.stdout.write(f"a2c-smcp {__version__}\n")
+        return
     try:
         from a2c_smcp.cli.app import build_for
         from a2c_smcp.cli.ending import carry_out

@@ -15,6 +15,7 @@ import typer
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.remedies import WrongUse
 from a2c_smcp.protocol.names import MAX_NAME
+from a2c_smcp.route import is_proxy
 
 __all__ = [
     "CA",
@@ -42,13 +43,23 @@ def option(variable: str | None, flag: str, text: str, **more: Any) -> Any:
     return typer.Option(flag, envvar=variable, help=text, show_envvar=False, **more)
 
 
+def _checked_proxy(url: str | None) -> str | None:
+    """What is wrong is not quoted: it may hold a password."""
+    if url is not None and not is_proxy(url):
+        raise WrongUse("--proxy is not the URL of an HTTP proxy", "Write http://HOST:PORT.")
+    return url
+
+
 Url = Annotated[str, option("A2C_URL", "--url", "The Server.")]
 Office = Annotated[str, option("A2C_OFFICE", "--office", "The office to join.")]
 ApiKey = Annotated[str | None, option("A2C_API_KEY", "--api-key", "Key for the Server.")]
 CA = Annotated[Path | None, option("A2C_CA", "--ca", "Certificates (PEM) that vouch for the Server.")]
 Cert = Annotated[Path | None, option("A2C_CERT", "--cert", "Client certificate (PEM).")]
 CertKey = Annotated[Path | None, option("A2C_CERT_KEY", "--cert-key", "Its private key (PEM).")]
-Proxy = Annotated[str | None, option("A2C_PROXY", "--proxy", "HTTP proxy; otherwise HTTPS_PROXY is used.")]
+Proxy = Annotated[
+    str | None,
+    option("A2C_PROXY", "--proxy", "HTTP proxy; otherwise HTTPS_PROXY is used.", callback=_checked_proxy),
+]
 LogLevel = Annotated[logs.Level, option("A2C_LOG_LEVEL", "--log-level", "How much to log.")]
 
 

@@ -153,8 +153,8 @@ def _read(paths: list[Path], terminal: Terminal) -> Configuration:
         found = read_all(paths)
     except SMCPError as error:
         raise misread(error) from None
-    for field in found.unknown:
-        terminal.show(f"{field} means nothing here", "yellow")
+    for words in found.unknown:
+        terminal.show(words, "yellow")
     if not found.servers:
         terminal.show("no MCP servers: --config names a file of them", "yellow")
     return found

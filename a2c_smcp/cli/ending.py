@@ -6,6 +6,7 @@ Tracebacks are for those who ask for them, with `--debug`.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import typer
 
-from a2c_smcp.cli.remedies import Failed, WrongUse, explained
+from a2c_smcp.cli.remedies import Failed, WrongUse, explained, sentence
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.errors import SMCPError
 
@@ -24,6 +25,21 @@ __all__ = ["Ending", "carry_out", "ending_of"]
 _FAILED, _WRONG_USE = 1, 2
 _INTERRUPTED = 130
 _UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which typer keeps in another place from time to time
+
+
+_PLAIN_WORDS = tuple(
+    (re.compile(pattern), plain)
+    for pattern, plain in (
+        ("^Invalid value for '([^']*)'", r"\1"),
+        ("Input should be greater than or equal to", "must be at least"),
+        ("Input should be less than or equal to", "must be at most"),
+        ("Input should be greater than", "must be more than"),
+        ("Input should be a valid integer, .*", "must be a whole number"),
+        ("Input should be a valid number, .*", "must be a number"),
+        ("Value error, ", ""),
+    )
+)
+"""What the library says of a value, and what we say."""
 
 
 class Ending(NamedTuple):
@@ -72,9 +88,11 @@ def _(error: Any) -> Ending:
     """Wrong options and arguments. Where help was all that was wanted, it has been shown."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return Ending(_WRONG_USE, "")
-    what = error.format_message().removeprefix("Invalid value: ").rstrip(".")
+    what = error.format_message().removeprefix("Invalid value: ")
+    for pattern, plain in _PLAIN_WORDS:
+        what = pattern.sub(plain, what)
     command = error.ctx.command_path if error.ctx else "a2c-smcp"
-    return Ending(_WRONG_USE, f"{what}. `{command} --help` shows how it is used.")
+    return Ending(_WRONG_USE, f"{sentence(what)} `{command} --help` shows how it is used.")
 
 
 @ending_of.register
@@ -86,7 +104,7 @@ def _(error: SMCPError) -> Ending:
 def _(error: OSError) -> Ending:
     """The system says no, to this user or for now."""
     what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or type(error).__name__
-    return Ending(_FAILED, f"{what}. Make that possible, and try again.")
+    return Ending(_FAILED, f"{sentence(what)} Make that possible, and try again.")
 
 
 @ending_of.register

@@ -51,8 +51,10 @@ def _read(path: Path) -> dict[str, Any]:
         raise WrongUse(f"{path} can be changed by others on this machine, and is not used", f"Run: {remedy}")
     try:
         values = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise WrongUse(f"{path}: cannot be read as JSON: {type(error).__name__}", _REMEDY) from None
+    except OSError as error:
+        raise WrongUse(f"{path}: cannot be read: {error.strerror}", "Name a file that can.") from None
+    except ValueError:
+        raise WrongUse(f"{path}: is no JSON", _REMEDY) from None
     if not isinstance(values, dict):
         raise WrongUse(f"{path}: is no JSON object", _REMEDY)
     return values

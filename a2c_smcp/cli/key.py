@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from a2c_smcp.cli.remedies import WrongUse
+from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.auth import KeysFileError, hash_key, new_key, read_entries, read_entry
 
 __all__ = ["key"]
+
+_EXAMPLE = "Write one such as 2027-01-01T00:00:00Z, where Z is UTC, or 2027-01-01T00:00:00+08:00."
+
+
+class KeyRole(StrEnum):
+    """A role that a key may be for."""
+
+    agent = "agent"
+    computer = "computer"
 
 
 def key(
@@ -21,7 +33,7 @@ def key(
         list[str] | None, typer.Option(help="An office they may enter, or a pattern; repeat for more. Default: any.")
     ] = None,
     role: Annotated[
-        list[str] | None, typer.Option(metavar="agent|computer", help="A role they may take. Default: either.")
+        list[KeyRole] | None, typer.Option(metavar="agent|computer", help="A role they may take. Default: either.")
     ] = None,
     name: Annotated[
         list[str] | None, typer.Option(help="A name they may use, or a pattern; repeat for more. Default: any.")
@@ -45,16 +57,35 @@ def key(
     a2c-smcp key --principal alice --role agent --office desk --office 'team-*' --add-to keys.json
     a2c-smcp key --principal laptop --expires 2027-01-01T00:00:00Z --json
     """
-    options = {"principal": principal, "offices": office, "roles": role, "names": name, "expires": expires}
+    for option, names in {"--principal": [principal], "--office": office, "--name": name}.items():
+        _check_names(option, names or [])
+    if expires is not None:
+        _check_moment(expires)
+    roles = [each.value for each in role or ()]
+    options = {"principal": principal, "offices": office, "roles": roles, "names": name, "expires": expires}
     entry = {field: value for field, value in options.items() if value not in (None, [])}
-    try:
-        read_entry(entry)
-    except KeysFileError as error:
-        raise WrongUse(str(error), "`a2c-smcp key --help` shows what each option takes.") from None
+    read_entry(entry)
     new = new_key()
     if add_to:
         _add(add_to, {hash_key(new): entry})
     _show(new, entry, add_to, as_json=as_json)
+
+
+def _check_names(option: str, names: list[str]) -> None:
+    if fault := next((fault for each in names if (fault := fault_in(each))), None):
+        raise WrongUse(f"{option}: {fault}", "Choose another.")
+
+
+def _check_moment(text: str) -> None:
+    """Raises `WrongUse`, also for what is over: nobody wants a key that opens nothing."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise WrongUse(f"--expires: {text!r} is no date and time", _EXAMPLE) from None
+    if moment.tzinfo is None:
+        raise WrongUse(f"--expires: {text!r} does not say its time zone", _EXAMPLE)
+    if moment <= datetime.now(UTC):
+        raise WrongUse(f"--expires: {text} is over", "Give a later one.")
 
 
 def _add(path: Path, entries: dict[str, Any]) -> None:

@@ -12,23 +12,29 @@ from a2c_smcp import errors
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.link import LineLost
 
-__all__ = ["Failed", "WrongUse", "advised", "explained", "misread", "near", "who_is_there"]
+__all__ = ["Failed", "WrongUse", "advised", "explained", "misread", "near", "sentence", "who_is_there"]
+
+
+def sentence(text: str) -> str:
+    """With one mark at its end: what it is made of may bring its own."""
+    text = text.rstrip(" \n\t.,;:")
+    return text if text.endswith(("?", "!", "…")) else f"{text}."
 
 
 class Failed(Exception):
     """Something that is told to the user, who can do something about it."""
 
     def __init__(self, what: str, remedy: str) -> None:
-        self.what, self.remedy = what, remedy
         self.what, self.remedy = what.rstrip("."), remedy
-        super().__init__(f"{self.what}. {remedy}")
+        super().__init__(f"{sentence(what)} {remedy}")
 
 
 class WrongUse(typer.BadParameter):
     """Found before anything was done: an option, or a file that one names, cannot be meant."""
 
     def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(f"{what.rstrip('.')}. {remedy}")
+        self.what, self.remedy = sentence(what), remedy
+        super().__init__(f"{self.what} {remedy}")
 
 
 class _Advice(NamedTuple):
@@ -125,7 +131,7 @@ def misread(error: SMCPError) -> WrongUse:
 def advised(told: str) -> str:
     """What is told of a thing that goes wrong, with what to do about it, where there is something to do."""
     remedy = next((known for words, known in _MEANWHILE.items() if words in told), None)
-    return f"{told.rstrip('.')}. {remedy}" if remedy else told
+    return f"{sentence(told)} {remedy}" if remedy else told
 
 
 def who_is_there(office: str, computers: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from a2c_smcp.computer.config_files import read_data
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.protocol.names import fault_in
 
-__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "HOW_TO_MAKE_ONE", "NAMES", "Place", "find_setups", "place_of"]
+__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "HOW_TO_MAKE_ONE", "NAMES", "Place", "find_setups", "place_of", "yaml_in"]
 
 NAMES = ("a2c.toml", "a2c.json", "mcp.json")
 """What it may be called, the first that is there."""
@@ -38,6 +38,13 @@ class Place:
 def find_setups(folder: Path) -> list[Path]:
     """Those in a folder. The first is used."""
     return [folder / name for name in NAMES if (folder / name).is_file()]
+
+
+def yaml_in(folder: Path) -> str:
+    """What to do about a file that would be used if it were not YAML; empty if there is none."""
+    names = [f"{Path(name).stem}{suffix}" for name in NAMES for suffix in (".yaml", ".yml")]
+    found = next((name for name in names if (folder / name).is_file()), None)
+    return f"YAML is not read: write {found} as {Path(found).stem}.json, in JSON." if found else ""
 
 
 def place_of(file: Path, given: Mapping[str, Any] | None = None) -> Place:

@@ -20,7 +20,16 @@ from a2c_smcp.cli.device import Device
 from a2c_smcp.cli.input_files import read_values
 from a2c_smcp.cli.loop import run
 from a2c_smcp.cli.remedies import Failed, WrongUse, explained, misread
-from a2c_smcp.cli.setups import DEFAULT_HOST, DEFAULT_PORT, HOW_TO_MAKE_ONE, NAMES, Place, find_setups, place_of
+from a2c_smcp.cli.setups import (
+    DEFAULT_HOST,
+    DEFAULT_PORT,
+    HOW_TO_MAKE_ONE,
+    NAMES,
+    Place,
+    find_setups,
+    place_of,
+    yaml_in,
+)
 from a2c_smcp.cli.standing import AlreadyUp, Note, Standing
 from a2c_smcp.cli.suggestions import agent_line, call_of
 from a2c_smcp.cli.terminal import Terminal
@@ -166,7 +175,7 @@ def _setup(given: Path | None) -> Path:
         return given
     if found := find_setups(Path.cwd()):
         return found[0]
-    raise WrongUse(f"There is no {', '.join(NAMES[:-1])} or {NAMES[-1]} here", HOW_TO_MAKE_ONE)
+    raise WrongUse(f"There is no {', '.join(NAMES[:-1])} or {NAMES[-1]} here", yaml_in(Path.cwd()) or HOW_TO_MAKE_ONE)
 
 
 def _place(file: Path, **given: Any) -> Place:

@@ -14,10 +14,11 @@ from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
 from a2c_smcp.computer.mcp_clients.model import (
     MCPServerConfig,
     MCPServerInput,
+    meaningless_fields,
     parse_input,
     parse_server,
-    unknown_fields,
 )
+from a2c_smcp.computer.mcp_clients.nearest import did_you_mean, nearest
 from a2c_smcp.errors import ConfigError
 
 __all__ = ["Configuration", "Format", "loads", "parse_configuration", "read_configuration", "read_data"]
@@ -27,7 +28,7 @@ Format: TypeAlias = Literal["json", "toml"]
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a file holds. `unknown` are the fields that mean nothing here, such as `servers.files.comand`."""
+    """What a file holds. `unknown` says of each field that means nothing here which one it is nearest to."""
 
     servers: dict[str, MCPServerConfig] = field(default_factory=dict)
     inputs: dict[str, MCPServerInput] = field(default_factory=dict)
@@ -62,8 +63,9 @@ def parse_configuration(text: str, where: str = "configuration", form: Format = 
     faults += _repeated("input", (definition.id for definition in inputs))
     if faults:
         raise ConfigError(f"{where}: {'; '.join(faults)}", faults=faults)
-    unknown = [f"servers.{server.name}.{path}" for server in servers for path in unknown_fields(server)]
-    unknown += [f"inputs.{definition.id}.{path}" for definition in inputs for path in unknown_fields(definition)]
+    unknown = _misspelt(data)
+    unknown += [words for server in servers for words in meaningless_fields(server, f"servers.{server.name}")]
+    unknown += [words for each in inputs for words in meaningless_fields(each, f"inputs.{each.id}")]
     return Configuration(
         {server.name: server for server in servers},
         {definition.id: definition for definition in inputs},
@@ -78,10 +80,21 @@ def _form(path: Path) -> Format:
 def _text(path: Path) -> str:
     try:
         return path.read_text("utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file{_beside(path)}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text, at byte {error.start}") from None
+
+
+def _beside(path: Path) -> str:
+    """A file of nearly this name, in the same folder."""
+    try:
+        names = [each.name for each in path.parent.iterdir() if each.suffix in (".json", ".toml")]
+    except OSError:
+        return ""
+    return did_you_mean(path.name, names)
 
 
 def loads(text: str) -> Any:
@@ -89,13 +102,28 @@ def loads(text: str) -> Any:
     try:
         return json.loads(_plain(text), object_pairs_hook=_object, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from None
+        what = next((words for look, words in _OTHER_FORMS if look.match(text)), f"not JSON: {error.msg}")
+        raise ConfigError(f"line {error.lineno}, column {error.colno}: {what}") from None
     except RecursionError:
         raise ConfigError("nested too deeply") from None
     except ConfigError:
         raise
     except ValueError:
         raise ConfigError("a number has too many digits") from None
+
+
+_BEFORE = r"(?:\s*(?:#[^\n]*)?\n)*"
+_OTHER_FORMS = (
+    (
+        re.compile(_BEFORE + r"(?:---|%YAML|-\s|[\w.-]+:(?:\s|$))"),
+        "this looks like YAML, which is not read here: write it as JSON or TOML",
+    ),
+    (
+        re.compile(_BEFORE + r"(?:\[\[?[A-Za-z_\"'][\w.\"' -]*\]\]?\s*(?:#|\n|$)|[\w.-]+\s*=)"),
+        "this looks like TOML: give the file a name that ends in .toml",
+    ),
+)
+"""How texts begin that are not JSON, and what is said of them."""
 
 
 def _loads_toml(text: str) -> Any:
@@ -156,6 +184,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _SHAPES = 'must hold "servers" or "mcpServers" with an object of configurations, or be a list of them, or one of them'
+_GROUPS = ("servers", "mcpServers", "inputs", "server")
 _ONE_SERVER = frozenset({"type", "command", "url", "server_parameters"})
 _Entry: TypeAlias = tuple[str, tuple[Any, ...]]
 """Where something stands in a list, and what to parse: a server and, unless it is in a list, its name."""
@@ -170,8 +199,14 @@ def _servers(data: object) -> list[_Entry]:
     if not keys and data.keys() & _ONE_SERVER:
         return [("", ({key: value for key, value in data.items() if key != "inputs"},))]
     if not keys and "inputs" not in data:
-        raise ConfigError(_SHAPES)
+        raise ConfigError("; ".join(_misspelt(data)) or _SHAPES)
     return [entry for key in keys for entry in _group(key, data[key])]
+
+
+def _misspelt(data: object) -> list[str]:
+    """At the top, what is far from every name of ours is of another program."""
+    names = [key for key in data if key not in _GROUPS and nearest(key, _GROUPS)] if isinstance(data, dict) else []
+    return [f"{name} means nothing here{did_you_mean(name, _GROUPS)}" for name in names]
 
 
 def _group(key: str, servers: object) -> list[_Entry]:

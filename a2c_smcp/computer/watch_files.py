@@ -129,8 +129,8 @@ class _Changes:
         """Begins what is to be done."""
         before, changed = self._known, self._changed(after)
         self._known = after
-        for field in sorted({*after.unknown} - {*before.unknown}):
-            self._on_fault(f"{field} means nothing here")
+        for words in sorted({*after.unknown} - {*before.unknown}):
+            self._on_fault(words)
         if before.inputs != after.inputs:
             self._computer.define_inputs(after.inputs.values())
         for name in before.servers.keys() - after.servers.keys():

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from a2c_smcp.errors import SMCPError
+from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.registry.bounds import Bounds, bounded, bounded_async
 from a2c_smcp.registry.entrances import Arguments, AsyncCall, Entrance, SyncCall, entrance_of, run_to_its_end
 from a2c_smcp.registry.gates import Gate, Limit
@@ -30,6 +30,9 @@ class Rules:
     retry: Retry | None = None
     limit: Limit | None = None
     hooks: Hooks = field(default_factory=lambda: Hooks(()))
+
+    def __post_init__(self) -> None:
+        _check_timeout(self.timeout)
 
 
 def compile_entry(tool: Any, rules: Rules, *, timeout: float | None = None, limit: Limit | None = None) -> Entry:
@@ -86,8 +89,12 @@ class _Layers:
         return observed_async(acall, self.tool, self.hooks) if self.hooks else acall
 
 
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and not timeout > 0:
+        raise ConfigError(f"a timeout of {timeout} s leaves no time for a call")
+
+
 def _bounds(name: str, timeout: float | None, limit: Limit | None) -> Bounds:
     """An endless timeout is none, which is how one tool is freed of its registry's."""
-    if timeout is not None and not timeout > 0:
-        raise ValueError(f"a timeout of {timeout} s leaves no time for a call")
+    _check_timeout(timeout)
     return Bounds(name, None if timeout == math.inf else timeout, None if limit is None else Gate(name, limit))

@@ -56,7 +56,8 @@ class MCPRegistry:
         """Without arguments exactly 001; each of them is one of 001 §9's extensions.
 
         `validate`: defaults are filled in and arguments checked against the tool's schema. `timeout`: seconds for
-        each attempt of a call. `limit`: calls at once and in line, for each tool. `hooks`: see `Hook`.
+        each attempt of a call. `limit`: calls at once and in line, for each tool. `hooks`: see `Hook`. Raises
+        `ConfigError` for a timeout that leaves no time.
         """
         self._rules = Rules(validate, policy, timeout, retry, limit, Hooks(hooks))
         self._tools = ToolSet()

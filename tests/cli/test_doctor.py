@@ -179,6 +179,25 @@ async def test_a_secret_without_a_keyring_is_a_warning(place: Place, examine: An
     assert found["inputs"][0][0] == "ok"
 
 
+async def test_values_in_the_file_beside_the_configuration_are_known(place: Place, examine: Any) -> None:
+    place.write({"asks": {"command": sys.executable, "args": ["${input:token}"]}}, inputs=INPUTS)
+    values = place.folder / "mcp.inputs.json"
+    values.write_text(json.dumps({"token": SECRET}), "utf-8")
+    found = await examine()
+    assert found["keyring"] == [("ok", "There is no keyring here; mcp.inputs.json holds the secrets.")]
+    assert found["inputs"] == [("ok", "All have a value, or a command for it: token.")]
+    assert (await place.paste("git init --quiet .")).code == 0
+    found = await examine()
+    assert found["inputs"][1] == (
+        "warning",
+        "git does not ignore mcp.inputs.json, which holds secrets. Put it on .gitignore.",
+    )
+    values.write_text("{", "utf-8")
+    (fault,) = (await examine())["inputs"]
+    assert fault[0] == "problem"
+    assert "mcp.inputs.json: is no JSON" in fault[1]
+
+
 async def test_what_is_treated_as_secret_is_told_by_name_and_what_may_be_one_is_to_be_declared(
     place: Place, examine: Any
 ) -> None:

@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from a2c_smcp import __version__
 from a2c_smcp.agent import AsyncSMCPAgentClient
+from a2c_smcp.cli.remedies import Failed, WrongUse
 from a2c_smcp.computer import Computer
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
@@ -252,6 +254,8 @@ FAILED = {
 }
 """Command lines that fail, with what happened and what to do; `…` stands for anything in between."""
 
+NO_PROXY = ("--proxy is not the URL of an HTTP proxy.", "Write http://HOST:PORT.")
+MOMENT = "Write one such as 2027-01-01T00:00:00Z, where Z is UTC, or 2027-01-01T00:00:00+08:00."
 REFUSED = {
     "agent room --url nonsense": (
         "Bad configuration: 'nonsense' is not the URL of a Server, which looks like http://127.0.0.1:7000.",
@@ -280,7 +284,7 @@ REFUSED = {
     "agent call laptop add 2": ("'2' is no argument of a tool.", FORMS),
     "agent call laptop add [1]": ("The arguments of a tool are a JSON object.", FORMS),
     "computer --config {folder}/nowhere.json": (
-        "Bad configuration: {folder}/nowhere.json: cannot be read: No such file or directory.",
+        "Bad configuration: {folder}/nowhere.json: there is no such file.",
         FILE,
     ),
     "computer --config {folder}/not.json": ("Bad configuration: {folder}/not.json: line 1, column …", FILE),
@@ -300,10 +304,36 @@ REFUSED = {
     ),
     "server --tls-cert {cert}": ("--tls-cert and --tls-key go together.", "Give both, or neither."),
     "server --port 70000": (
-        "Invalid value for '--port': …",
+        "--port: must be at most 65535.",
         "`a2c-smcp server --help` shows how it is used.",
     ),
-    "key --principal alice --role king": ("roles: …", "`a2c-smcp key --help` shows what each option takes."),
+    "server --port many": ("--port: must be a whole number.", "`a2c-smcp server --help` shows how it is used."),
+    "agent call laptop add --timeout 0": (
+        "--timeout: must be at least 1.",
+        "`a2c-smcp agent call --help` shows how it is used.",
+    ),
+    "agent room --log-level loud": (
+        "--log-level: 'loud' is not one of 'debug', 'info', 'warning', 'error'.",
+        "`a2c-smcp agent room --help` shows how it is used.",
+    ),
+    "agent room --proxy nonsense": NO_PROXY,
+    "agent --proxy http://user:secret@ room": NO_PROXY,
+    "computer --proxy nonsense": NO_PROXY,
+    "doctor --proxy socks5://127.0.0.1:1080": NO_PROXY,
+    "computer --inputs {folder}/nowhere.json": (
+        "{folder}/nowhere.json: cannot be read: No such file or directory.",
+        "Name a file that can.",
+    ),
+    "key --principal alice --role king": (
+        "--role: 'king' is not one of 'agent', 'computer'.",
+        "`a2c-smcp key --help` shows how it is used.",
+    ),
+    "key --principal alice --expires tomorrow": ("--expires: 'tomorrow' is no date and time.", MOMENT),
+    "key --principal alice --expires 2999-01-01": ("--expires: '2999-01-01' does not say its time zone.", MOMENT),
+    "key --principal alice --expires 2020-01-01T00:00:00Z": (
+        "--expires: 2020-01-01T00:00:00Z is over.",
+        "Give a later one.",
+    ),
     "key --principal alice --add-to {folder}/list.json": (
         "{folder}/list.json: …",
         "Correct that file, or name another with --add-to.",
@@ -312,8 +342,8 @@ REFUSED = {
     "up --config {folder}/not.json": ("Bad configuration: {folder}/not.json: line 1, column …", FILE),
     "import nowhere.json": ("There is no file 'nowhere.json'.", "Name one, or one of …"),
     "export --config {folder}/nowhere.json": (
-        "{folder}/nowhere.json: cannot be read: No such file or directory.",
-        "Name a file that can be read with --config.",
+        "{folder}/nowhere.json: there is no such file.",
+        "Name another with --config; `a2c-smcp import` makes an a2c.json.",
     ),
     "doctor --url nonsense": (
         "Bad configuration: 'nonsense' is not the URL of a Server, which looks like http://127.0.0.1:7000.",
@@ -455,7 +485,7 @@ def test_debug_also_shows_where_a_foreseen_failure_comes_from(tmp_path: Path) ->
 
 def test_without_its_extra_the_program_says_how_to_get_it(tmp_path: Path) -> None:
     program = "import sys; sys.modules['typer'] = None; from a2c_smcp.cli import main; main()"
-    ended = run(sys.executable, "-c", program, "--version", folder=tmp_path)
+    ended = run(sys.executable, "-c", program, "--help", folder=tmp_path)
     assert (ended.code, ended.out) == (1, "")
     assert re.fullmatch(
         r"typer is not installed\. Install a2c-smcp with its extras: .*pip install .+\[all\]'\n", ended.err
@@ -465,3 +495,19 @@ def test_without_its_extra_the_program_says_how_to_get_it(tmp_path: Path) -> Non
 def test_a_reader_who_goes_away_ends_it_quietly(places: dict[str, str], tmp_path: Path) -> None:
     line = f"{shlex.quote(str(SCRIPT))} agent tools --url {places['hub']} --office nobody-{os.getpid()} | true"
     assert run("bash", "-c", f"set -o pipefail; {line}", folder=tmp_path).err == ""
+
+
+def test_the_version_is_told_without_importing_the_rest(tmp_path: Path) -> None:
+    libraries = "for name in ('typer', 'rich', 'pydantic', 'aiohttp', 'socketio'): sys.modules[name] = None"
+    program = f"import sys\n{libraries}\nfrom a2c_smcp.cli import main; main()"
+    ended = run(sys.executable, "-c", program, "--version", folder=tmp_path)
+    assert ended == Ended(0, f"a2c-smcp {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["it is so", "it is so.", "it is so. ", "it is so:.", "it is so..", "it is so,\n"],
+)
+def test_a_sentence_ends_with_one_mark(text: str) -> None:
+    assert str(Failed(text, "Do this.")) == WrongUse(text, "Do this.").message == "it is so. Do this."
+    assert str(Failed("is it?", "Do this.")) == "is it? Do this."

@@ -96,7 +96,7 @@ def test_a_file_of_an_editor_with_comments() -> None:
     files = found.servers["files"]
     assert isinstance(files, StdioConfig)
     assert files.server_parameters.args == ["-y", "files", "//not/a/comment", "/* nor this */"]
-    assert found.unknown == ("servers.github.gallery",)
+    assert found.unknown == ("servers.github.gallery means nothing here",)
     assert list(found.inputs) == ["token", "region"]
 
 
@@ -130,6 +130,20 @@ def test_toml_has_the_same_shapes(text: str) -> None:
     assert list(found.inputs) == ["token"]
 
 
+def test_a_misspelt_field_is_named_with_the_nearest_one() -> None:
+    server = {"command": "x", "argz": [], "tool_metta": {}, "default_tool_meta": {"auto_aply": True}, "Env": {}}
+    entry = {"type": "promptString", "id": "k", "pasword": True}
+    found = parse_configuration(json.dumps({"servers": {"a": server}, "inputs": [entry], "input": [], "theme": 1}))
+    assert sorted(found.unknown) == [
+        "input means nothing here, did you mean 'inputs'?",
+        "inputs.k.pasword means nothing here, did you mean 'password'?",
+        "servers.a.Env means nothing here, did you mean 'env'?",
+        "servers.a.argz means nothing here, did you mean 'args'?",
+        "servers.a.default_tool_meta.auto_aply means nothing here, did you mean 'auto_apply'?",
+        "servers.a.tool_metta means nothing here, did you mean 'tool_meta'?",
+    ]
+
+
 # Files
 
 
@@ -151,8 +165,11 @@ def test_a_file_is_read_by_its_ending(tmp_path: Path, name: str, text: str) -> N
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.json: cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"nowhere\.json: there is no such file$"):
         read_configuration(tmp_path / "nowhere.json")
+    (tmp_path / "servers.json").touch()
+    with pytest.raises(ConfigError, match=r"there is no such file, did you mean 'servers\.json'\?$"):
+        read_configuration(tmp_path / "server.json")
     with pytest.raises(ConfigError, match=r"cannot be read: Is a directory"):
         read_configuration(tmp_path)
 
@@ -203,6 +220,23 @@ def test_a_syntax_error_names_line_and_column(text: str, place: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("# servers\nmcpServers:\n  files:\n    command: npx\n", "line 1, column 1: this looks like YAML"),
+        ("---\nservers: {}\n", "line 1, column 1: this looks like YAML, which is not read here: write it as JSON"),
+        ("- name: files\n  command: npx\n", "line 1, column 1: this looks like YAML"),
+        (
+            '[servers.files]\ncommand = "npx"\n',
+            "line 1, column 2: this looks like TOML: give the file a name that ends",
+        ),
+        ('{"mcpServer": {"a": {"command": "x"}}}', "mcpServer means nothing here, did you mean 'mcpServers'?"),
+        ('{"servers": {"a": {"comand": "x"}}}', "server 'a': comand: there is no such field, did you mean 'command'?"),
+        (
+            '{"servers": {"a": {"type": "stdio", "Comand": "x"}}}',
+            "server 'a': command: missing, or misspelt as 'Comand'",
+        ),
+        (
+            '{"servers": {"a": {"type": "stdio", "server_parameters": {"cmd": "x", "commmand": "y"}}}}',
+            "server 'a': server_parameters.command: missing, or misspelt as 'commmand'",
+        ),
         ("[NaN]", "not JSON: NaN is not a number"),
         ("[-Infinity]", "not JSON: -Infinity is not a number"),
         ("[" * 100_000, "nested too deeply"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.errors import BadRequest, CallTimeout, RateLimited, Unavailable
+from a2c_smcp.errors import BadRequest, CallTimeout, ConfigError, RateLimited, Unavailable
 from a2c_smcp.registry import Limit, LoopIsRunning, MCPRegistry, QueueFull, Retry, ToolTimeout
 from tests.registry.tools import Bare, Failing, tool
 
@@ -402,3 +402,10 @@ async def test_no_place_is_lost_or_given_twice_whoever_gives_up() -> None:
 def test_a_limit_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="Limit"):
         Limit(**wrong)
+
+
+@pytest.mark.covers("registry-timeout")
+@pytest.mark.parametrize("timeout", [-1, 0, math.nan])
+def test_a_timeout_that_leaves_no_time_is_refused_at_once(timeout: float) -> None:
+    with pytest.raises(ConfigError, match="leaves no time for a call"):
+        MCPRegistry(timeout=timeout)

@@ -60,6 +60,7 @@ async def test_every_option_finds_its_way_into_the_entry(tmp_path: Path) -> None
         ["--principal", "alice", "--expires", ""],
         ["--principal", "alice", "--expires", "2027-01-01"],
         ["--principal", "alice", "--expires", "tomorrow"],
+        ["--principal", "alice", "--expires", "2020-01-01T00:00:00Z"],
     ],
 )
 def test_a_mistake_is_a_usage_error_and_makes_no_key(arguments: list[str]) -> None:

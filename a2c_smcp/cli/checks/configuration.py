@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warning
-from a2c_smcp.cli.input_files import beside, read_values
-from a2c_smcp.cli.setups import HOW_TO_MAKE_ONE, NAMES, place_of
+from a2c_smcp.cli.input_files import beside, is_open_to_git, read_values
+from a2c_smcp.cli.remedies import WrongUse, sentence
+from a2c_smcp.cli.setups import HOW_TO_MAKE_ONE, NAMES, place_of, yaml_in
 from a2c_smcp.computer.config_files import Configuration, read_configuration
 from a2c_smcp.computer.inputs.command import argv_of
 from a2c_smcp.computer.inputs.errors import CommandFailed, MissingInputs
@@ -65,11 +66,13 @@ def _words(error: ConfigError) -> str:
 
 def files(situation: Situation) -> Iterator[Finding]:
     if not situation.files and situation.visit is None:
-        yield problem(f"There is no {', '.join(NAMES[:-1])} or {NAMES[-1]} here.", HOW_TO_MAKE_ONE)
+        yield problem(
+            f"There is no {', '.join(NAMES[:-1])} or {NAMES[-1]} here.", yaml_in(Path.cwd()) or HOW_TO_MAKE_ONE
+        )
     for fault in situation.faults:
-        yield problem(f"{fault}.", "Correct that field; docs/computer.md has an example of each.")
-    for field in situation.configuration.unknown:
-        yield warning(f"{field} means nothing here.", "It may be misspelt: correct or remove it.")
+        yield problem(sentence(fault), "Correct that field; docs/computer.md has an example of each.")
+    for words in situation.configuration.unknown:
+        yield warning(sentence(words), "Correct or remove it.")
     if situation.files and not situation.faults:
         yield _counted(situation.files, situation.configuration)
     for path in situation.aside:
@@ -120,14 +123,26 @@ async def inputs(situation: Situation) -> list[Finding]:
     definitions = situation.configuration.inputs
     if exposed := [remedy for path in map(beside, situation.files) if (remedy := remedy_for(path))]:
         return [problem("The values of inputs can be changed by others on this machine.", f"Run: {exposed[0]}")]
-    known = Inputs(definitions.values(), values=read_values(None, situation.files))
+    try:
+        values = read_values(None, situation.files)
+    except WrongUse as error:
+        return [problem(error.what, error.remedy)]
+    known = Inputs(definitions.values(), values=values)
     users = {id_: server.name for server in _enabled(situation) for id_ in sorted(ids_in(source(server)))}
     unknown = [_undefined(id_, users[id_]) for id_ in users if id_ not in definitions]
     used = [id_ for id_ in users if id_ in definitions]
     found = [await _input(id_, known, situation) for id_ in used]
     missing = [finding for finding in found if finding]
     settled = [ok(f"All have a value, or a command for it: {', '.join(used)}.")] if used and not missing else []
-    return [*unknown, *missing, *settled]
+    return [*unknown, *missing, *settled, *_committed(situation.files)]
+
+
+def _committed(paths: Iterable[Path]) -> list[Finding]:
+    """Files of values that git would take."""
+    found = [file for file in map(beside, paths) if file.is_file() and is_open_to_git(file)]
+    return [
+        warning(f"git does not ignore {file.name}, which holds secrets.", "Put it on .gitignore.") for file in found
+    ]
 
 
 def _undefined(id_: str, server: str) -> Finding:
@@ -145,7 +160,7 @@ async def _input(id_: str, known: Inputs, situation: Situation) -> Finding | Non
         is_asked = not situation.no_input and any(each.id == id_ and each.source is None for each in known.list())
         found = warning if is_asked else problem
         asked = " On a terminal it is asked for." if is_asked else ""
-        return found(f"Input {id_!r}: {fault}.", f"{remedy[:1].upper()}{remedy[1:]}.{asked}")
+        return found(sentence(f"Input {id_!r}: {fault}"), sentence(f"{remedy[:1].upper()}{remedy[1:]}") + asked)
     return None
 
 

@@ -10,13 +10,17 @@ import socket
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warning
+from a2c_smcp.cli.input_files import beside, read_values
+from a2c_smcp.cli.remedies import WrongUse
 from a2c_smcp.computer.inputs.definitions import is_secret
 from a2c_smcp.computer.inputs.keychain import backend
 from a2c_smcp.computer.instance import default_folder
+from a2c_smcp.computer.mcp_clients.model import CommandInput
 from a2c_smcp.computer.private_files import remedy_for
 from a2c_smcp.installation import install_command
 
@@ -62,9 +66,14 @@ def _needed(situation: Situation) -> set[str]:
 
 
 def keyring(situation: Situation) -> Iterator[Finding]:
-    found, secrets = backend(), [each.id for each in situation.configuration.inputs.values() if is_secret(each)]
+    """Secrets that have to be kept somewhere: what a command prints is not kept."""
+    found, kept, known = backend(), _kept_in_files(situation), situation.configuration.inputs.values()
+    asked = [each.id for each in known if is_secret(each) and not isinstance(each, CommandInput)]
+    secrets = [id_ for id_ in asked if id_ not in kept]
     if found:
         yield ok(f"Secrets can be kept in {found}.")
+    elif kept and not secrets:
+        yield ok(f"There is no keyring here; {', '.join(sorted({*kept.values()}))} holds the secrets.")
     elif secrets:
         yield warning(
             f"There is no keyring here to keep {', '.join(secrets)} in.",
@@ -72,6 +81,14 @@ def keyring(situation: Situation) -> Iterator[Finding]:
         )
     else:
         yield ok("There is no keyring here, and no secret to keep in one.")
+
+
+def _kept_in_files(situation: Situation) -> dict[str, str]:
+    """The ids whose values stand in a file beside a configuration, with its name."""
+    with suppress(WrongUse):  # the check of inputs tells of a file that cannot be read
+        files = {path: beside(path).name for path in situation.files}
+        return {id_: name for path, name in files.items() for id_ in read_values(None, [path])}
+    return {}
 
 
 def port(situation: Situation) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warning
 from a2c_smcp.cli.checks.visit import Visit
-from a2c_smcp.cli.remedies import explained
+from a2c_smcp.cli.remedies import explained, sentence
 from a2c_smcp.errors import SMCPError, Unavailable, VersionMismatch
 from a2c_smcp.protocol import PROTOCOL_VERSION
 
@@ -110,4 +110,4 @@ def _is_unreachable(refusal: SMCPError | None) -> bool:
 def _explained(visit: Visit) -> Finding:
     assert visit.refusal
     failure = explained(visit.refusal, {"url": visit.place, "office": ""})
-    return problem(f"{failure.what}.", failure.remedy)
+    return problem(sentence(failure.what), failure.remedy)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from a2c_smcp.cli.remedies import sentence
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.instance import instance_of
 from a2c_smcp.computer.journal import journal_of
@@ -75,7 +76,7 @@ class Seat:
                 ).run()
         except SMCPError as error:
             reason = self._computer.mask.text(str(error))
-            self._tell(f"not in {self.office}: {reason}. `join OFFICE` or `connect URL` tries again")
+            self._tell(f"{sentence(f'not in {self.office}: {reason}')} `join OFFICE` or `connect URL` tries again")
 
     def _tell(self, news: str) -> None:
         self.news = news

@@ -36,7 +36,17 @@ from a2c_smcp.computer.mcp_clients.input_model import (
     input_to_wire,
     parse_input,
 )
-from a2c_smcp.computer.mcp_clients.strict import FieldPath, StrictModel, faults_of, refused, unknown_fields
+from a2c_smcp.computer.mcp_clients.nearest import nearest
+from a2c_smcp.computer.mcp_clients.strict import (
+    MISSING,
+    Fault,
+    FieldPath,
+    StrictModel,
+    faults_of,
+    meaningless_fields,
+    refused,
+    unknown_fields,
+)
 
 __all__ = [
     "BaseServerConfig",
@@ -54,6 +64,7 @@ __all__ = [
     "StreamableParameters",
     "ToolMeta",
     "input_to_wire",
+    "meaningless_fields",
     "parse_input",
     "parse_server",
     "source",
@@ -147,6 +158,8 @@ _PARAMETERS: dict[str, type[StrictModel]] = {
     "streamable": StreamableParameters,
     "sse": SSEParameters,
 }
+_TELLING = ("command", "url", "type", "server_parameters")
+"""Fields by which the type of a server is known."""
 _OTHER_NAMES = dict.fromkeys(("http", "streamable-http", "streamable_http", "streamableHttp"), "streamable")
 _WIRE: dict[str, tuple[Any, Any]] = {
     "stdio": (smcp.MCPServerStdioConfig, smcp.MCPServerStdioParameters),
@@ -168,6 +181,8 @@ def parse_server(data: object, name: str | None = None) -> MCPServerConfig:
     flat = "server_parameters" not in fields
     kind = _kind(fields.get("type"), fields if flat else fields["server_parameters"])
     if kind not in _KINDS:
+        if misspelt := _misspelt(fields):
+            raise refused(about, misspelt)
         instead = "" if "type" in fields else ", or give a command or a url instead"
         raise refused(about, [(("type",), f"must be one of {', '.join(_KINDS)}{instead}")])
     if flat:
@@ -209,6 +224,12 @@ def _kind(claimed: object, parameters: object) -> str:
     return ""
 
 
+def _misspelt(fields: Mapping[str, Any]) -> list[Fault]:
+    """Of a server without a type: fields that seem to be meant for one of those that would tell."""
+    told = {name: nearest(name, _TELLING) for name in fields if "type" not in fields}
+    return [((name,), f"there is no such field, did you mean {near!r}?") for name, near in told.items() if near]
+
+
 def _path_of(url: object) -> str:
     try:
         return urlsplit(url).path.rstrip("/") if isinstance(url, str) else ""
@@ -226,12 +247,21 @@ def _validated(model: type[_Config], data: dict[str, Any], about: str, *, flat: 
             faults = faults_of(error)
             found = {path: value for path, _ in faults if has_placeholder(value := _at(data, path))}
             if found.keys() <= waiting.keys():
-                told = [(path, WRITTEN_OUT if path in waiting else fault) for path, fault in faults]
+                told = [
+                    (path, WRITTEN_OUT if path in waiting else _missed(data, path, fault)) for path, fault in faults
+                ]
                 raise refused(about, [(_as_written(path, flat=flat), fault) for path, fault in told]) from None
             waiting |= found
         else:
             config._waiting.update(waiting)
             return config
+
+
+def _missed(data: Mapping[str, Any], path: FieldPath, fault: str) -> str:
+    """A field that is missing may be there under a name that is none."""
+    beside = {*data, *(holder if isinstance(holder := _at(data, path[:-1]), Mapping) else ())}
+    near = nearest(str(path[-1]), beside - {str(path[-1])}) if fault == MISSING else None
+    return f"{fault}, or misspelt as {near!r}" if near else fault
 
 
 def _as_written(path: FieldPath, *, flat: bool) -> FieldPath:

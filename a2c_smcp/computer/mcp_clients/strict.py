@@ -8,16 +8,27 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from a2c_smcp.computer.mcp_clients.fields import HIDDEN, hidden_url, hidden_values
+from a2c_smcp.computer.mcp_clients.nearest import did_you_mean
 from a2c_smcp.errors import ConfigError
 
-__all__ = ["Fault", "FieldPath", "StrictModel", "faults_of", "refused", "unknown_fields"]
+__all__ = [
+    "MISSING",
+    "Fault",
+    "FieldPath",
+    "StrictModel",
+    "faults_of",
+    "meaningless_fields",
+    "refused",
+    "unknown_fields",
+]
 
 FieldPath: TypeAlias = tuple[str | int, ...]
 Fault: TypeAlias = tuple[FieldPath, str]
 
+MISSING = "missing"
 _SHOWN = {"env": hidden_values, "headers": hidden_values, "args": hidden_values, "url": hidden_url}
 _WORDS = {
-    "missing": "missing",
+    "missing": MISSING,
     "string_type": "must be a string",
     "string_too_short": "must not be empty",
     "string_unicode": "must be Unicode text",
@@ -47,7 +58,15 @@ class StrictModel(BaseModel):
 
 def unknown_fields(config: StrictModel) -> list[str]:
     """What was given beyond the fields there are, as dotted paths: often a typing error."""
-    return [_dotted(path) for path in _unknown(config, ())]
+    return [_dotted(path) for path, _ in _unknown(config, ())]
+
+
+def meaningless_fields(config: StrictModel, prefix: str) -> list[str]:
+    """A sentence for each unknown field, with the nearest one that is known."""
+    return [
+        f"{prefix}.{_dotted(path)} means nothing here{did_you_mean(str(path[-1]), known)}"
+        for path, known in _unknown(config, ())
+    ]
 
 
 def faults_of(error: ValidationError) -> list[Fault]:
@@ -70,9 +89,12 @@ def _dotted(path: FieldPath) -> str:
     return ".".join(map(str, path))
 
 
-def _unknown(value: object, path: FieldPath) -> Iterator[FieldPath]:
+def _unknown(value: object, path: FieldPath) -> Iterator[tuple[FieldPath, list[str]]]:
+    """The path of each, and the names that are known in its place."""
     if isinstance(value, StrictModel):
-        yield from ((*path, name) for name in value.model_extra or {})
+        parameters = getattr(value, "server_parameters", None)  # they may stand beside the other fields (003)
+        known = [*type(value).model_fields, *(type(parameters).model_fields if parameters else ())]
+        yield from (((*path, name), known) for name in value.model_extra or {})
         for name in type(value).model_fields:
             yield from _unknown(getattr(value, name), (*path, name))
     elif isinstance(value, dict):
