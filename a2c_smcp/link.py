@@ -127,7 +127,7 @@ class Line:
 
     async def _emit(self, event: str, data: Mapping[str, Any], on_ack: OnAck) -> None:
         if self.lost.is_set():
-            raise LineLost
+            raise LineLost(outcome="not_run")
         try:
             await self._send(event, data, on_ack)
         except (socketio.exceptions.SocketIOError, OSError):

@@ -211,6 +211,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "agent-offices": "An agent may sit in several offices, and be refused by one.",
         "agent-cancels": "Who stops waiting for a call cancels it on the computer.",
         "back-soon": "After an outage of any length everybody is back within 10 s of the Server's return.",
+        "agent-never-twice": "An agent repeats no call whose outcome is unknown where it might run a second time.",
+        "agent-waits-for-return": "A new call waits for a computer that was there until the line was lost.",
         "agent-rejoins": "A lost line or a restarted Server loses no call, and runs none twice.",
         "agent-handlers": "Handlers hear of everything in order, and harm nothing.",
         "agent-desktop": "A desktop that was asked for is kept current.",

@@ -11,6 +11,7 @@ from a2c_smcp.agent.desktops import Desktops, Screen
 from a2c_smcp.agent.listeners import Invoke, Listeners
 from a2c_smcp.agent.refresh import Refreshes
 from a2c_smcp.agent.requests import DEFAULT_TIMEOUT, Requests
+from a2c_smcp.agent.returning import Returning
 from a2c_smcp.agent.session import Session
 from a2c_smcp.agent.toolbox import Toolbox
 from a2c_smcp.agent.types import Seat
@@ -45,10 +46,13 @@ class Flows:
             route,
             reconnect=reconnect,
             on_notice=self._on_notice,
+            on_lost=self._on_line_lost,
             on_seated=self._on_seated,
             on_seat_lost=self._on_seat_lost,
             on_refused=self._on_refused,
+            awaited_until=self._awaited_until,
         )
+        self._returning = Returning()
         self.ask = Requests(self.session)
         self.toolbox = Toolbox(registry, self._call, trusted_computers)
         self._desktops = Desktops(self._on_desktop)
@@ -89,6 +93,7 @@ class Flows:
                 await self.session.close()
             finally:
                 self.toolbox.close()
+                self._returning.clear()
                 self._desktops.close()
                 await self._listeners.close()
 
@@ -145,6 +150,7 @@ class Flows:
         return self.toolbox.seats_of(computer, office if isinstance(office, str) else None)
 
     def _on_enter(self, seat: Seat) -> None:
+        self._returning.discard(seat)
         if self.toolbox.enter(seat):
             self._listeners.tell("on_computer_enter_office", _data_of(seat))
         self._tools.want(seat)
@@ -156,6 +162,7 @@ class Flows:
 
     def _on_lost(self, seat: Seat) -> None:
         """It did not leave by itself, and may come back."""
+        self._returning.discard(seat)
         self.toolbox.lose(seat)
         self._stop_following(seat)
         self._listeners.tell("on_computer_leave_office", _data_of(seat))
@@ -172,7 +179,11 @@ class Flows:
         for screen in self._desktops.screens(seat):
             self._screens.want(screen)
 
+    def _on_line_lost(self) -> None:
+        self._returning.lose(self.toolbox.seats())
+
     def _on_seated(self, office: str) -> None:
+        self._returning.expect(office, lambda: self._presence.want(office))
         self._presence.want(office)
 
     def _on_seat_lost(self, office: str, error: SMCPError) -> None:
@@ -196,6 +207,7 @@ class Flows:
 
     async def _learn_presence(self, office: str) -> None:
         def meet(members: list[smcp.SessionInfo]) -> None:
+            self.session.is_guarded = any(_is_known_by_instance(each, self.session.name) for each in members)
             self._meet(office, [each["name"] for each in members if _is_computer(each)])
 
         await self.ask.members(office, then=meet)
@@ -203,7 +215,7 @@ class Flows:
     def _meet(self, office: str, computers: Sequence[str]) -> None:
         """In the order in which they came. Who is no longer there may come back after an outage."""
         for seat in self.toolbox.seats(office):
-            if seat.computer not in computers:
+            if seat.computer not in computers and not self._returning.until(seat):
                 self._on_lost(seat)
         for computer in computers:
             self._on_enter(Seat(office, computer))
@@ -222,7 +234,12 @@ class Flows:
         else:
             self._desktops.receive(screen, desktops)
 
+    def _awaited_until(self, computer: object, office: object) -> float:
+        seats = [seat for seat in self.toolbox.seats() if seat.computer == computer and office in (None, seat.office)]
+        return max((self._returning.until(seat) for seat in seats), default=0.0)
+
     def _forget(self, seat: Seat) -> None:
+        self._returning.discard(seat)
         self.toolbox.leave(seat)
         self._stop_following(seat)
 
@@ -246,6 +263,12 @@ class Flows:
 def _is_computer(member: Any) -> bool:
     """Servers of other makes may say anything."""
     return isinstance(member, dict) and member.get("role") == "computer" and isinstance(member.get("name"), str)
+
+
+def _is_known_by_instance(member: Any, name: str) -> bool:
+    """Our own seat, as a Server shows it that knows of instances, and of calls that were sent before."""
+    is_me = isinstance(member, dict) and (member.get("role"), member.get("name")) == ("agent", name)
+    return is_me and member.get("dedup") is True
 
 
 def _data_of(seat: Seat) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any, cast
 from uuid import uuid4
 
 from a2c_smcp import smcp
-from a2c_smcp.agent.session import GRACE, Session
+from a2c_smcp.agent.asking import GRACE, Again
+from a2c_smcp.agent.session import Session
 from a2c_smcp.errors import AnswerTooLarge, BadRequest, CallCancelled, CallTimeout, SMCPError
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 from a2c_smcp.protocol.results import CallToolResult
@@ -60,7 +61,7 @@ class Requests:
         """No more at once than a Server takes. Waiting for others takes no longer than the call itself may."""
         await self._turn(seconds + GRACE)
         try:
-            return await self._session.ask(smcp.TOOL_CALL_EVENT, call, seconds + GRACE)
+            return await self._session.ask(smcp.TOOL_CALL_EVENT, call, seconds + GRACE, again=Again.BY_RULE)
         except (CallTimeout, asyncio.CancelledError):
             about = self._about(call["req_id"])
             self._session.tell(smcp.CANCEL_TOOL_CALL_EVENT, about, patience=max(_LIMIT, seconds))
@@ -76,7 +77,8 @@ class Requests:
             async with asyncio.timeout(patience):
                 await self._in_flight.acquire()
         except TimeoutError:
-            raise CallTimeout(f"{_IN_FLIGHT} other calls did not end within {patience:g} s") from None
+            about = f"{_IN_FLIGHT} other calls did not end within {patience:g} s"
+            raise CallTimeout(about, outcome="not_run") from None
 
     async def cancel(self, req_id: str) -> None:
         """A call of which the Server does not know, because it waits for a line or for its turn, ends all the same."""
@@ -119,7 +121,7 @@ class Requests:
         self, event: str, computer: str, data: dict[str, Any], timeout: float, office: str | None
     ) -> Any:
         """An event of any kind. It is not sent twice: who knows what it does."""
-        return await self._session.ask(event, self._addressed(computer, office) | data, timeout, again=False)
+        return await self._session.ask(event, self._addressed(computer, office) | data, timeout, again=Again.NEVER)
 
     def _about(self, req_id: str | None) -> dict[str, Any]:
         return {"agent": self._session.name, "req_id": req_id or uuid4().hex}

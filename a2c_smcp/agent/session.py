@@ -1,47 +1,33 @@
-"""An agent's presence at a Server: its line, the seats taken again on each new one, and requests that outlive them."""
+"""An agent's presence at a Server: its line, dialled again when it is lost, and the seats taken again on each one."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from a2c_smcp import smcp
-from a2c_smcp.errors import (
-    BadRequest,
-    CallTimeout,
-    ComputerLeft,
-    ComputerNotFound,
-    Forbidden,
-    NotAuthenticated,
-    SMCPError,
-    Unavailable,
-)
+from a2c_smcp.agent.asking import Again, Asking
+from a2c_smcp.errors import BadRequest, CallTimeout, Forbidden, NotAuthenticated, SMCPError, Unavailable
 from a2c_smcp.link import PATIENCE, Line, LineLost, Reconnect, Route, join, leave
 
-__all__ = ["GRACE", "Session", "not_connected"]
+__all__ = ["Session", "not_connected"]
 
 logger = logging.getLogger(__name__)
 
-GRACE = 2.0
-"""An agent waits so much longer than the tool may run: whoever knows more answers first (WIRE §5)."""
-
 _FINAL = (NotAuthenticated, BadRequest)
-_AWAY = (ComputerNotFound, ComputerLeft, Unavailable)
 _FAREWELL = 1.0
-_LOOK_AGAIN = 2.0
-_GOING_DOWN = 15.0  # a Server that stops lets running calls end first, which takes 10 s at most
 
 
 class Session:
     """Opened and closed once. Between the two it comes back by itself.
 
-    `on_notice` is called for each `notify:*` in the order of their coming, `on_seated` whenever a seat has been taken,
-    `on_seat_lost` when one could not be taken again, `on_refused` when the Server refuses it for good.
+    `on_notice` is called for each `notify:*` in the order of their coming, `on_lost` when the line is lost, `on_seated`
+    whenever a seat has been taken, `on_seat_lost` when one could not be taken again, `on_refused` when the Server
+    refuses it for good. `awaited_until` says which computers are expected back (`asking.Lines`).
     """
 
     def __init__(
@@ -51,15 +37,19 @@ class Session:
         *,
         reconnect: Reconnect,
         on_notice: Callable[[str, dict[str, Any]], None],
+        on_lost: Callable[[], None],
         on_seated: Callable[[str], None],
         on_seat_lost: Callable[[str, SMCPError], None],
         on_refused: Callable[[SMCPError], None],
+        awaited_until: Callable[[object, object], float],
     ) -> None:
         self.name = name
         self.seats: dict[str, None] = {}
+        self.is_guarded = False
+        self.awaited_until = awaited_until
         self._route = route
         self._reconnect = reconnect
-        self._on_notice, self._on_seated = on_notice, on_seated
+        self._on_notice, self._on_lost, self._on_seated = on_notice, on_lost, on_seated
         self._on_seat_lost, self._on_refused = on_seat_lost, on_refused
         self._instance = secrets.token_urlsafe(32)
         self._line: Line | None = None
@@ -118,7 +108,7 @@ class Session:
         try:
             while True:
                 with suppress(LineLost):
-                    await join(await self._online(), "agent", self.name, office, self._instance)
+                    await join(await self.online(), "agent", self.name, office, self._instance)
                     break
         except (CallTimeout, asyncio.CancelledError):
             if office not in self.seats:
@@ -145,42 +135,13 @@ class Session:
         seconds: float,
         *,
         then: Callable[[Any], Any] | None = None,
-        again: bool = True,
+        again: Again = Again.SAFELY,
     ) -> Any:
         """The answer. Raises the error that it carries, and `CallTimeout` when the time is over.
 
-        A request whose line is lost is sent again on the next one, with the time that is left (WIRE §5), unless
-        `again` is false.
+        A request whose line is lost is sent again on the next one, with the time that is left (WIRE §5), if it may be.
         """
-        deadline = asyncio.get_running_loop().time() + seconds
-        try:
-            async with asyncio.timeout_at(deadline):
-                if line := self.line:
-                    try:
-                        return await _ask_once(line, event, data, then)
-                    except Unavailable as error:
-                        if not again or not await _goes_down(line, error):
-                            raise
-                elif not again:
-                    return await _ask_once(await self._online(), event, data, then)
-                return await self._insist(event, data, deadline, then)
-        except TimeoutError:
-            raise CallTimeout(f"{event} was not answered within {seconds:g} s") from None
-
-    async def _insist(
-        self, event: str, data: Mapping[str, Any], deadline: float, then: Callable[[Any], Any] | None
-    ) -> Any:
-        """Asks on each new line. A computer that is not back yet is waited for."""
-        clock = asyncio.get_running_loop().time
-        while True:
-            line, seen = await self._online(), self._news.count
-            try:
-                return await _ask_once(line, event, _with_time_left(data, deadline - clock()), then)
-            except LineLost:
-                continue
-            except _AWAY as error:
-                logger.info("%s waits: %s", event, error)
-                await self._news.after(seen, _LOOK_AGAIN)
+        return await Asking(self, event, data, then, again).answer(seconds)
 
     def tell(self, event: str, data: Mapping[str, Any], patience: float = PATIENCE) -> None:
         """Says something that has to be said, as soon as there is a line, while the caller goes on."""
@@ -193,12 +154,20 @@ class Session:
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
 
-    async def _online(self) -> Line:
+    # What requests need
+
+    async def online(self) -> Line:
         while self._line is None or self._line.lost.is_set():
             if self._ended:
                 raise self._ended
             await self._news.after(self._news.count)
         return self._line
+
+    def news(self) -> int:
+        return self._news.count
+
+    async def after_news(self, seen: int, patience: float) -> None:
+        await self._news.after(seen, patience)
 
     async def _keep(self, is_open: asyncio.Future[None]) -> None:
         attempt, clock = 0, asyncio.get_running_loop().time
@@ -209,6 +178,7 @@ class Session:
                     refused = await self._take_seats(line, self.seats)
                     attempt = 0
                     await self._stay(line, refused, is_open)
+                    self._on_lost()
             except Exception as error:  # whatever it is that a provider of credentials raises
                 if not is_open.done():
                     raise
@@ -293,23 +263,3 @@ class _News:
 
 def not_connected() -> Unavailable:
     return Unavailable("this agent is not connected, connect() comes first")
-
-
-async def _ask_once(line: Line, event: str, data: Mapping[str, Any], then: Callable[[Any], Any] | None) -> Any:
-    answer = await line.ask(event, data, None, then)
-    if error := SMCPError.from_wire(answer):
-        raise error
-    return answer
-
-
-async def _goes_down(line: Line, error: Unavailable) -> bool:
-    """Whether the line is lost, or about to be: a Server that stops says 503 first."""
-    if not isinstance(error, LineLost):
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_GOING_DOWN):
-                await line.lost.wait()
-    return line.lost.is_set()
-
-
-def _with_time_left(data: Mapping[str, Any], left: float) -> Mapping[str, Any]:
-    return {**data, "timeout": max(1, math.floor(left - GRACE))} if "timeout" in data else data

@@ -22,7 +22,8 @@ class Retry:
     """Only tools that are marked idempotent or read-only are ever called again.
 
     The pause before a new attempt is drawn between nothing and a bound, in seconds, that doubles from `first_pause`
-    to `longest_pause`. An error that says the call itself is wrong (our 4xx, `LoopIsRunning`) is final.
+    to `longest_pause`. An error that says the call itself is wrong (our 4xx, `LoopIsRunning`) is final, and so is one
+    that says of a tool elsewhere that it may have run: another attempt would be another call (WIRE §5).
     """
 
     attempts: int = 3
@@ -42,6 +43,8 @@ class Retry:
             bound *= 2
 
     def is_final(self, error: Exception) -> bool:
+        if isinstance(error, SMCPError) and error.details.get("outcome", "not_run") != "not_run":
+            return True
         if isinstance(error, SMCPError) and 400 <= error.code < 500:
             return error.code not in _WORTH_ANOTHER_TRY
         return isinstance(error, LoopIsRunning) or not isinstance(error, self.on)

@@ -83,7 +83,6 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         self._calls = self.requests.calls
         self._seating = Seating(self, self._directory, self._calls, self.notices)
         self._is_draining = False
-        self._spans = False
         self._handlers: dict[Action, Callable[[Connection, Event, dict[str, Any]], Awaitable[Any]]] = {
             Action.JOIN: self.on_server_join_office,
             Action.LEAVE: self.on_server_leave_office,
@@ -150,8 +149,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         connection.is_gone = True
         if connection.expiry:
             connection.expiry.cancel()
-        is_last = self._is_draining and not self._spans
-        is_clean = connection.is_over or is_last or self._is_clean_disconnect(sid, reason)
+        is_clean = connection.is_over or self._is_clean_disconnect(sid, reason)
         await self._seating.disconnected(connection, is_clean=is_clean)
         audit.record("disconnected", principal=connection.principal.id, reason=reason)
 
@@ -244,7 +242,6 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
 
     def span(self, directory: Shared) -> None:
         """Offices have members on other nodes too, where those of this one resume when it goes."""
-        self._spans = True
         self.requests.bus = self._seating.bus = Bus(directory, self.requests.serve, self.background)
         self.notices.everywhere = directory.announce
 
