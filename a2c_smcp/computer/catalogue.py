@@ -12,6 +12,7 @@ from a2c_smcp.computer.mcp_clients.status import State
 from a2c_smcp.computer.precedence import Precedence
 from a2c_smcp.computer.secrets import TOOL, Mask
 from a2c_smcp.computer.secrets.places import NAME
+from a2c_smcp.computer.tool_budget import fitted
 from a2c_smcp.computer.tools import ToolRoute, ToolTable, build_table, diff
 from a2c_smcp.computer.types import OwnedTool
 from a2c_smcp.errors import ToolNotFound
@@ -25,12 +26,15 @@ __all__ = ["Catalogue"]
 
 logger = logging.getLogger(__name__)
 
+_HEAD_ROOM = 16 * 1024  # what else the answer holds: its id, servers that are starting
+
 
 class Catalogue:
     """`refresh` it whenever something may have changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_message: int) -> None:
         self.functions = Functions()
+        self._room = max_message - _HEAD_ROOM
         self._table = ToolTable()
         self._precedence = Precedence()
         self._known: dict[str, list[dict[str, Any]]] = {}
@@ -72,7 +76,8 @@ class Catalogue:
         down = {name for name, server in servers.items() if not self._learn(name, server)}
         offers = {name: (server.config, self._known[name]) for name, server in servers.items()}
         before = self._table
-        self._table = build_table(offers, before, precedence=self._precedence.of, down=down)
+        table = build_table(offers, before, precedence=self._precedence.of, down=down)
+        self._table = fitted(table, self._room)
         self._refreshed.set()
         self._refreshed = asyncio.Event()
         return bool(diff(before, self._table)) or not set(waited_for) <= set(self._starting)

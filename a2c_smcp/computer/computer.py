@@ -81,7 +81,7 @@ class Computer:
         self.inputs = Inputs(values=values, prompt=prompt, approve=approve_command, store=inputs_file)
         self._policy = policy or Policy(largest_message=4 * max_message)
         self._on_state = on_state
-        self._catalogue = Catalogue()
+        self._catalogue = Catalogue(max_message)
         self._execution = Execution(lambda: self._host, self._catalogue, self.approvals, self.mask, max_message)
         self.history, self.tally = self._execution.history, self._execution.tally
         self._definitions: dict[str, MCPServerInput] = {}
@@ -224,8 +224,13 @@ class Computer:
 
     @property
     def warnings(self) -> list[str]:
-        """What the owner should know about the tools: clashes of names, schemas that cannot be used."""
-        return self._catalogue.warnings
+        """What the owner should know about the tools: clashes of names, unusable schemas, tools that are left out."""
+        left_out = [
+            f"server {name!r}: {self.mask.text(warning, name)}"
+            for name, each in (self._hosting.status() if self._hosting else {}).items()
+            for warning in each.warnings
+        ]
+        return self._catalogue.warnings + left_out
 
     # What agents ask for
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -15,7 +16,9 @@ import pytest
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer
 from tests.bystander import calling_meanwhile
-from tests.computer.supervised import SERVERS, await_listening, free_port, good, quick, script
+from tests.computer.hosted import hosted, ready
+from tests.computer.supervised import SERVERS, await_listening, free_port, good, naughty, quick, script
+from tests.peer import Peer
 
 AGENT = Caller("desk", "planner")
 TRUSTED = {"default_tool_meta": {"auto_apply": True}}
@@ -107,3 +110,26 @@ async def test_a_result_that_is_read_whole_and_cannot_be_sent_says_its_size() ->
         await computer.put_server(flooding("stdio", 0))
         refused = await computer.execute_tool(AGENT, "r1", "flood", {"kind": "as large as may be"}, 20)
         assert "at most 4194304 can be sent" in refused["content"][0]["text"]
+
+
+@pytest.mark.covers("mcp-bounded", "002-get_tools")
+async def test_servers_that_list_too_much_leave_the_others_tools_and_an_answer_that_can_be_sent(
+    shared_hub: Any, agent: Peer, office: str, tmp_path: Path
+) -> None:
+    modes = ("large_tool", "very_many_tools", "wordy_tools")
+    computer = Computer("laptop", policy=quick(listing_limit=20, start_limit=40))
+    for config in (good(**TRUSTED), *map(naughty, modes), naughty("wordy_tools", name="wordier")):
+        computer.add_server(config)
+    async with hosted(computer, shared_hub.url, office, tmp_path):
+        await ready(computer, "good", "wordier", *modes)
+
+        async def work() -> None:
+            answer = await agent.call_tool("laptop", "add", params={"a": 2, "b": 3}, timeout=10)
+            assert answer["content"][0]["text"] == "5"
+
+        async with calling_meanwhile(work):
+            tools = (await agent.request("client:get_tools", "laptop"))["tools"]
+            await computer.restart("very_many_tools")
+    of = Counter(tool["bundle_id"] for tool in tools)
+    assert (of["good"], of["large_tool"], of["very_many_tools"]) == (9, 1, 1000)
+    assert 30 < of["wordy_tools"] == of["wordier"] < 60

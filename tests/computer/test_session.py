@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.computer.mcp_clients.failures import RequestRefused, ServerGone, StartFailed
-from a2c_smcp.computer.mcp_clients.listing import repaired_tool, windows_among
+from a2c_smcp.computer.mcp_clients.listing import WindowList, repaired_tool
 from a2c_smcp.errors import BadRequest, CallTimeout
 from tests.computer.pace import within
 from tests.computer.supervised import Notebook, good, naughty, quick, session, text_of
@@ -213,10 +213,20 @@ async def test_pages_that_never_end_are_cut_off() -> None:
         assert [tool["name"] for tool in one.tools] == ["echo"]
 
 
-@pytest.mark.covers("mcp-robust")
-async def test_five_thousand_tools_are_listed() -> None:
+@pytest.mark.covers("mcp-bounded")
+async def test_of_five_thousand_tools_the_first_thousand_are_taken(caplog: pytest.LogCaptureFixture) -> None:
     async with session(naughty("many_tools")) as one:
-        assert len(one.tools) == 5000
+        assert [tool["name"] for tool in one.tools] == [f"tool-{n}" for n in range(1000)]
+        assert len(one.warnings) == 1
+        assert one.warnings[0].startswith("4000 or more of its tools are left out: at most 1000 tools")
+        assert one.warnings[0] in caplog.text
+
+
+@pytest.mark.covers("mcp-bounded")
+async def test_a_tool_that_is_too_large_is_left_out_and_named() -> None:
+    async with session(naughty("large_tool")) as one:
+        assert [tool["name"] for tool in one.tools] == ["echo"]
+        assert one.warnings == ["tool 'large' is left out: it has 6291521 bytes, at most 65536 are taken"]
 
 
 @pytest.mark.covers("mcp-robust")
@@ -240,7 +250,7 @@ def test_a_tool_without_a_usable_name_is_none(raw: object) -> None:
 
 @pytest.mark.covers("desktop-watch")
 def test_windows_keep_the_servers_order_and_come_once() -> None:
-    listed = [
+    listed: list[object] = [
         {"uri": "window://b"},
         {"uri": "file:///x"},
         "odd",
@@ -248,7 +258,9 @@ def test_windows_keep_the_servers_order_and_come_once() -> None:
         {"uri": "window://a"},
         {"uri": "window://b"},
     ]
-    assert [window["uri"] for window in windows_among(listed)] == ["window://b", "window://a"]
+    found = WindowList()
+    assert found.take(listed)
+    assert [window["uri"] for window in found.windows] == ["window://b", "window://a"]
 
 
 @pytest.mark.covers("desktop-watch")

@@ -11,7 +11,7 @@ import anyio.abc
 
 from a2c_smcp.computer.mcp_clients.conversation import Conversation
 from a2c_smcp.computer.mcp_clients.failures import AnswerTooLarge, RequestRefused, ServerFailure, StartFailed
-from a2c_smcp.computer.mcp_clients.listing import sound_tools, uris_of, windows_among
+from a2c_smcp.computer.mcp_clients.listing import ToolList, WindowList, uris_of
 from a2c_smcp.computer.mcp_clients.notices import News, Notices
 from a2c_smcp.computer.mcp_clients.pages import all_pages
 from a2c_smcp.computer.mcp_clients.policy import Policy
@@ -33,6 +33,8 @@ class Inventory:
     ) -> None:
         self.tools: list[dict[str, Any]] = []
         self.windows: list[dict[str, Any]] = []
+        self.warnings: list[str] = []
+        """What the owner should know about the tools."""
         self._name = name
         self._policy = policy
         self._on_change = on_change
@@ -76,28 +78,31 @@ class Inventory:
             self._on_change("window_updated", uri)
 
     async def _list_tools(self) -> list[dict[str, Any]]:
+        found = ToolList()
+        warnings: list[str] = []
         try:
-            listed = await all_pages(self._talk.list_tools, "tools", self._policy, self._name)
+            await all_pages(self._talk.list_tools, "tools", found, self._policy, self._name)
         except RequestRefused:
             return []
         except AnswerTooLarge as error:
-            logger.warning("%s: its list of tools cannot be used: %s", self._name, error)
-            return []
-        tools, left_out = sound_tools(listed)
-        if left_out:
-            logger.warning("%s: %d of the tools it lists cannot be used", self._name, left_out)
-        return self._talk.learn(tools)
+            warnings.append(f"its list of tools cannot be used: {error.message}")
+        warnings += found.warnings
+        for warning in warnings:
+            if warning not in self.warnings:
+                logger.warning("%s: %s", self._name, warning)
+        self.warnings = warnings
+        return self._talk.learn(found.tools)
 
     async def _list_windows(self) -> list[dict[str, Any]]:
-        windows: list[dict[str, Any]] = []
+        found = WindowList()
         if self._talk.has_resources:
             try:
-                listed = await all_pages(self._talk.list_resources, "resources", self._policy, self._name)
-                windows = windows_among(listed)
+                await all_pages(self._talk.list_resources, "resources", found, self._policy, self._name)
             except RequestRefused:
                 pass
             except AnswerTooLarge as error:
-                logger.warning("%s: its list of resources cannot be used: %s", self._name, error)
+                logger.warning("%s: its list of resources cannot be used: %s", self._name, error.message)
+        windows = found.windows
         is_watched = await self._subscriptions.follow([window["uri"] for window in windows])
         if not windows or is_watched or self._all_windows:
             return windows

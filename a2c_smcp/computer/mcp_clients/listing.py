@@ -1,13 +1,20 @@
-"""What MCP servers list, taken one by one: repaired where possible, left out where not."""
+"""What MCP servers list, taken one by one: repaired where possible, left out where not, and never too much of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
-__all__ = ["WINDOW_SCHEME", "repaired_tool", "sound_tools", "uris_of", "windows_among"]
+from a2c_smcp.errors import BadRequest
+from a2c_smcp.protocol.codec import dumps
 
+__all__ = ["MAX_TOOLS", "MAX_TOOL_BYTES", "WINDOW_SCHEME", "ToolList", "WindowList", "repaired_tool", "uris_of"]
+
+MAX_TOOLS, MAX_TOOL_BYTES, MAX_LISTED_BYTES = 1000, 64 * 1024, 4 * 1024 * 1024
+"""WIRE §6, for each server; more bytes than that could not be sent to an agent."""
+MAX_WINDOWS = 1000
 WINDOW_SCHEME = "window://"
+_NAMED = 5
 _LONGEST_NAME = 256
 _LONGEST_URI = 2048
 _OPTIONAL: dict[str, type] = {
@@ -33,32 +40,93 @@ def repaired_tool(raw: object) -> dict[str, Any] | None:
     return tool
 
 
-def sound_tools(listed: Iterable[object]) -> tuple[list[dict[str, Any]], int]:
-    """The usable tools, the first of each name, and how many were left out."""
-    tools: dict[str, dict[str, Any]] = {}
-    left_out = 0
-    for raw in listed:
+class ToolList:
+    """The usable tools, the first of each name, and what its owner should know about the others."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, dict[str, Any]] = {}
+        self._room = MAX_LISTED_BYTES
+        self._unusable = self._beyond = 0
+        self._too_large: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        return list(self._tools.values())
+
+    @property
+    def warnings(self) -> list[str]:
+        warnings = self._too_large[:_NAMED]
+        if (more := len(self._too_large) - _NAMED) > 0:
+            warnings.append(f"{more} more tools are left out for their size")
+        if self._unusable:
+            warnings.append(f"{self._unusable} of the tools it lists cannot be used")
+        if self._beyond:
+            limits = f"{MAX_TOOLS} tools and {MAX_LISTED_BYTES} bytes"
+            warnings.append(f"{self._beyond} or more of its tools are left out: at most {limits} are taken of a server")
+        return warnings
+
+    def take(self, listed: list[object]) -> bool:
+        """The next page. Whether more are wanted."""
+        for place, raw in enumerate(listed):
+            if len(self) == MAX_TOOLS or self._room <= 0:
+                self._beyond += len(listed) - place
+                break
+            self._add(raw)
+        return not self._beyond
+
+    def _add(self, raw: object) -> None:
         tool = repaired_tool(raw)
-        if tool is None or tool["name"] in tools:
-            left_out += 1
-        else:
-            tools[tool["name"]] = tool
-    return list(tools.values()), left_out
+        size = None if tool is None or tool["name"] in self._tools else _size(tool)
+        if tool is None or size is None:
+            self._unusable += 1
+            return
+        if size > MAX_TOOL_BYTES:
+            name = tool["name"]
+            self._too_large.append(
+                f"tool {name!r} is left out: it has {size} bytes, at most {MAX_TOOL_BYTES} are taken"
+            )
+            return
+        self._room -= size
+        self._tools[tool["name"]] = tool
 
 
-def windows_among(listed: Iterable[object]) -> list[dict[str, Any]]:
+class WindowList:
     """The resources that are windows, in the server's own order, each URI once."""
-    windows: dict[str, dict[str, Any]] = {}
-    for raw in listed:
-        uri = raw.get("uri") if isinstance(raw, dict) else None
-        if (
-            isinstance(raw, dict)
-            and isinstance(uri, str)
-            and uri.startswith(WINDOW_SCHEME)
-            and len(uri) <= _LONGEST_URI
-        ):
-            windows.setdefault(uri, raw)
-    return list(windows.values())
+
+    def __init__(self) -> None:
+        self._windows: dict[str, dict[str, Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    @property
+    def windows(self) -> list[dict[str, Any]]:
+        return list(self._windows.values())
+
+    def take(self, listed: list[object]) -> bool:
+        """The next page. Whether more are wanted."""
+        for raw in listed:
+            if len(self) < MAX_WINDOWS and _is_window(raw):
+                self._windows.setdefault(raw["uri"], raw)
+        return len(self) < MAX_WINDOWS
+
+
+def _is_window(raw: object) -> TypeGuard[dict[str, Any]]:
+    uri = raw.get("uri") if isinstance(raw, dict) else None
+    is_one = isinstance(uri, str) and uri.startswith(WINDOW_SCHEME) and len(uri) <= _LONGEST_URI
+    return is_one and isinstance(raw, dict) and (_size(raw) or MAX_TOOL_BYTES + 1) <= MAX_TOOL_BYTES
+
+
+def _size(listed: dict[str, Any]) -> int | None:
+    """In bytes, as JSON; `None` if it cannot be written as such."""
+    try:
+        text = dumps(listed)
+    except (BadRequest, RecursionError):
+        return None
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 def uris_of(windows: Iterable[dict[str, Any]]) -> set[str]:

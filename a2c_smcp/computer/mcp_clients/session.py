@@ -74,6 +74,10 @@ class MCPSession:
         return self._inventory.tools
 
     @property
+    def warnings(self) -> list[str]:
+        return self._inventory.warnings
+
+    @property
     def windows(self) -> list[dict[str, Any]]:
         return self._inventory.windows
 

@@ -36,3 +36,5 @@ class ServerStatus:
     starts: int
     revision: str
     diagnostics: dict[str, object] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    """What the owner should know about its tools: which are left out, and why."""

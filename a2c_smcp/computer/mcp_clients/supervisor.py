@@ -82,6 +82,7 @@ class Supervisor:
             starts=self._starts,
             revision=self._revision,
             diagnostics=self._diagnostics(),
+            warnings=tuple(self._session.warnings) if self._session else (),
         )
 
     @property

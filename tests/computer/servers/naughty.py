@@ -142,6 +142,12 @@ def list_tools(request: dict[str, Any]) -> None:
             answer(request, {"tools": [ECHO], "nextCursor": "again"})
         case "many_tools":
             answer(request, {"tools": [{**ECHO, "name": f"tool-{n}", "description": "d" * 50} for n in range(5000)]})
+        case "large_tool":
+            answer(request, {"tools": [{**ECHO, "name": "large", "description": "d" * 6 * 1024 * 1024}, ECHO]})
+        case "very_many_tools":
+            answer(request, {"tools": [{**ECHO, "name": f"tool-{n}", "description": "d"} for n in range(100_000)]})
+        case "wordy_tools":
+            answer(request, {"tools": [{**ECHO, "name": f"wordy-{n}", "description": "d" * 60_000} for n in range(60)]})
         case "heavy_schemas":
             answer(request, {"tools": HEAVY})
         case "malformed":
