@@ -99,6 +99,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "calls-outcome": "Every error of a tool call says whether the tool has run: not_run or unknown, 410 also done.",
         "calls-dedup-shown": "list_room shows dedup: true for seats with an instance.",
         "calls-sent-before": "A call sent before, unknown to the Server, goes only to a computer that deduplicates.",
+        "calls-too-late": "A computer does not begin a call whose deadline has passed or that was cancelled.",
         "calls-server-starting": "A call for a tool of a server that is starting waits for it, within its deadline.",
         "calls-kept-answer": "An answer whose agent was gone is kept for its return.",
         "calls-cancel": "A cancel is told in the office of its call; the Server answers for a silent computer.",

@@ -43,6 +43,7 @@ class Retention:
     results: float = 600.0
     cancels: float = 30.0
     most: int = 1000
+    most_cancels: int = 10_000
     most_bytes: int = 64 * 1024 * 1024
 
 
@@ -121,7 +122,7 @@ class Calls:
         """Ends the call, also if it has not come yet."""
         self._cancels.pop((agent, req_id), None)
         self._cancels[agent, req_id] = self._clock() + self._retention.cancels
-        while len(self._cancels) > self._retention.most:
+        while len(self._cancels) > self._retention.most_cancels:
             self._cancels.popitem(last=False)
         for (_, caller, running_id), running in self._running.items():
             if (caller, running_id) == (agent, req_id):

@@ -111,7 +111,7 @@ class Execution:
                     await self._approve(call, route, shown)
             began = time.monotonic()
             try:
-                raw = await self._run(call, route, deadline, begin)
+                raw = await self._run(call, route, deadline, partial(_begin_before, deadline, begin))
             finally:
                 self.tally.add(route.server, time.monotonic() - began)
             result = await self._transformed(self._mask.data(raw, ANSWER, route.server), call, route, deadline)
@@ -181,3 +181,10 @@ class Execution:
         except BaseException as error:
             record["error"] = self._mask.text(str(error) or type(error).__name__, route.server)
             raise
+
+
+def _begin_before(deadline: float, begin: Begin) -> None:
+    """A process that stood still may come here too late, and before any timer was looked at."""
+    if asyncio.get_running_loop().time() >= deadline:
+        raise TimeoutError
+    begin()

@@ -67,7 +67,10 @@ def children() -> set[int]:
 
 
 class Relay:
-    """A line to the Server that can be cut."""
+    """A line to the Server that can be cut, and on which what the Server sends can be held back.
+
+    `held` is all that waits to be released.
+    """
 
     def __init__(self, url: str) -> None:
         self._host, _, port = url.removeprefix("http://").partition(":")
@@ -75,6 +78,8 @@ class Relay:
         self._writers: list[asyncio.StreamWriter] = []
         self._pumps: set[asyncio.Task[None]] = set()
         self._is_open = True
+        self._is_holding = False
+        self.held = bytearray()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[str]:
@@ -102,13 +107,33 @@ class Relay:
     def reopen(self) -> None:
         self._is_open = True
 
+    def hold(self) -> None:
+        """From now on nothing of the Server gets through on the newest connection."""
+        self._is_holding = True
+
+    def release(self) -> None:
+        """What was held back arrives, in one write."""
+        self._is_holding = False
+        self._writers[-2].write(bytes(self.held))
+        self.held.clear()
+
+    async def _carry_back(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await there.read(65536):
+                if self._is_holding:
+                    self.held += data
+                else:
+                    writer.write(data)
+                    await writer.drain()
+        writer.transport.abort()
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self._is_open:
             writer.transport.abort()
             return
         there, back = await asyncio.open_connection(self._host, self._port)
         self._writers += [writer, back]
-        self._pumps |= {asyncio.create_task(_pump(reader, back)), asyncio.create_task(_pump(there, writer))}
+        self._pumps |= {asyncio.create_task(_pump(reader, back)), asyncio.create_task(self._carry_back(there, writer))}
 
 
 async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

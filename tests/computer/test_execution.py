@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Annotated, Any
 
 import pytest
@@ -131,3 +132,16 @@ async def test_configuration_is_announced_before_the_server_has_started() -> Non
         await ready(computer, "good")
         assert told[0] == "config"
         assert "tool_list" in told
+
+
+@pytest.mark.covers("calls-too-late", "calls-outcome")
+async def test_a_yes_that_comes_late_runs_nothing_also_if_the_whole_process_stood_still() -> None:
+    async def approve(*_: Any) -> bool:
+        time.sleep(1.1)  # noqa: ASYNC251, nothing else happens meanwhile, not even a timer
+        return True
+
+    computer, runs = Computer("laptop", approve=approve), list[int]()
+    computer.tool(lambda: runs.append(1), name="run")
+    async with computer:
+        answer = await computer.execute_tool(AGENT, "r1", "run", {}, 1)
+    assert (answer["code"], answer["details"]["outcome"], runs) == (408, "not_run", [])

@@ -1,8 +1,9 @@
-"""A computer that is killed in the middle of a call, and comes back: nothing that was begun runs again."""
+"""A computer that is killed in the middle of a call, or stands still: nothing runs twice, or too late."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -79,3 +80,23 @@ async def test_whatever_our_agent_does_about_a_killed_computer_its_tool_runs_onc
             await call
         assert raised.value.outcome == "unknown"
     assert notes_in(tmp_path) == ["once"]
+
+
+@pytest.mark.covers("computer-cancel", "calls-too-late")
+async def test_what_was_cancelled_while_the_computer_stood_still_does_not_run_afterwards(
+    serve: Callable[..., Any], connect: Callable[..., Any], office: str, tmp_path: Path
+) -> None:
+    hub = await serve()
+    agent: Peer = await connect(hub)
+    await agent.join("agent", "planner", office)
+    large = {"text": "x" * 5000, "ends": True}  # all of them are more than the computer reads at once
+    async with noting_computer(hub.url, office, tmp_path) as computer:
+        computer.send_signal(signal.SIGSTOP)
+        calls = [agent.call_tool("laptop", "note", timeout=1, req_id=f"r{n}", params=large) for n in range(200)]
+        assert {answer["code"] for answer in await asyncio.gather(*calls)} == {408}
+        for number in range(200):
+            await agent.ask("server:tool_call_cancel", {"agent": "planner", "req_id": f"r{number}"})
+        computer.send_signal(signal.SIGCONT)
+        assert (await agent.call_tool("laptop", "note", params=ENDS))["content"][0]["text"] == "ended"
+        assert verdict(await agent.call_tool("laptop", "note", req_id="r0", params=large)) == (499, "not_run")
+    assert notes_in(tmp_path) == ["ended"]

@@ -149,6 +149,23 @@ async def test_a_run_that_is_cancelled_leaves_nothing_behind(
     await until(lambda: children() <= before)
 
 
+@pytest.mark.covers("computer-cancel", "calls-outcome")
+async def test_a_cancel_that_comes_in_one_write_with_its_call_overtakes_it_and_the_tool_never_starts(
+    shared_hub: Any, agent: Peer, office: str, tmp_path: Path
+) -> None:
+    worker, relay = Worker(), Relay(shared_hub.url)
+    async with relay.open() as url, hosted(worker.computer, url, office, tmp_path):
+        relay.hold()
+        call = asyncio.create_task(agent.call_tool("laptop", "work", timeout=20, req_id="r1"))
+        await until(lambda: b"client:tool_call" in relay.held)
+        await agent.ask("server:tool_call_cancel", {"agent": "planner", "req_id": "r1"})
+        await until(lambda: b"notify:tool_call_cancel" in relay.held)
+        relay.release()
+        assert (await call)["code"] == 499
+        again = await agent.call_tool("laptop", "work", timeout=20, req_id="r1")
+        assert (again["code"], again["details"]["outcome"], worker.runs) == (499, "not_run", 0)
+
+
 @asynccontextmanager
 async def running_hub(port: int) -> AsyncIterator[tuple[str, Callable[[], Any]]]:
     """A Server at this port, and a way to stop it early."""

@@ -14,6 +14,7 @@ from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer, Update
 from a2c_smcp.computer.journal import Journal
 from a2c_smcp.computer.secrets import ANSWER, secrets_in
+from a2c_smcp.computer.socketio.catch_up import CatchUp
 from a2c_smcp.errors import (
     BadRequest,
     CallTimeout,
@@ -115,18 +116,24 @@ class SMCPComputerClient:
         """One connection, from dialling to its end. The calls themselves outlive it, and find the next one."""
         logger.info("%s: connecting to %s", self._computer.name, self._computer.mask.text(self._route.url))
         async with Line(self._route, self._on_event) as line:
-            await join(line, "computer", self._computer.name, self._office, self._instance)
+            self._catch_up = CatchUp(lambda: self._join(line))
+            await self._join(line)
             self._has_joined = True
             self._tell(f"joined {self._office}")
-            sending = asyncio.create_task(self._send_updates(line))
+            tasks = [asyncio.create_task(each) for each in (self._send_updates(line), self._catch_up.watch())]
             try:
                 await line.lost.wait()
                 self._tell("connection lost", logging.WARNING)
             finally:
-                sending.cancel()
-                await asyncio.gather(sending, return_exceptions=True)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
                 with suppress(SMCPError):
                     await leave(line, self._office, _FAREWELL)
+
+    async def _join(self, line: Line) -> None:
+        """Changes nothing where it has the seat already."""
+        await join(line, "computer", self._computer.name, self._office, self._instance)
 
     def _on_event(self, name: str, data: Any) -> Awaitable[Any] | None:
         """Everything that comes from the Server."""
@@ -166,7 +173,8 @@ class SMCPComputerClient:
         caller = Caller(self._office, data.get("agent") or data[OLDER_FIELDS["agent"]])
         timeout = codec.timeout_of(lookup(smcp.TOOL_CALL_EVENT), data)
         assert timeout
-        return await self._computer.execute_tool(caller, data["req_id"], data["tool_name"], data["params"], timeout)
+        left = await self._catch_up.before_a_call(timeout)
+        return await self._computer.execute_tool(caller, data["req_id"], data["tool_name"], data["params"], left)
 
     async def _get_tools(self, data: dict[str, Any]) -> dict[str, Any]:
         return self._computer.tools_for(data["req_id"])
