@@ -121,7 +121,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "nodes-drained": "A node that is asked to go loses no call: its clients resume elsewhere, or on its successor.",
     },
     "WIRE §6 limits": {
-        "names-limits": "Names have 1 to 128 characters, no control characters, no white space at either end.",
+        "names-limits": "Names have 1 to 128 characters, no control or invisible ones, no white space at the ends.",
         "limit-message": "A message over the limit is 413, counted as encoded, and the connection lives on.",
         "limit-calls": "Calls in flight are limited per agent and per computer: 429.",
         "limit-seats": "A connection has at most 64 seats: 429.",

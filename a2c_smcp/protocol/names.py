@@ -11,8 +11,19 @@ MAX_TOOL_NAME = 256
 MAX_WINDOW_URI = 2048
 MIN_INSTANCE, MAX_INSTANCE = 16, 128
 
-# Controls (C0, C1), marks and overrides of writing direction, line separators, and halves of surrogate pairs.
-_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_INVISIBLE = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # controls: C0, DEL, C1
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\ud800-\udfff"  # halves of surrogate pairs
+    "]"
+)
+"""What is not seen, or changes the direction of what is: two names that look alike would be two.
+
+These are Unicode's `Default_Ignorable_Code_Point` (zero-width and format characters, fillers, variation selectors,
+tags), line separators, marks of annotations, and the blank pattern of Braille.
+"""
 
 
 def fault_in(name: object, longest: int = MAX_NAME, shortest: int = 1) -> str | None:
@@ -25,6 +36,6 @@ def fault_in(name: object, longest: int = MAX_NAME, shortest: int = 1) -> str | 
         return f"must have {shortest} to {longest} characters"
     if name != name.strip():
         return "must not begin or end with white space"
-    if _FORBIDDEN.search(name):
-        return "must not hold control or bidirectional-override characters"
+    if _INVISIBLE.search(name):
+        return "must not hold control, bidirectional-override, zero-width or other invisible characters"
     return None

@@ -187,6 +187,12 @@ class SMCPApp:
 
     async def _serve_status(self, path: str, scope: Scope, send: Send) -> None:
         """The pages for operators."""
+        try:
+            gate.check_host(scope, self.settings.trusted_hosts)
+        except SMCPError as error:
+            self.metrics.count("refused_total", code=error.code)
+            await gate.refuse(scope, send, error)
+            return
         match path:
             case "/healthz":
                 await gate.respond(scope, send, 200, dumps({"status": "ok"}), "application/json")

@@ -22,17 +22,27 @@ _BACKLOG = 2048
 
 
 class _Uvicorn(uvicorn.Server):
-    """Signals belong to whoever runs the event loop. What comes in by the side door speaks no TLS."""
+    """Signals belong to whoever runs the event loop. What comes in by the side door speaks no TLS.
 
-    def __init__(self, config: uvicorn.Config, side_door: socket.socket | None) -> None:
+    Of a TLS peer that says nothing uvicorn would wait for a minute, so it is not asked to listen.
+    """
+
+    def __init__(self, config: uvicorn.Config, patience: float, side_door: socket.socket | None) -> None:
         super().__init__(config)
+        self._patience = patience
         self._side_door = side_door
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])
+        tls = {"ssl": self.config.ssl, "ssl_handshake_timeout": self._patience} if self.config.ssl else {}
+        for front in sockets or ():
+            await self._listen(front, **tls)
         if self._side_door:
-            create = asyncio.get_running_loop().create_server
-            self.servers.append(await create(self._protocol, sock=self._side_door, backlog=_BACKLOG))
+            await self._listen(self._side_door)
+
+    async def _listen(self, listener: socket.socket, **tls: Any) -> None:
+        create = asyncio.get_running_loop().create_server
+        self.servers.append(await create(self._protocol, sock=listener, backlog=_BACKLOG, **tls))
 
     def close_front(self) -> None:
         """Accepts no more. By the side door other nodes still bring what belongs to sessions here."""
@@ -113,7 +123,7 @@ async def serving(
         ssl_keyfile=tls_key,
     )
     await app.start()
-    server = _Uvicorn(config, side_door)
+    server = _Uvicorn(config, app.settings.limits.handshake_timeout, side_door)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         while not server.started and not task.done():  # noqa: ASYNC110, uvicorn offers nothing to wait for

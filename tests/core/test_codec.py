@@ -53,6 +53,7 @@ NOT_NAMES = [
     "\u202eb",
     "a\u2066b",
     "\ud800",
+    *(f"a{invisible}b" for invisible in "\xad\u034f\u200b\u200d\u200f\u2060\u2064\ufe0f\ufeff\uffa0\u3164\U000e0041"),
 ]
 NOT_INTEGERS = [True, False, 1.0, "1", [], {}]
 BAD: dict[str, list[Any]] = {

@@ -212,7 +212,7 @@ GOOD = {
     "server:update_config": {"computer": "laptop"},
     "server:update_newer": {"computer": "laptop"},
 }  # fmt: skip
-NOT_NAMES = [None, 1, "", " x", "x ", "a\nb", "\u202eevil", "x" * 129, ["x"], {"x": 1}, True]
+NOT_NAMES = [None, 1, "", " x", "x ", "a\nb", "\u202eevil", "x" * 129, ["x"], {"x": 1}, True, "a\u200bb"]
 BROKEN = [
     *[(event, payload) for event in GOOD for payload in (None, [], "text", 7, True)],
     *[(event, {k: v for k, v in good.items() if k != field}) for event, good in GOOD.items() for field in good

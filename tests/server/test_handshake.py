@@ -16,11 +16,20 @@ import pytest
 import socketio
 
 from a2c_smcp.protocol.version import PROTOCOL_VERSION
-from a2c_smcp.server import AuthenticationProvider, DefaultAuthenticationProvider, Principal
+from a2c_smcp.server import (
+    AuthenticationProvider,
+    DefaultAuthenticationProvider,
+    Limits,
+    Principal,
+    Settings,
+    create_app,
+)
 from a2c_smcp.server.auth import hash_key, new_key
 from a2c_smcp.server.jwt import JWTAuthenticationProvider
+from a2c_smcp.server.run import address_of, listen, serving
 from tests.conftest import TRANSPORTS, Hub
 from tests.peer import PATIENCE, Peer, Wire
+from tests.server.test_program import certificate
 from tests.waiting import until
 
 KEY = new_key()
@@ -623,7 +632,33 @@ async def test_a_server_with_trusted_hosts_answers_to_those_names_only(serve: An
             assert "API key" in json.loads(body)["message"]
 
 
+@pytest.mark.covers("trusted-hosts")
+@pytest.mark.parametrize("page", ["/metrics", "/readyz", "/healthz", "/nothing-here"])
+async def test_pages_for_operators_are_not_shown_under_a_foreign_name_either(serve: Any, page: str) -> None:
+    hub = await serve(trusted_hosts=frozenset(), metrics=True)
+    async with aiohttp.ClientSession() as session:
+        for host, is_trusted in (("evil.example", False), ("192.0.2.7:7000", False), ("localhost:7000", True)):
+            async with session.get(f"{hub.url}{page}", headers={"Host": host}) as response:
+                assert (response.status == 400) is not is_trusted, host
+                assert ("foreign" in await response.text() or "loopback" in await response.text()) is not is_trusted
+
+
 # In time
+
+
+@pytest.mark.covers("limit-handshake")
+async def test_a_peer_that_does_not_begin_its_tls_handshake_is_closed(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path, "server")
+    app = create_app(Settings(limits=Limits(handshake_timeout=0.3)))
+    listener = listen("127.0.0.1", 0)
+    async with serving(app, listener, tls_cert=cert, tls_key=key):
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        with suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
+        writer.close()
+        url = f"https://{address_of(listener)}/healthz"
+        async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as response:
+            assert response.status == 200
 
 
 @pytest.mark.covers("limit-handshake")

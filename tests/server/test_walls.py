@@ -229,3 +229,23 @@ async def test_nothing_is_kept_of_calls_that_are_refused(starts: Starts, hostile
         agent.send(event("client:tool_call", f'{call}{{"x":"{"x" * NEARLY_ALL}"}}}}', number))
     await until(lambda: sum(b'"code":429' in answer for answer in agent.answers) >= 50, PATIENCE * 3)
     await until(lambda: memory(program) - before < 100 * MIB, PATIENCE)  # half of what was refused
+
+
+@pytest.mark.covers("calls-kept-answer")
+async def test_an_office_with_many_answers_to_keep_costs_no_other_office_its_own(
+    serve: Any, connect: Any, office: str
+) -> None:
+    hub = await serve(limits={"max_kept": 8, "max_kept_bytes": 8 * 1024})
+    pairs = []
+    for where in (office, f"{office}-greedy"):
+        agent, computer = await connect(hub), await connect(hub)
+        await agent.join("agent", "planner", where, instance=f"instance-of-{where}")
+        await computer.join("computer", "laptop", where)
+        computer.answers("client:tool_call", lambda data: {**RESULT, "n": data["req_id"], "pad": "x" * 500})
+        pairs.append((agent, computer))
+    (agent, computer), (greedy, _) = pairs
+    first = await agent.call_tool("laptop", req_id="mine")
+    for number in range(40):
+        await greedy.call_tool("laptop", req_id=f"r{number}")
+    assert await agent.call_tool("laptop", req_id="mine") == first
+    assert len(computer.asked) == 1, "the answer was still there"
