@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := -m pip install --quiet --disable-pip-version-check
+PIP := -m pip install --disable-pip-version-check
 READY := $(VENV)/.ready
 PEERS := .cache/peers/0.1.2/.ready .cache/peers/0.4.2/.ready
 BENCH_PEERS := .cache/peers/bench/.ready
@@ -11,6 +11,20 @@ NODE_SERVER := .cache/bench-javascript/.ready
 NODE := $(shell command -v node >/dev/null && command -v npm)
 EXAMPLES := .cache/examples/.ready
 DOCS := .cache/docs/.ready
+
+# $(call install,ENVIRONMENT,LOCK): makes a virtual environment of a lock with hashes. pip says too much or nothing for half a
+# minute, so every tenth package is named. A pipe has the status of its end: a file tells that pip has failed.
+define install
+@$(PYTHON) -m venv --clear $(1)
+@total=$$(grep -c '^[a-zA-Z].*==' $(2)); n=0; echo "  fetching $$total packages of $(2)" >&2; \
+	{ $(1)/bin/python -u $(PIP) --require-hashes -r $(2) || touch $(1)/.failed; } | while read -r word package _; do \
+		case $$word in \
+			Collecting | Processing) n=$$((n + 1)); [ $$((n % 10)) != 0 ] || echo "  $$n of $$total: $${package%%[=;<]*}" >&2 ;; \
+			Installing) echo "  all are fetched, and being installed" >&2 ;; \
+		esac; \
+	done; \
+	[ ! -e $(1)/.failed ]
+endef
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-cluster test test-faults lint types peers examples node-client docs reference lock clean
@@ -23,9 +37,9 @@ help: ## Show this list
 $(READY): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "a2c-smcp needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	@echo "setting up $(VENV) (once, until requirements.lock changes)" >&2
-	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python $(PIP) --require-hashes -r requirements.lock
-	@$(BIN)/python $(PIP) --no-deps --no-build-isolation -e .
+	$(call install,$(VENV),requirements.lock)
+	@echo "  installing a2c-smcp itself" >&2
+	@$(BIN)/python $(PIP) --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 setup: $(READY) ## Make the virtual environment in .venv
@@ -48,17 +62,15 @@ peers: $(PEERS) ## Install the published package, to be tested against, in .cach
 
 .cache/peers/%/.ready: tests/interop/peers-%.txt
 	@echo "installing the published a2c-smcp $* (once, until its lock changes)" >&2
-	@$(PYTHON) -m venv --clear $(@D)
-	@$(@D)/bin/python $(PIP) --require-hashes -r $<
+	$(call install,$(@D),$<)
 	@touch $@
 
 examples: $(EXAMPLES) ## Install what the examples stand on in .cache/examples
 
 $(EXAMPLES): examples/requirements.txt
 	@echo "installing what the examples stand on (once, until its lock changes)" >&2
-	@$(PYTHON) -m venv --clear $(@D)
-	@$(@D)/bin/python $(PIP) --require-hashes -r $<
-	@$(@D)/bin/python $(PIP) --no-deps --no-build-isolation -e .
+	$(call install,$(@D),$<)
+	@$(@D)/bin/python $(PIP) --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 node-client: $(if $(NODE),$(NODE_CLIENT)) ## Install what is JavaScript among the peers in .cache/javascript
@@ -76,8 +88,7 @@ docs: $(DOCS) ## Build the documentation into site/, strictly
 
 $(DOCS): docs/requirements.txt
 	@echo "installing what builds the documentation (once, until its lock changes)" >&2
-	@$(PYTHON) -m venv --clear $(@D)
-	@$(@D)/bin/python $(PIP) --require-hashes -r $<
+	$(call install,$(@D),$<)
 	@touch $@
 
 reference: $(READY) ## Print the reference pages of the documentation anew from the code
@@ -130,8 +141,7 @@ bench-peers: $(READY) $(PEERS) $(BENCH_PEERS) $(if $(NODE),$(NODE_SERVER)) ## In
 
 $(BENCH_PEERS): benchmarks/peers.txt
 	@echo "installing what the benchmarks stand on and compare with (once, until its lock changes)" >&2
-	@$(PYTHON) -m venv --clear $(@D)
-	@$(@D)/bin/python $(PIP) --require-hashes -r $<
+	$(call install,$(@D),$<)
 	@touch $@
 
 $(NODE_SERVER): benchmarks/javascript/package.json benchmarks/javascript/package-lock.json
