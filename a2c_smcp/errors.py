@@ -22,6 +22,7 @@ __all__ = [
     "NotAuthorised",
     "NotFound",
     "NotInOffice",
+    "NotPrivate",
     "OfficeHasAgent",
     "Outcome",
     "RateLimited",
@@ -117,6 +118,12 @@ class InvalidWindowURI(BadRequest, ValueError):
 
 class ConfigError(BadRequest, ValueError):
     opening = "Bad configuration"
+
+
+class NotPrivate(ConfigError):
+    """A file or folder that others on this machine may change."""
+
+    opening = "Not private"
 
 
 class VersionMismatch(BadRequest):

@@ -17,12 +17,13 @@ from a2c_smcp.cli.loop import stop_on_signals
 from a2c_smcp.cli.progress import Progress
 from a2c_smcp.cli.prompt.opening import OnPrompt
 from a2c_smcp.cli.questions import Questions
-from a2c_smcp.cli.remedies import WrongUse, advised, misread
+from a2c_smcp.cli.remedies import Failed, WrongUse, advised, misread
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.config_files import Configuration
 from a2c_smcp.computer.mcp_clients.policy import Policy
 from a2c_smcp.computer.mcp_clients.status import State
+from a2c_smcp.computer.refused_changes import RefusedChanges
 from a2c_smcp.computer.secrets import MaskFilter
 from a2c_smcp.computer.watch_files import read_all, trusting, watch
 from a2c_smcp.errors import SMCPError
@@ -74,6 +75,7 @@ class Device:
         self.settled = asyncio.Event()
         questions = Questions(terminal) if terminal.can_ask and not no_input else None
         self._owner = OnPrompt(terminal, questions, self._progress) if questions and terminal.console else None
+        self._refused = RefusedChanges(files)
         self._consent = trusting if trust_changes else questions.consent if questions else None
         self.approves = yes or self._owner is not None
         self.host = Computer(
@@ -104,15 +106,28 @@ class Device:
         self, url: str, office: str, on_connection: Callable[[str], None] | None = None, **link: Any
     ) -> None:
         """Runs until a signal. Raises what the Server refuses this computer with for good."""
+        await self._check_refused()
         gc.freeze()  # what was imported stays: the collector need not look at it again and again
         with self._progress.shown(self._configuration.servers.values()):
             serve = partial(self._owner.serve, self.host) if self._owner else self.host.run
             tell = _Once(on_connection or self._terminal.show)
             serving = asyncio.create_task(serve(url, office=office, on_connection=tell, **link))
             following = asyncio.create_task(
-                watch(self.host, self._files, self._configuration, self._terminal.show, self._consent)
+                watch(self.host, self._files, self._configuration, self._terminal.show, self._consent, self._refused)
             )
             await self._until_stopped(serving, following)
+
+    async def _check_refused(self) -> None:
+        """What had no yes while a file was followed needs one now: a restart is none. Raises `Failed`."""
+        if not (lines := self._refused.lines_of(self._configuration)):
+            return
+        if self._consent is None or await self._consent(lines) is not True:
+            names = ", ".join(map(str, self._files))
+            raise Failed(
+                f"{names} holds a change that its owner has not agreed to: {'; '.join(lines)}",
+                "Put the file right, or start on a terminal and say yes; --trust-changes agrees to everything.",
+            )
+        self._refused.clear()
 
     async def _until_stopped(self, serving: asyncio.Task[None], following: asyncio.Task[None]) -> None:
         stop = stop_on_signals()

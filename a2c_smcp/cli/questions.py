@@ -12,7 +12,6 @@ from getpass import getpass
 from typing import TypeVar
 
 from a2c_smcp.cli.terminal import Terminal, printable
-from a2c_smcp.computer.consent import Difference
 from a2c_smcp.computer.inputs.asking import in_thread
 from a2c_smcp.computer.inputs.definitions import Input, default_of, is_secret
 from a2c_smcp.computer.mcp_clients.model import CommandInput, PickStringInput
@@ -58,7 +57,7 @@ class Questions:
         """Asks whether the command of an input may run."""
         return bool(await self.ask(f"input {definition.id!r} runs {shlex.join(argv)}: let it? [y/N]: ", _yes_or_no))
 
-    async def consent(self, differences: Sequence[Difference]) -> bool:
+    async def consent(self, differences: Sequence[object]) -> bool:
         """Asks whether a change of the configuration files may be applied."""
         lines = [f"  {each}" for each in differences]
         text = "\n".join(["the configuration has changed, and this needs your yes:", *lines, "apply it? [y/N]: "])

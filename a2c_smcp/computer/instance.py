@@ -26,7 +26,7 @@ def default_folder() -> Path:
 def private_folder(folder: Path, name: str) -> Path:
     """A folder in the one where state is kept. What has to be made is made for its owner alone.
 
-    Raises `OSError`, and `ConfigError` if others may write to it.
+    Raises `OSError`, and `NotPrivate` if others may write to it.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / name).mkdir(mode=0o700, exist_ok=True)
@@ -39,7 +39,7 @@ def instance_of(name: str, url: str, folder: Path | None = None) -> Iterator[str
     """The instance of this computer at this Server, while nobody else on this machine uses it.
 
     A second process of the same name gets one of its own: it shall be refused, and not take over the first. Where
-    nothing can be kept, it lasts as long as the process. Raises `ConfigError` where others may change what is kept.
+    nothing can be kept, it lasts as long as the process. Raises `NotPrivate` where others may change what is kept.
     """
     folder, digest = folder or default_folder(), hashlib.sha256(f"{url}\0{name}".encode()).hexdigest()[:32]
     try:

@@ -7,16 +7,16 @@ import shlex
 import stat
 from pathlib import Path
 
-from a2c_smcp.errors import ConfigError
+from a2c_smcp.errors import NotPrivate
 
 __all__ = ["check_private", "remedy_for"]
 
 
 def check_private(*paths: Path) -> None:
-    """Raises `ConfigError` if others on this machine may write to one of them. What is not there is fine."""
+    """Raises `NotPrivate` if others on this machine may write to one of them. What is not there is fine."""
     for path in paths:
         if remedy := remedy_for(path):
-            raise ConfigError(f"{path} can be changed by others on this machine, and is not used; run: {remedy}")
+            raise NotPrivate(f"{path} can be changed by others on this machine, and is not used; run: {remedy}")
 
 
 def remedy_for(path: Path) -> str | None:

@@ -12,6 +12,7 @@ from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.config_files import Configuration, read_configuration
 from a2c_smcp.computer.consent import Difference, weigh
 from a2c_smcp.computer.mcp_clients.model import MCPServerConfig, source
+from a2c_smcp.computer.refused_changes import RefusedChanges
 from a2c_smcp.errors import ConfigError, SMCPError
 
 __all__ = ["Consent", "read_all", "trusting", "watch"]
@@ -20,8 +21,8 @@ logger = logging.getLogger(__name__)
 
 _INTERVAL = 1.0
 
-Consent: TypeAlias = Callable[[Sequence[Difference]], Awaitable[bool]]
-"""Shows the owner what would change; only `True` lets it."""
+Consent: TypeAlias = Callable[[Sequence[object]], Awaitable[bool]]
+"""Shows the owner what would change, a line each; only `True` lets it."""
 
 
 def read_all(paths: Iterable[Path]) -> Configuration:
@@ -39,7 +40,7 @@ def read_all(paths: Iterable[Path]) -> Configuration:
     return Configuration(merged.servers, merged.inputs, tuple(unknown))
 
 
-async def trusting(differences: Sequence[Difference]) -> bool:
+async def trusting(differences: Sequence[object]) -> bool:
     """Agrees to every change."""
     return True
 
@@ -50,15 +51,16 @@ async def watch(
     known: Configuration,
     on_fault: Callable[[str], None],
     consent: Consent | None = None,
+    refused: RefusedChanges | None = None,
     interval: float = _INTERVAL,
 ) -> None:
     """Follows the files for ever. While they are wrong, nothing changes and the owner is told why.
 
     `consent` is asked before a change that needs it is applied (see `consent.py`); without, none of these is. An answer
-    counts until a file changes again.
+    counts until a file changes again. `refused` keeps what was not agreed to, for the next start.
     """
     stamps: list[tuple[int, int] | None] = []  # the first look is at the contents: they may have changed since
-    async with _Changes(computer, known, on_fault, consent) as changes:
+    async with _Changes(computer, known, on_fault, consent, refused) as changes:
         while True:
             await asyncio.sleep(interval)
             if (now := _stamps(paths)) == stamps:
@@ -74,8 +76,14 @@ class _Changes:
     """Makes a computer what its files say. No change waits for another: a server may be slow, its owner away."""
 
     def __init__(
-        self, computer: Computer, known: Configuration, on_fault: Callable[[str], None], consent: Consent | None
+        self,
+        computer: Computer,
+        known: Configuration,
+        on_fault: Callable[[str], None],
+        consent: Consent | None,
+        refused: RefusedChanges | None,
     ) -> None:
+        self._refused = refused
         self._computer = computer
         self._known = known
         self._on_fault = on_fault
@@ -98,12 +106,13 @@ class _Changes:
         await self._check(after)
         weighed = weigh(self._known, after)
         self._make(weighed.at_once)
+        self._keep(after, weighed.waiting)  # until there is a yes, however this program ends
         if not weighed.waiting:
             return
         if self._consent is None:
             logger.warning(
                 "a change of the configuration is not applied, since nobody can be asked: %s. "
-                "--trust-changes applies such changes; otherwise start again to have the file read anew",
+                "Start again on a terminal, and say yes; --trust-changes applies such changes without asking",
                 _told(weighed.waiting),
             )
             return
@@ -115,7 +124,16 @@ class _Changes:
             logger.warning("a change of the configuration was declined: %s", _told(waiting))
             return
         self._make(after)
+        self._keep(after, ())
         logger.warning("a change of the configuration is applied: %s", _told(waiting))
+
+    def _keep(self, after: Configuration, waiting: Sequence[Difference]) -> None:
+        if self._refused is None:
+            return
+        if waiting:
+            self._refused.note(after, [str(each) for each in waiting])
+        else:
+            self._refused.clear()
 
     async def _check(self, after: Configuration) -> None:
         for config in self._changed(after):

@@ -197,11 +197,16 @@ async def test_a_file_that_somebody_rewrites_runs_nothing_where_nobody_can_be_as
     assert 'servers.evil.command: "sh"; servers.evil.args: ["-c", "touch ' in said
     assert 'servers.evil.env.API_TOKEN: "***"' in said
     assert "--trust-changes applies such changes" in said
-    place.write({})
-    await program.says("good: stopped")
-    assert not (place.folder / "was-run").exists()
     assert await stopped(program) == 0
     assert "evil: " not in program.said
+    ended = await place.run("up", "--port", "0")
+    assert ended.code == 1
+    assert "holds a change that its owner has not agreed to: servers.evil.type" in ended.err
+    assert not (place.folder / "was-run").exists()
+    place.write({"good": good()})
+    program = await place.start("up", "--port", "0")
+    await program.says("good: ready")
+    assert await stopped(program) == 0
 
 
 @pytest.mark.covers("config-consent")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.refused_changes import RefusedChanges
 from a2c_smcp.computer.watch_files import read_all, trusting, watch
 from a2c_smcp.errors import ConfigError
 from tests.computer.test_computer import GOOD
@@ -33,7 +34,9 @@ def test_a_name_in_two_files_is_an_error(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def watched(path: Path, consent: Any = trusting) -> AsyncIterator[tuple[Computer, list[str]]]:
+async def watched(
+    path: Path, consent: Any = trusting, refused: Any = None
+) -> AsyncIterator[tuple[Computer, list[str]]]:
     """A computer that has started what is in the file, and follows it. What its owner is told is in the list."""
     known, faults = read_all([path]), list[str]()
     computer = Computer("laptop")
@@ -41,7 +44,7 @@ async def watched(path: Path, consent: Any = trusting) -> AsyncIterator[tuple[Co
         computer.add_server(config)
     async with computer:
         await computer.start()
-        watching = asyncio.create_task(watch(computer, [path], known, faults.append, consent, interval=0.05))
+        watching = asyncio.create_task(watch(computer, [path], known, faults.append, consent, refused, interval=0.05))
         try:
             yield computer, faults
         finally:
@@ -123,7 +126,8 @@ def evil(marker: Path) -> dict[str, Any]:
 async def test_a_new_server_in_a_watched_file_runs_only_after_a_yes(tmp_path: Path) -> None:
     path, marker, owner = tmp_path / "servers.json", tmp_path / "was-run", Owner()
     write(path, stays={}, goes={})
-    async with watched(path, owner) as (computer, _):
+    refused = RefusedChanges([path], tmp_path / "state")
+    async with watched(path, owner, refused) as (computer, _):
         write(path, stays={}, evil=evil(marker))
         await until(lambda: len(owner.asked) == 1)
         assert owner.asked[0][:3] == [
@@ -138,8 +142,12 @@ async def test_a_new_server_in_a_watched_file_runs_only_after_a_yes(tmp_path: Pa
         await until(lambda: len(owner.asked) == 2)
         assert not marker.exists()
         assert [*computer.status()] == ["stays"]
+        again = RefusedChanges([path], tmp_path / "state")
+        assert again.lines_of(read_all([path])) == owner.asked[1]
+        assert again.lines_of(read_all([])) == []
         owner.answers[1].set_result(True)
         await until(marker.exists)
+        assert again.lines_of(read_all([path])) == []
         await until(lambda: [*computer.status()] == ["stays", "evil"])
 
 

@@ -10,7 +10,7 @@ from a2c_smcp import errors
 from a2c_smcp.errors import SMCPError
 
 CODES = {  # WIRE §3, and 4008 of §1
-    400: {"BadRequest", "UnsupportedEvent", "AmbiguousComputer", "InvalidWindowURI", "ConfigError"},
+    400: {"BadRequest", "UnsupportedEvent", "AmbiguousComputer", "InvalidWindowURI", "ConfigError", "NotPrivate"},
     401: {"NotAuthenticated"},
     403: {
         *("Forbidden", "WrongRole", "NotInOffice", "OfficeHasAgent", "NameTaken", "NameMismatch", "NotAuthorised"),
