@@ -16,7 +16,7 @@ from a2c_smcp.errors import SMCPError
 from tests.agent.test_rejoin import free_port, separate_server
 from tests.agent.twins import SOON
 from tests.computer.noting import notes_in, noting_computer
-from tests.peer import Peer
+from tests.peer import NAMESPACE, Peer
 from tests.waiting import until
 
 WAITS, ENDS = {"text": "once", "ends": False}, {"text": "ended", "ends": True}
@@ -35,7 +35,8 @@ async def test_a_call_sent_again_after_its_computer_was_killed_is_gone_and_has_r
     await agent.join("agent", "planner", office)
 
     def call(req_id: str, params: dict[str, Any]) -> Any:
-        return agent.call_tool("laptop", "note", timeout=60, req_id=req_id, params=params)
+        data = {"agent": "planner", "computer": "laptop", "req_id": req_id, "tool_name": "note", "params": params}
+        return agent.client.call("client:tool_call", {**data, "timeout": 60}, namespace=NAMESPACE, timeout=65)
 
     async with noting_computer(hub.url, office, tmp_path) as computer:
         assert (await call("ended", ENDS))["content"][0]["text"] == "ended"
