@@ -88,7 +88,7 @@ def running(settings: Settings, store: str | None = None) -> Iterator[Hub]:
 
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
-    hub, stop = ready.result(timeout=10)
+    hub, stop = ready.result(timeout=60)
     try:
         yield hub
     finally:

@@ -12,7 +12,7 @@ import aiohttp
 import socketio
 
 NAMESPACE = "/smcp"
-PATIENCE = 10.0
+PATIENCE = 30.0
 """A bound against hanging, nothing that is measured."""
 
 

@@ -11,13 +11,13 @@ from a2c_smcp.errors import SMCPError
 __all__ = ["until", "until_it_goes"]
 
 
-async def until(is_so: Callable[[], object], seconds: float = 20) -> None:
+async def until(is_so: Callable[[], object], seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not is_so():  # noqa: ASYNC110, there is nothing else to wait for
             await asyncio.sleep(0.01)
 
 
-async def until_it_goes(attempt: Callable[[], Awaitable[Any]], seconds: float = 20) -> Any:
+async def until_it_goes(attempt: Callable[[], Awaitable[Any]], seconds: float = 60) -> Any:
     """Again and again, as a client would, until it is no longer refused."""
     async with asyncio.timeout(seconds):
         while True:

@@ -19,7 +19,7 @@ from tests.peer import Peer
 from tests.waiting import until
 
 both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
-PATIENCE = 20
+PATIENCE = 60
 
 
 class Provider:

@@ -133,7 +133,7 @@ async def test_who_watches_a_computer_without_a_desktop_is_told(shared_hub: Any,
     computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
     computer.answers("client:get_desktop", BadRequest("this computer does not know 'client:get_desktop'").to_wire())
     async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office) as agent:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             with pytest.raises(BadRequest, match="does not know"):
                 await anext(agent.client.watch_desktop("laptop"))
 
@@ -154,7 +154,7 @@ async def test_watching_ends_with_the_office_and_outlives_an_absence(
         frames = agent.client.watch_desktop("laptop")
 
         async def following() -> Any:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 if kind is AsyncSMCPAgentClient:
                     return await anext(frames, "the end")
                 return await asyncio.to_thread(next, frames, "the end")

@@ -27,7 +27,7 @@ from tests.program import run_program
 from tests.waiting import until
 
 SCRIPT = Path(sys.executable).with_name("a2c-smcp")
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 pytestmark = pytest.mark.covers("agent-program")
 

@@ -51,7 +51,7 @@ async def separate_server(port: int) -> AsyncIterator[Any]:
     )
     try:
         assert process.stdout
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await process.stdout.readline()
         yield process
     finally:
@@ -231,14 +231,14 @@ async def test_an_office_that_was_taken_meanwhile_is_taken_again_when_it_is_free
 async def until_joined(peer: Peer, office: str) -> None:
     """Waits until the seat of whoever sat there has ended."""
     request = {"role": "agent", "name": "usurper", "office_id": office}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await peer.ask("server:join_office", request) != (True, None):  # noqa: ASYNC110, nothing tells
             await asyncio.sleep(0.02)
 
 
 async def until_seated(agent: Any) -> None:
     """Waits until the agent sits in its office again."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not await is_seated(agent):  # noqa: ASYNC110, nothing tells
             await asyncio.sleep(0.02)
 

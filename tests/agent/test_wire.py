@@ -14,7 +14,7 @@ from aiohttp import WSMsgType, web
 from a2c_smcp.errors import BadRequest, TooLarge
 from a2c_smcp.link import Line, LineLost, Route
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 MEGABYTE = 1024 * 1024
 TURNS = 50  # of the event loop
 OPEN = {"sid": "s", "upgrades": ["websocket"], "pingInterval": 60_000, "pingTimeout": 60_000, "maxPayload": 10**6}

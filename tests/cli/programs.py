@@ -15,7 +15,7 @@ from tests.server.test_program import Program
 
 __all__ = ["PATIENCE", "Ended", "Place", "good"]
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """A bound against hanging, nothing that is measured."""
 PROGRAM = Path(sys.executable).with_name("a2c-smcp")
 _OURS = ("A2C_", "VIRTUAL_ENV", "NO_COLOR", "COLUMNS", "LINES", "HTTP_PROXY", "http_proxy")

@@ -15,7 +15,7 @@ from a2c_smcp.cli.demo_load import Load, Tally
 from a2c_smcp.errors import ComputerLeft
 from tests.cli.test_demo import PROGRAM, assert_it_can_be_left
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 CLAIMS = (
     "offices that span nodes",
     "calls from node to node",

@@ -16,7 +16,7 @@ from typing import Any
 
 __all__ = ["Screen", "on_a_terminal"]
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """A bound against hanging, nothing that is measured."""
 
 _PIECES = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])|\x1b[=>]|([\r\n\b\a])|([^\x1b\r\n\b\a]+)")

@@ -225,7 +225,7 @@ async def test_a_server_removed_during_a_call_fails_it_at_once() -> None:
         await computer.put_server(parrot())
         call = asyncio.create_task(computer.execute_tool(AGENT, "r1", "hang", {}, 60))
         await until(lambda: computer.history)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await computer.remove_server("parrot")
             assert (await call)["isError"] is True
 

@@ -298,7 +298,7 @@ async def provoke(agent: Peer, canaries: Canaries) -> list[Any]:
 async def tools(agent: Peer) -> list[Any]:
     """What agents are told of tools until all are there."""
     told = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while True:
             told.append(await agent.request("client:get_tools", "laptop"))
             if {"tell", "parrot__tell", "speaks__tell"} <= {tool["name"] for tool in told[-1]["tools"]}:

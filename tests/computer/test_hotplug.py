@@ -46,7 +46,7 @@ async def laptop(shared_hub: Any, office: str, tmp_path: Path, marker: str, agen
 
 async def quiet(agent: Peer, tool: str) -> None:
     """Waits until the agent has been told of a tool, and lets it forget what it heard."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while tool not in await tools(agent):
             await agent.hears("notify:update_tool_list")
     await agent.hears("notify:update_tool_list")
@@ -194,7 +194,7 @@ async def test_a_tool_that_is_called_like_one_of_another_server_shows_whose_it_i
 
 
 async def until_listed(agent: Peer, tool: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while tool not in await tools(agent):
             await agent.hears("notify:update_tool_list")
 

@@ -318,7 +318,7 @@ async def test_all_servers_are_read_at_the_same_time_each_a_little() -> None:
     shelf = Shelf()
     shelf.wanted_at_once = 3 * 8
     given = dict(each for server in "abc" for each in windows(server, *(f"{server}/{n}" for n in range(12))))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         read = await read_desktop(given, None, [], shelf.read)
     assert read == organize_desktop(given.items(), None, [])
     assert shelf.most == {"a": 8, "b": 8, "c": 8}

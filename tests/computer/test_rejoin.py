@@ -95,7 +95,7 @@ async def test_a_computer_rejoins_a_server_that_restarted_and_a_call_sent_again_
 async def test_a_refusal_for_good_ends_it(serve: Callable[..., Any], tmp_path: Path) -> None:
     hub = await serve(require_version="0.99")
     with pytest.raises(VersionMismatch):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await Computer("laptop").run(hub.url, office="desk", state_folder=tmp_path)
 
 

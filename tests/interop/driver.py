@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["Driver", "PeerEnded", "PeerFailed"]
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """A bound against hanging, nothing that is measured."""
 
 _LONGEST_LINE = 2**24

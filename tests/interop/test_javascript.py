@@ -186,7 +186,7 @@ async def test_a_javascript_client_with_an_instance_resumes_its_call_after_a_cut
     else:
         asked = await node.hears("asked", who="computer")
     await node.ask("reply", number=asked["number"], answer=RESULT)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         assert await call == [RESULT]
     assert not [event for event, _ in node.heard if event.startswith(("notify:", "asked"))]
 

@@ -92,7 +92,7 @@ class NodeProcess:
         async with aiohttp.ClientSession() as http, http.get(self.url + path) as response:
             return response.status
 
-    async def until_it_is(self, status: str, seconds: float = 20) -> None:
+    async def until_it_is(self, status: str, seconds: float = 60) -> None:
         async with asyncio.timeout(seconds):
             while (await self.readiness())[1]["status"] != status:  # noqa: ASYNC110, it tells when it is asked
                 await asyncio.sleep(0.01)

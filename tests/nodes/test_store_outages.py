@@ -186,7 +186,7 @@ async def test_of_two_who_have_come_by_one_seat_the_older_keeps_it_and_the_newer
     newer = await nodes.connect(one)
     request = {"role": "agent", "name": "newer", "office_id": office}
     refusals = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while (answer := await newer.ask("server:join_office", request)) != (True, None):
             refusals.append(answer[1][:3])
             await asyncio.sleep(0.02)

@@ -231,7 +231,7 @@ async def test_nothing_is_left_behind_when_everybody_is_gone(serve: Any, connect
     calls, directory = namespace._calls, namespace._directory
     held = (calls._running, calls._by_key, calls._by_member, calls._waiting, calls._unheard, namespace._connections)
     held = (*held, namespace._seating._absent, directory._seats, directory._offices, directory._holders)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while any(map(len, held)):  # noqa: ASYNC110, there is nothing to wait for but that nothing is left
             await asyncio.sleep(0.02)
 
