@@ -103,6 +103,23 @@ def test_tokens_and_keys_are_secrets_wherever_they_stand(secret: str) -> None:
 
 
 @pytest.mark.covers("secrets-rule")
+@pytest.mark.parametrize(
+    "value",
+    [
+        "npm_config_registry_url",
+        "pypi-attestations-0.0.28",
+        "sk-learn-contrib-lightning",
+        "ASIA-PACIFIC-REGION-1",
+        "@scope/server@1.2.3",
+        "xoxo-hugs-and-kisses",
+        "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+    ],
+)
+def test_names_that_only_begin_like_a_token_are_none(value: str) -> None:
+    assert found(args=[value], env={"PLAIN": value}) == set()
+
+
+@pytest.mark.covers("secrets-rule")
 def test_a_password_in_a_url_is_a_secret_and_an_ordinary_variable_is_none() -> None:
     assert "pa55w0rd" in found(env={"DATABASE": "postgres://me:pa55w0rd@db/x"})
     assert found(env={"WORKDIR": "/srv/data", "REGION": "eu-central-1", "PORT": "8080", "URL": "https://x/y"}) == set()

@@ -159,9 +159,9 @@ def test_a_megabyte_is_searched_for_fifty_secrets_in_no_time() -> None:
     assert len(text) == 999_999
     mask, took = Mask(hidden), []
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
         assert mask.text(text) is text
-        took.append(time.perf_counter() - start)
+        took.append(time.process_time() - start)
     assert min(took) < 0.1  # 10 ms on the machine this was written on
 
 

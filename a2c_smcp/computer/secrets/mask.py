@@ -32,6 +32,7 @@ NO_SERVER = ""
 _LONG = 12
 """Secrets of so many characters are searched for everywhere, unless they are plain words."""
 _PART_OF_WORD = re.compile(r"[\w-]")
+_MAY_BE_BINARY = frozenset(("data", "blob", "resource"))
 _USER_INFO = re.compile(r"://([^\s/?#]*)@")
 
 T = TypeVar("T")
@@ -46,6 +47,7 @@ class Mask:
         self._suspected: set[str] = set()
         self._index, self._log_index = Index(()), Index(())
         self._word_indexes: dict[str | None, Index] = {}
+        self._searches: dict[str | None, tuple[int, list[Index], frozenset[int]]] = {}
         self._adding = threading.Lock()
         self.version = 0
         """Another one, whenever something is masked that was not before."""
@@ -98,11 +100,10 @@ class Mask:
         What the protocol defines at its `place` stays. Images, sounds and blobs in the content of an answer are not
         searched, as long as they are base64.
         """
-        indexes = self._indexes(server)
+        indexes, numbers = self._search(server)
         texts, integers = _leaves(value, place)
         text = "\n".join(texts)
         forms = [form for index in indexes for form in index.likely_in(text) if form.text in text]
-        numbers = frozenset[int]().union(*(index.numbers for index in indexes))
         if not forms and numbers.isdisjoint(integers):
             return value
         names = [form for form in forms if not is_word(form.text)]
@@ -123,8 +124,17 @@ class Mask:
             self.version += 1
 
     def _indexes(self, server: str | None) -> list[Index]:
-        words = self._word_indexes
-        return [self._index, *(words[each] for each in {None, server} if each in words)]
+        return self._search(server)[0]
+
+    def _search(self, server: str | None) -> tuple[list[Index], frozenset[int]]:
+        """What is searched for in something of a server: kept until there are more secrets."""
+        known = self._searches.get(server)
+        if known is None or known[0] != self.version:
+            version, words = self.version, self._word_indexes  # in this order, for `add` in a thread
+            indexes = [self._index, *(words[each] for each in {None, server} if each in words)]
+            numbers = frozenset[int]().union(*(index.numbers for index in indexes))
+            known = self._searches[server] = version, indexes, numbers
+        return known[1], known[2]
 
     def _likely_in(self, text: str, indexes: Iterable[Index]) -> list[Form]:
         if len(text) < SHORTEST:
@@ -200,22 +210,23 @@ def _leaves(value: Any, place: Place) -> tuple[list[str], list[int]]:
 
 def _searched(answer: dict[Any, Any]) -> list[Any]:
     """The parts of an answer, without what is binary in its content."""
-    content = answer.get("content")
-    parts = [*answer, *(value for key, value in answer.items() if key != "content")]
-    for block in content if isinstance(content, list | tuple) else [content]:
-        if not isinstance(block, dict):
-            parts.append(block)
-            continue
-        resource, rest = block.get("resource"), _without_binary(block, BLOCK)
-        if isinstance(resource, dict):
-            rest["resource"] = _without_binary(resource, RESOURCE)
-        parts.append(rest)
+    parts: list[Any] = [*answer]
+    for key, value in answer.items():
+        if key == "content" and isinstance(value, list | tuple):
+            parts.extend(_without_binary(block, BLOCK) for block in value)
+        else:
+            parts.append(value)
     return parts
 
 
-def _without_binary(value: dict[Any, Any], place: Place) -> dict[Any, Any]:
+def _without_binary(value: Any, place: Place) -> Any:
+    if not isinstance(value, dict) or value.keys().isdisjoint(_MAY_BE_BINARY):
+        return value
     binary = _binary_key(value, place)
-    return {key: each for key, each in value.items() if binary is None or key != binary}
+    rest = {key: each for key, each in value.items() if binary is None or key != binary}
+    if place is BLOCK and "resource" in rest:
+        rest["resource"] = _without_binary(rest["resource"], RESOURCE)
+    return rest
 
 
 def _mask(value: Any, place: Place, found: _Found) -> Any:

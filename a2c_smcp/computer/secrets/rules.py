@@ -41,19 +41,30 @@ class Named:
     is_short: bool = False
 
 
-_PREFIXES = (
-    "sk-|[rs]k_(?:live|test)_|whsec_",  # model providers, payments
-    "gh[oprsu]_|github_pat_|glpat-|bitbucket_",
-    "xox[abeprs]-|xapp-",
-    "AKIA|ASIA|AIza|ya29\\.|dop_v1_",  # clouds
-    "hf_|gsk_|r8_|tvly-|pplx-",
-    "npm_|pypi-|dckr_pat_",
-    "SG\\.|shpat_|lin_api_|ntn_|figd_",
-    "AGE-SECRET-KEY-",
+_TOKENS = (
+    r"sk-(?=[\w-]*\d)[\w-]{16,}",  # model providers; sk-learn is none
+    r"[rs]k_(?:live|test)_\w{16,}",
+    r"whsec_[\w+/=]{16,}",
+    r"gh[oprsu]_\w{16,}",
+    r"github_pat_\w{20,}",
+    r"glpat-[\w-]{16,}",
+    r"xox[abeprs]-(?=[\w-]*\d)[\w-]{12,}",
+    r"xapp-\d-[\w-]{12,}",
+    r"(?:AKIA|ASIA)[A-Z0-9]{16}(?!\w)",
+    r"AIza[\w-]{30,}",
+    r"ya29\.[\w-]{20,}",
+    r"dop_v1_\w{20,}",
+    r"(?:hf|r8|gsk|npm|ntn)_[A-Za-z0-9]{30,}",
+    r"(?:tvly|pplx)-(?=[\w-]*\d)[\w-]{16,}",
+    r"pypi-AgE[\w-]{30,}",  # the names of many packages begin with pypi-
+    r"dckr_pat_[\w-]{16,}",
+    r"SG\.[\w-]{16,}\.[\w-]{16,}",
+    r"(?:shpat|lin_api|figd)_[\w-]{16,}",
+    r"AGE-SECRET-KEY-1[A-Z0-9]{30,}",
+    r"eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?",  # a JWT
 )
-_JWT = r"eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
-TOKEN = re.compile(rf"(?<![\w-])(?:(?:{'|'.join(_PREFIXES)})[\w.-]{{12,}}|{_JWT})")
-"""A known prefix of a token with what follows, or a JWT."""
+TOKEN = re.compile(rf"(?<![\w-])(?:{'|'.join(_TOKENS)})")
+"""A token that its issuer marks with a prefix, or a JWT."""
 PEM = re.compile(r"-----BEGIN (?P<what>(?!CERTIFICATE|PUBLIC)[A-Z0-9 ]+)-----.*?-----END (?P=what)-----", re.DOTALL)
 """A block that holds a key. Certificates and public keys are for everybody."""
 
