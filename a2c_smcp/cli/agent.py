@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from a2c_smcp.cli import connection, listings, logs
+from a2c_smcp.cli import connection, listings, logs, shell_completion
 from a2c_smcp.cli.answers import is_for_programs
 from a2c_smcp.cli.calling import Call, read_arguments
 from a2c_smcp.cli.connection import option
@@ -28,7 +28,12 @@ Wait = Annotated[
     float,
     option(None, "--wait", "Seconds to wait for the agent that is in the office.", min=0, max=MAX_TIMEOUT),
 ]
-Computer = Annotated[str, typer.Argument(help="The computer, by its name in the office.", show_default=False)]
+Computer = Annotated[
+    str,
+    typer.Argument(
+        help="The computer, by its name in the office.", show_default=False, autocompletion=shell_completion.computers
+    ),
+]
 AsJSON = Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")]
 JSONOrTable = Annotated[
     bool | None,
@@ -112,7 +117,10 @@ _SHARED = {
 
 @_command
 def tools(
-    computer: Annotated[str | None, typer.Argument(help="Only those of this one.", show_default=False)] = None,
+    computer: Annotated[
+        str | None,
+        typer.Argument(help="Only those of this one.", show_default=False, autocompletion=shell_completion.computers),
+    ] = None,
     tag: Annotated[list[str] | None, typer.Option("--tag", help="Only those with this tag; repeat for more.")] = None,
     as_json: JSONOrTable = None,
 ) -> Work:
@@ -130,7 +138,14 @@ def tools(
 @_command
 def call(
     computer: Computer,
-    tool: Annotated[str, typer.Argument(help="The tool, by the name that `tools` shows.", show_default=False)],
+    tool: Annotated[
+        str,
+        typer.Argument(
+            help="The tool, by the name that `tools` shows.",
+            show_default=False,
+            autocompletion=shell_completion.tools,
+        ),
+    ],
     arguments: Annotated[
         list[str] | None,
         typer.Argument(help="JSON, or KEY=VALUE words, or - for JSON on stdin.", show_default=False),

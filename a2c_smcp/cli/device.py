@@ -19,6 +19,7 @@ from a2c_smcp.cli.prompt.opening import OnPrompt
 from a2c_smcp.cli.questions import Questions
 from a2c_smcp.cli.remedies import Failed, WrongUse, advised, misread
 from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.computer.approval import approve_all
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.config_files import Configuration
 from a2c_smcp.computer.mcp_clients.policy import Policy
@@ -80,7 +81,7 @@ class Device:
         self.approves = yes or self._owner is not None
         self.host = Computer(
             name,
-            approve=_say_yes if yes else self._owner.approve if self._owner else None,
+            approve=approve_all if yes else self._owner.approve if self._owner else None,
             prompt=questions.value if questions else None,
             approve_command=_say_yes if yes else questions.command if questions else None,
             values=values,

@@ -6,32 +6,38 @@ import asyncio
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 
-from a2c_smcp.cli.answers import put_json, put_table
+from a2c_smcp.cli.answers import first_sentence, put_json, put_table
 from a2c_smcp.cli.visits import Visit
 from a2c_smcp.cli.watching import put_desktop
 from a2c_smcp.errors import ComputerNotFound, SMCPError
-from a2c_smcp.smcp import SMCPTool
+from a2c_smcp.smcp import GET_TOOLS_EVENT
 
 __all__ = ["show_config", "show_desktop", "show_room", "show_tools"]
 
 
 async def show_tools(visit: Visit, *, computer: str | None, tags: Sequence[str], as_json: bool) -> None:
     """Those of all who answer. If somebody does not, that is a failure in the end."""
-    answers = {computer: await visit.agent.get_tools(computer)} if computer else await _offered(visit)
-    tools = [_described(name, tool) for name, found in answers.items() if isinstance(found, list) for tool in found]
+    answers = {computer: await _offer_of(visit, computer)} if computer else await _offered(visit)
+    offers = {name: offer for name, offer in answers.items() if isinstance(offer, _Offer)}
+    tools = [_described(name, tool, offer) for name, offer in offers.items() for tool in offer.tools]
     wanted = [tool for tool in tools if set(tags) <= set(tool["tags"])]
     if as_json:
         put_json(wanted)
     elif wanted:
-        put_table(("tool", "computer", "description", "tags", "approval"), map(_tool_row, wanted))
+        put_table(
+            ("tool", "computer", "server", "description", "tags", "approval"), map(_tool_row, wanted), cut="description"
+        )
     else:
         visit.terminal.show(
             f"no such tools in office {visit.office}" if tools else f"no tools in office {visit.office}"
         )
+    for name, offer in offers.items():
+        if offer.starting:
+            visit.terminal.show(f"still starting on {name}: {', '.join(offer.starting)}", "yellow")
     failures = {name: error for name, error in answers.items() if isinstance(error, SMCPError)}
     for name, failure in failures.items():
         visit.terminal.show(f"{name} does not say what it has: {failure.message}", "red")
@@ -39,14 +45,35 @@ async def show_tools(visit: Visit, *, computer: str | None, tags: Sequence[str],
         raise typer.Exit(1)
 
 
-async def _offered(visit: Visit) -> dict[str, list[SMCPTool] | SMCPError]:
+class _Offer(NamedTuple):
+    """What a computer says of its tools. `approved` are those it runs unasked for this agent, or `True` for all."""
+
+    tools: Sequence[Any] = ()
+    starting: Sequence[str] = ()
+    approved: bool | Sequence[str] = ()
+
+
+async def _offer_of(visit: Visit, computer: str) -> _Offer:
+    answer: Any = await visit.agent.request(GET_TOOLS_EVENT, computer)
+    found = answer.get("tools") if isinstance(answer, Mapping) else None
+    if not isinstance(found, list):
+        raise SMCPError("the answer is not a list of tools")
+    starting, approved = answer.get("starting"), answer.get("approved")
+    return _Offer(
+        [tool for tool in found if isinstance(tool, dict) and isinstance(tool.get("name"), str)],
+        [str(name) for name in starting] if isinstance(starting, list) else (),
+        approved if isinstance(approved, bool | list) else (),
+    )
+
+
+async def _offered(visit: Visit) -> dict[str, _Offer | SMCPError]:
     """What each computer answers. One that leaves meanwhile offers nothing."""
 
-    async def ask(computer: str) -> list[SMCPTool] | SMCPError:
+    async def ask(computer: str) -> _Offer | SMCPError:
         try:
-            return await visit.agent.get_tools(computer)
+            return await _offer_of(visit, computer)
         except ComputerNotFound:
-            return []
+            return _Offer()
         except SMCPError as error:
             return error
 
@@ -86,17 +113,19 @@ async def show_room(visit: Visit, *, as_json: bool) -> None:
 _INPUT = ("id", "type", "description")
 
 
-def _described(computer: str, tool: SMCPTool) -> dict[str, Any]:
-    """A tool as it came, with its computer, and what is hidden in its `meta`."""
+def _described(computer: str, tool: Mapping[str, Any], offer: _Offer) -> dict[str, Any]:
+    """A tool as it came, with its computer, what is hidden in its `meta`, and whether its owner is asked."""
     meta = _object((tool.get("meta") or {}).get("a2c_tool_meta"))
     tags = [str(tag) for tag in meta.get("tags") or ()]
-    return {"computer": computer, **tool, "tags": tags, "needs_approval": meta.get("auto_apply") is not True}
+    approved = offer.approved
+    is_approved = approved if isinstance(approved, bool) else tool["name"] in approved
+    asks = meta.get("auto_apply") is not True and not is_approved
+    return {"computer": computer, **tool, "tags": tags, "needs_approval": asks}
 
 
 def _tool_row(tool: Mapping[str, Any]) -> tuple[str, ...]:
-    summary = " ".join((tool.get("description") or "").partition("\n\n")[0].split())
-    approval = "asks" if tool["needs_approval"] else ""
-    return tool["name"], tool["computer"], summary, ", ".join(tool["tags"]), approval
+    summary, approval = first_sentence(str(tool.get("description") or "")), "asks" if tool["needs_approval"] else ""
+    return tool["name"], tool["computer"], str(tool.get("bundle_id", "")), summary, ", ".join(tool["tags"]), approval
 
 
 def _server_row(name: str, server: Mapping[str, Any]) -> tuple[str, ...]:

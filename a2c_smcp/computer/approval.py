@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -12,7 +12,7 @@ from a2c_smcp.computer.tools import ToolRoute
 from a2c_smcp.errors import ApprovalRefused
 from a2c_smcp.types import TOOL_NAME
 
-__all__ = ["Approvals", "Approve", "Caller", "Decision", "Grant", "Request"]
+__all__ = ["Approvals", "Approve", "Caller", "Decision", "Grant", "Request", "approve_all"]
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +61,11 @@ class Request:
 Approve: TypeAlias = Callable[[Request], Decision | bool | Awaitable[Decision | bool]]
 
 
+def approve_all(request: Request) -> bool:
+    """What an owner gives as `approve` who lets every tool run. It is told to agents: nothing asks."""
+    return True
+
+
 class Approvals:
     """Remembers what was granted for good; `grants` can be saved and given back, `on_grant` hears of each new one."""
 
@@ -80,6 +85,18 @@ class Approvals:
         if route.meta.auto_apply is True:
             return True
         return not self.grants.isdisjoint({Grant(agent), Grant(agent, route.server, route.tool)})
+
+    @property
+    def approves_all(self) -> bool:
+        return self._ask is approve_all
+
+    def approved(self, agent: str, routes: Mapping[TOOL_NAME, ToolRoute]) -> bool | list[TOOL_NAME]:
+        """What this agent may run unasked though the tool's own `auto_apply` does not say so: `True` is every tool."""
+        if self.approves_all:
+            return True
+        if not any(grant.agent == agent for grant in self.grants):
+            return []
+        return [name for name, route in routes.items() if not route.meta.auto_apply and self.allows(agent, route)]
 
     async def require(self, request: Request, route: ToolRoute) -> None:
         """Returns if the tool may run. Raises `ApprovalRefused`."""

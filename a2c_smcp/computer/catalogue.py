@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from a2c_smcp.computer.functions import FUNCTIONS, Functions
@@ -100,10 +101,14 @@ class Catalogue:
             tool["name"] = name
         return owned
 
-    def written(self, mask: Mask, req_id: str) -> Written:
+    @property
+    def routes(self) -> Mapping[TOOL_NAME, ToolRoute]:
+        return self._table.routes
+
+    def written(self, mask: Mask, req_id: str, approved: bool | list[TOOL_NAME]) -> Written:
         """The answer to a request for the tools. Its text is the same until they change, or the secrets do.
 
-        `starting` names servers whose tools are still missing, where there are some.
+        `starting` names servers whose tools are still missing, where there are some; `approved` is for this agent.
         """
         table, version, starting = self._table, mask.version, self._starting
         if self._written is None or self._written[:3] != (table, version, starting):
@@ -112,7 +117,8 @@ class Catalogue:
                 answer["starting"] = mask.data(starting, NAME)
             self._written = table, version, starting, Written(answer, dumps(answer))
         listed = self._written[3]
-        return Written({**listed, "req_id": req_id}, f'{listed.text[:-1]},"req_id":{dumps(req_id)}}}')
+        own = {"req_id": req_id, **({"approved": approved} if approved else {})}
+        return Written({**listed, **own}, f"{listed.text[:-1]},{dumps(own)[1:]}")
 
     def _learn(self, name: str, server: _Server) -> bool:
         """Whether its tools are known. One that is down has those that it had before, and will have again."""

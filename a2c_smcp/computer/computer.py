@@ -238,9 +238,10 @@ class Computer:
         """The tools as agents see them, each with its server. Causes no traffic."""
         return self._catalogue.shown(self.mask)
 
-    def tools_for(self, req_id: str) -> Written:
-        """The same as the answer to a request, written already."""
-        return self._catalogue.written(self.mask, req_id)
+    def tools_for(self, agent: str, req_id: str) -> Written:
+        """The same as the answer to a request, written already, with what this agent need not ask for."""
+        approved = self.approvals.approved(agent, self._catalogue.routes)
+        return self._catalogue.written(self.mask, req_id, approved)
 
     def get_config(self) -> GetComputerConfigRet:
         """The configuration as agents may see it: placeholders stay, literal secrets are masked."""

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from a2c_smcp.cli.agent import agent as group
+from a2c_smcp.computer.approval import Grant, approve_all
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.functions import FUNCTIONS
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.computer.hosted import hosted, ready
 from tests.computer.pseudo_terminal import on_a_terminal
@@ -129,9 +131,81 @@ async def test_tools_of_all_computers_are_json_where_there_is_no_terminal(desk: 
 async def test_tools_are_chosen_by_computer_and_tag_and_shown_as_a_table(desk: Desk, run: Any) -> None:
     ended = await run("tools", "laptop", "--tag", "sums", "--table")
     assert [line.split() for line in ended.out.splitlines()] == [
-        ["tool", "computer", "description", "tags"],
-        ["add", "laptop", "Add", "two", "numbers.", "sums"],
+        ["tool", "computer", "server", "description", "tags"],
+        ["add", "laptop", "good", "Add", "two", "numbers.", "sums"],
     ]
+
+
+async def test_a_table_of_tools_has_a_line_for_each_with_the_first_sentence_as_far_as_it_fits(
+    desk: Desk, run: Any
+) -> None:
+    def measured() -> str:
+        """Weighs a thing, e.g. an apple,\n        on the kitchen scales. Do not use it for gold.\n\n        More."""
+        return ""
+
+    desk.computer.tool(measured)
+    desk.computer.tool(lambda: "", name="other")
+    ended = await run("tools", "--table", COLUMNS="140")
+    (line,) = [line for line in ended.out.splitlines() if line.startswith("measured")]
+    assert "Weighs a thing, e.g. an apple, on the kitchen scales." in line
+    assert "gold" not in ended.out
+    narrow = await run("tools", "--table", COLUMNS="76")
+    (line,) = [line for line in narrow.out.splitlines() if line.startswith("measured")]
+    assert re.search(r"Weighs a .*…", line)
+    assert "asks" in line
+    assert len(narrow.out.splitlines()) == len(ended.out.splitlines())
+
+
+@pytest.mark.covers("tools-approved")
+async def test_only_what_really_asks_is_shown_as_asking(
+    desk: Desk, run: Any, shared_hub: Any, office: str, tmp_path: Path
+) -> None:
+    desk.computer.approvals.grants = {Grant(f"{getpass.getuser()}@{platform.node()}", FUNCTIONS, "guarded")}
+    desk.computer.tool(lambda: "", name="other")
+    trusting = Computer("trusting", approve=approve_all)
+    trusting.tool(lambda: "", name="anything")
+    async with hosted(trusting, shared_hub.url, office, tmp_path):
+        asking = {each["name"]: each["needs_approval"] for each in json.loads((await run("tools")).out)}
+        by_another = {
+            each["name"]: each["needs_approval"] for each in json.loads((await run("tools", "--name", "x")).out)
+        }
+    assert (asking["guarded"], asking["other"], asking["anything"]) == (False, True, False)
+    assert (by_another["guarded"], by_another["other"], by_another["anything"]) == (True, True, False)
+
+
+# Completion in a shell
+
+
+@pytest.fixture
+def complete(surroundings: dict[str, str]) -> Callable[..., Any]:
+    async def complete(line: str, **environ: str) -> list[str]:
+        words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+        env = {**surroundings, "_A2C_SMCP_COMPLETE": "complete_bash", **words, **environ}
+        done = await asyncio.to_thread(run_program, env=env)
+        assert (done.returncode, done.stderr) == (0, "")
+        return [name for name in done.stdout.split("\n") if name]
+
+    return complete
+
+
+async def test_a_shell_completes_computers_and_tools_and_offers_nothing_that_it_would_evaluate(
+    desk: Desk, complete: Any, office: str
+) -> None:
+    desk.computer.tool(lambda: "", name="$(touch pwned)")
+    desk.computer.tool(lambda: "", name="good;bye")
+    assert await complete("a2c-smcp agent call ") == ["laptop"]
+    assert await complete("a2c-smcp agent desktop la") == ["laptop"]
+    offered = await complete("a2c-smcp agent call laptop ")
+    assert {"add", "guarded", "slow"} <= {*offered}
+    assert not [name for name in offered if "$" in name or ";" in name]
+    elsewhere = f"a2c-smcp agent --office {office} call --url {{}} laptop ad"
+    assert await complete(elsewhere.format("http://127.0.0.1:9")) == []
+
+
+async def test_completion_keeps_silent_where_it_knows_nothing(agent: Peer, complete: Any) -> None:
+    assert await complete("a2c-smcp agent call ") == [], "the office has an agent"
+    assert await complete("a2c-smcp agent call ", A2C_URL="nonsense") == []
+    assert await complete("a2c-smcp agent call ", A2C_PROXY="nonsense") == []
 
 
 async def test_a_computer_that_does_not_say_what_it_has_keeps_nothing_back_but_its_own(
@@ -343,7 +417,7 @@ async def test_on_a_terminal_tools_are_a_table(desk: Desk, terminal: Any, colour
     async with terminal("tools", **({} if colour else {"NO_COLOR": "1"})) as program:
         assert await program.ends() == 0
         text = await program.shows("Add two numbers.")
-        assert text.splitlines()[0].split() == ["tool", "computer", "description", "tags", "approval"]
+        assert text.splitlines()[0].split() == ["tool", "computer", "server", "description", "tags", "approval"]
         assert "connecting" not in text
         assert ("\x1b[36m" in program.screen.raw) is colour
 

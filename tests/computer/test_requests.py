@@ -141,11 +141,11 @@ async def test_tools_configuration_and_desktop_that_are_too_large_are_answered_w
 async def test_tools_are_written_anew_when_they_change_or_what_is_secret_in_them_does() -> None:
     computer = Computer("laptop")
     computer.tool(lambda: "sum", name="add")
-    first = computer.tools_for("r1")
+    first = computer.tools_for("planner", "r1")
     assert json.loads(first.text) == first == {"tools": computer.get_tools(), "req_id": "r1"}
     computer.tool(lambda: "x", name="swordfish-1")
-    second = computer.tools_for('r"2')
+    second = computer.tools_for("planner", 'r"2')
     assert json.loads(second.text) == second == {"tools": computer.get_tools(), "req_id": 'r"2'}
     description = second["tools"][0]["description"] or "params_schema"
     computer.mask.add([description, "a secret of no importance"])
-    assert json.loads(computer.tools_for("r3").text)["tools"] == computer.get_tools()
+    assert json.loads(computer.tools_for("planner", "r3").text)["tools"] == computer.get_tools()

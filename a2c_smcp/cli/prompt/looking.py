@@ -34,7 +34,7 @@ async def _status(console: Console, arguments: list[str]) -> None:
 async def _tools(console: Console, arguments: list[str]) -> None:
     found = [each for each in console.computer.get_tools() if not arguments or each["bundle_id"] == arguments[0]]
     if found:
-        console.draw(views.tools(found))
+        console.draw(views.tools(found, asks=not console.computer.approvals.approves_all))
     else:
         console.say("no tools")
 

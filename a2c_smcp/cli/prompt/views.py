@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from a2c_smcp.cli.answers import first_sentence
 from a2c_smcp.cli.progress import COLOURS
 from a2c_smcp.cli.prompt.requests import Waiting
 from a2c_smcp.cli.prompt.table import Command
@@ -64,14 +65,15 @@ def _status_row(server: ServerStatus, error: str, tally: Tally) -> Sequence[str 
     )
 
 
-def tools(found: Iterable[OwnedTool]) -> RenderableType:
-    return table(("tool", "server", "approval", "description"), map(_tool_row, found))
+def tools(found: Iterable[OwnedTool], *, asks: bool) -> RenderableType:
+    """`asks` is false where the owner lets every tool run."""
+    return table(("tool", "server", "approval", "description"), (_tool_row(each, asks=asks) for each in found))
 
 
-def _tool_row(tool: OwnedTool) -> Sequence[str]:
+def _tool_row(tool: OwnedTool, *, asks: bool) -> Sequence[str]:
     meta = json.loads(str((tool.get("meta") or {}).get("a2c_tool_meta") or "{}"))
-    summary = " ".join((tool.get("description") or "").partition("\n\n")[0].split())
-    return tool["name"], tool["bundle_id"], "" if meta.get("auto_apply") is True else "asks", summary
+    approval = "asks" if asks and meta.get("auto_apply") is not True else ""
+    return tool["name"], tool["bundle_id"], approval, first_sentence(tool.get("description") or "")
 
 
 def history(records: Iterable[ToolCallRecord]) -> RenderableType:

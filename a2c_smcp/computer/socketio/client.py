@@ -170,14 +170,14 @@ class SMCPComputerClient:
             self._computer.keep_only(self._office, agent)
 
     async def _tool_call(self, data: dict[str, Any]) -> Any:
-        caller = Caller(self._office, data.get("agent") or data[OLDER_FIELDS["agent"]])
+        caller = Caller(self._office, _agent_in(data))
         timeout = codec.timeout_of(lookup(smcp.TOOL_CALL_EVENT), data)
         assert timeout
         left = await self._catch_up.before_a_call(timeout)
         return await self._computer.execute_tool(caller, data["req_id"], data["tool_name"], data["params"], left)
 
     async def _get_tools(self, data: dict[str, Any]) -> dict[str, Any]:
-        return self._computer.tools_for(data["req_id"])
+        return self._computer.tools_for(_agent_in(data), data["req_id"])
 
     async def _get_config(self, data: dict[str, Any]) -> smcp.GetComputerConfigRet:
         return self._computer.get_config()
@@ -206,3 +206,9 @@ class SMCPComputerClient:
                     self._on_update(update)
                     if isinstance(error, asyncio.CancelledError):
                         raise
+
+
+def _agent_in(data: dict[str, Any]) -> str:
+    """Of a request that was decoded: it has one of both."""
+    agent: str = data.get("agent") or data[OLDER_FIELDS["agent"]]
+    return agent
