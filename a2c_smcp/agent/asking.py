@@ -103,7 +103,7 @@ class Asking:
             try:
                 return await self._ask(line, deadline)
             except SMCPError as error:
-                pause = self._pause_after(error)
+                pause = self._pause_after(error, is_old=self.lines.news() != seen)
                 if pause is None:
                     raise self._told(error) from None
                 self._last = error
@@ -134,8 +134,11 @@ class Asking:
             more[SENT_BEFORE] = True
         return {**self.data, **more}
 
-    def _pause_after(self, error: SMCPError) -> float | None:
-        """How long to wait before the next sending; `None` if there is none."""
+    def _pause_after(self, error: SMCPError, *, is_old: bool) -> float | None:
+        """How long to wait before the next sending; `None` if there is none.
+
+        An error `is_old` if there was news after the sending: the computer may have entered just behind it.
+        """
         if self.again is Again.NEVER or not self._may_repeat():
             return None
         if isinstance(error, LineLost):
@@ -145,6 +148,8 @@ class Asking:
             return longest * random.uniform(0.5, 1.0)  # noqa: S311, not a secret
         if isinstance(error, ComputerNotFound | ComputerLeft) and self._has_lost_line:
             return _LOOK_AGAIN
+        if isinstance(error, ComputerNotFound) and is_old:
+            return 0.0
         if isinstance(error, ComputerNotFound):
             until = self.lines.awaited_until(self.data.get("computer"), self.data.get("office_id"))
             left = until - asyncio.get_running_loop().time()

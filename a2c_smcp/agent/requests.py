@@ -49,11 +49,11 @@ class Requests:
                 self._calls[call["req_id"]] = unless_cancelled
                 result = CallToolResult.from_wire(await self._ask_in_turn(call, seconds))
         except TimeoutError:
-            raise CallCancelled from None
+            raise CallCancelled(outcome="unknown") from None
         finally:
             self._calls.pop(call["req_id"], None)
         if result.is_error and result.meta.get("a2c_cancelled"):  # computers of other makes give no code with it
-            raise CallCancelled
+            raise CallCancelled(outcome="unknown")
         _refuse_moved(result)
         return result
 

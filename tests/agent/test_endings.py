@@ -246,8 +246,9 @@ async def test_without_a_line_a_call_is_cancelled_at_once(
         relay.close()
         await until(lambda: not agent.is_connected)
         await agent.cancel("slow")
-        with pytest.raises(CallCancelled):
+        with pytest.raises(CallCancelled) as cancelled:
             await calling
+        assert cancelled.value.details == {"outcome": "unknown"}
         relay.reopen()
         await until(lambda: seen == ["started", "stopped"])
 

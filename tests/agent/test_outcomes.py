@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
+from a2c_smcp.agent.asking import Again, Asking
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import CallTimeout, ComputerNotFound, ResultGone, SMCPError
 from a2c_smcp.link import Reconnect
@@ -141,3 +142,36 @@ async def test_a_new_call_waits_for_a_computer_that_is_on_its_way_back_from_a_re
             await in_vain
         assert time.monotonic() - begun <= 8, "as long as the grace, and not for the whole of its timeout"
         await until(lambda: left == ["other"])
+
+
+class _Entering:
+    """A line whose computer enters just behind the first request: its notice is heard before the refusal is read."""
+
+    is_guarded = True
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def online(self) -> Any:
+        return self
+
+    def news(self) -> int:
+        return self.count
+
+    async def after_news(self, seen: int, patience: float) -> None:
+        raise AssertionError("nothing is to be waited for")
+
+    def awaited_until(self, computer: object, office: object) -> float:
+        return 0.0
+
+    async def ask(self, *_: object) -> Any:
+        if self.count == 0:
+            self.count += 1
+            return ComputerNotFound("laptop").to_wire()
+        return {"content": []}
+
+
+@pytest.mark.covers("agent-waits-for-return")
+async def test_a_computer_that_enters_just_behind_a_request_is_asked_again() -> None:
+    asking = Asking(_Entering(), "client:tool_call", {"computer": "laptop"}, None, Again.BY_RULE)
+    assert await asking.answer(10) == {"content": []}

@@ -118,7 +118,7 @@ def _not_found(entry: Entry, world: World) -> str:
     if entry.text.startswith("No such tool"):
         return "tool not found"
     around = world.around(entry)
-    returns = [each.ended for each in around if each.cuts_off]
+    returns = [each.ended for each in around if each.cuts_off and "/".join(entry.pair) not in each.killed]
     waited = entry.ended - max([world.last_answer(entry.pair, entry.ended), *returns])
     is_newcomer = any(each.begun <= world.began.get(entry.agent, 0) for each in around)
     return "gave up within the grace" if waited < GRACE - 1 and not is_newcomer else _without_outage(entry, world)
