@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from a2c_smcp.cli.remedies import advised
+from a2c_smcp.cli.remedies import advised_of_mcp_server
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.mcp_clients.model import MCPServerConfig
 from a2c_smcp.computer.mcp_clients.status import State
@@ -67,7 +67,7 @@ class _Server:
     @property
     def detail(self) -> str:
         tools = f"{self.tools} tool{'' if self.tools == 1 else 's'}"
-        return tools if self.state == "ready" else printable(advised(self.reason))
+        return tools if self.state == "ready" else printable(advised_of_mcp_server(self.reason))
 
 
 class Progress:
@@ -107,7 +107,7 @@ class Progress:
 
     def __call__(self, name: str, state: State, reason: str) -> None:
         if not self._servers:
-            self._terminal.show(f"{name}: {state}{f' ({advised(reason)})' if reason else ''}")
+            self._terminal.show(f"{name}: {state}{f' ({advised_of_mcp_server(reason)})' if reason else ''}")
             return
         server = self._servers.setdefault(name, _Server("waiting"))
         server.become(state, reason, self._tools(name) if state == "ready" else 0)

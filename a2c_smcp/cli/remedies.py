@@ -12,7 +12,17 @@ from a2c_smcp import errors
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.link import LineLost
 
-__all__ = ["Failed", "WrongUse", "advised", "explained", "misread", "near", "sentence", "who_is_there"]
+__all__ = [
+    "Failed",
+    "WrongUse",
+    "advised",
+    "advised_of_mcp_server",
+    "explained",
+    "misread",
+    "near",
+    "sentence",
+    "who_is_there",
+]
 
 
 def sentence(text: str) -> str:
@@ -103,12 +113,22 @@ _AGAIN = "It is tried again; correct its configuration if that does not help."
 _MEANWHILE = {
     **{words: advice.remedy for words, advice in _UNAVAILABLE.items()},
     "cannot be reached": _ADVICE[errors.Unavailable].remedy,
+}
+"""By words in what is told of a connection to a Server that is tried again."""
+
+_OF_MCP_SERVERS = {
+    "mismatch": "Write the name that its certificate is for in its url.",
+    "certificate": (
+        "This machine does not trust the certificate of that MCP server, or of one that it calls: put the file of "
+        "its CA into SSL_CERT_FILE, or NODE_EXTRA_CA_CERTS for Node, and start this program again."
+    ),
+    "ConnectError [SSL": "It does not speak TLS: write http:// in its url.",
     "Command not found": "Install it, or write its whole path in the configuration.",
     "MCP server asks for authentication": "Give it a credential, such as ${input:token}, under headers or env.",
     "MCP server did not start": _AGAIN,
     "MCP server is gone": _AGAIN,
 }
-"""By words in what a program tells that goes on all the same."""
+"""By words in what is told of an MCP server that is not ready."""
 
 _LISTED = 10
 
@@ -130,8 +150,17 @@ def misread(error: SMCPError) -> WrongUse:
 
 
 def advised(told: str) -> str:
-    """What is told of a thing that goes wrong, with what to do about it, where there is something to do."""
-    remedy = next((known for words, known in _MEANWHILE.items() if words in told), None)
+    """What is told of a connection to a Server, with what to do about it, where there is something to do."""
+    return _with_remedy(told, _MEANWHILE)
+
+
+def advised_of_mcp_server(told: str) -> str:
+    """The same for an MCP server of a Computer."""
+    return _with_remedy(told, _OF_MCP_SERVERS)
+
+
+def _with_remedy(told: str, remedies: Mapping[str, str]) -> str:
+    remedy = next((known for words, known in remedies.items() if words in told), None)
     return f"{sentence(told)} {remedy}" if remedy else told
 
 

@@ -401,6 +401,12 @@ LINES = {
 }
 
 
+TRUST_REMOTE = (
+    "This machine does not trust the certificate of that MCP server, or of one that it calls: put the file of its CA "
+    "into SSL_CERT_FILE, or NODE_EXTRA_CA_CERTS for Node, and start this program again.)"
+)
+
+
 def until_said(process: subprocess.Popen[str], wanted: set[str]) -> list[str]:
     """The lines until all of these have been among them."""
     assert process.stderr
@@ -424,13 +430,15 @@ def watched(line: str, folder: Path) -> subprocess.Popen[str]:
     [
         ("computer --config servers.json --url http://127.0.0.1:9", {*LINES.values()}),
         ("computer --url {tls}", {f"trying again. {TRUST}"}),
+        ("computer --config remote.json --url http://127.0.0.1:9", {TRUST_REMOTE}),
     ],
-    ids=["servers and Server missing", "certificate not trusted"],
+    ids=["servers and Server missing", "certificate not trusted", "certificate of an MCP server not trusted"],
 )
 def test_a_computer_says_what_it_waits_for_and_what_to_do(
     line: str, wanted: set[str], places: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "servers.json").write_text(json.dumps(SERVERS), "utf-8")
+    (tmp_path / "remote.json").write_text(json.dumps({"servers": {"remote": {"url": places["tls"]}}}), "utf-8")
     with watched(line.format(**places), tmp_path) as process:
         giving_up = threading.Timer(PATIENCE, process.kill)
         giving_up.start()

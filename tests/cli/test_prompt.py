@@ -171,6 +171,18 @@ async def test_a_server_is_added_used_looked_at_and_removed(opens: Opens) -> Non
 
 
 @pytest.mark.covers("prompt")
+async def test_the_error_of_a_server_is_forgotten_once_it_is_ready(opens: Opens, tmp_path: Path) -> None:
+    tries = f"import pathlib, sys; tries = pathlib.Path({str(tmp_path / 'tries')!r}); tries.open('a').write('.')"
+    fails_first = f"{tries}; len(tries.read_text()) < 3 and sys.exit('no luck today'); {GOOD_INLINE}"  # both eras
+    prompt = await opens({"good": ["-c", fails_first]}, columns=1000)
+    await prompt.enters("status")
+    screen = await prompt.shows(lambda screen: re.search(r"good +ready +9 +\d", screen.text))
+    assert "no luck today" not in next(line for line in screen.splitlines()[::-1] if re.match("good +ready", line))
+    prompt.types(CTRL_D)
+    await prompt.ends()
+
+
+@pytest.mark.covers("prompt")
 async def test_what_a_tool_takes_is_asked_for_and_wrong_answers_again(opens: Opens) -> None:
     prompt = await opens({"good": [str(GOOD)]})
     await prompt.enters("call add")

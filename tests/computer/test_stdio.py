@@ -71,7 +71,7 @@ async def test_a_server_sees_its_configured_directory_and_environment_only(tmp_p
 
 
 @pytest.mark.covers("mcp-stdio")
-def test_children_inherit_safe_and_proxy_variables_and_nothing_else() -> None:
+def test_children_inherit_what_is_safe_and_where_proxies_and_certificates_are_and_nothing_else() -> None:
     own = {
         "PATH": "/bin",
         "HOME": "/h",
@@ -80,6 +80,13 @@ def test_children_inherit_safe_and_proxy_variables_and_nothing_else() -> None:
         "TMPDIR": "/t",
         "https_proxy": "p",
         "NO_PROXY": "n",
+        "SSL_CERT_FILE": "/ca.pem",
+        "SSL_CERT_DIR": "/certs",
+        "NODE_EXTRA_CA_CERTS": "/ca.pem",
+        "REQUESTS_CA_BUNDLE": "/ca.pem",
+        "CURL_CA_BUNDLE": "/ca.pem",
+        "npm_config_cafile": "/ca.pem",
+        "NODE_TLS_REJECT_UNAUTHORIZED": "0",
         "AWS_SECRET_ACCESS_KEY": "s",
         "A2C_API_KEY": "k",
         "SHELL": "() { :; }",
@@ -92,6 +99,12 @@ def test_children_inherit_safe_and_proxy_variables_and_nothing_else() -> None:
         "TMPDIR": "/t",
         "https_proxy": "p",
         "NO_PROXY": "n",
+        "SSL_CERT_FILE": "/ca.pem",
+        "SSL_CERT_DIR": "/certs",
+        "NODE_EXTRA_CA_CERTS": "/ca.pem",
+        "REQUESTS_CA_BUNDLE": "/ca.pem",
+        "CURL_CA_BUNDLE": "/ca.pem",
+        "npm_config_cafile": "/ca.pem",
         "X": "y",
     }
 

@@ -33,6 +33,8 @@ class OnPrompt:
     def on_state(self, name: str, state: State, reason: str) -> None:
         if state in _TROUBLE:
             self._errors[name] = reason
+        elif state == "ready":
+            self._errors.pop(name, None)
         self._progress(name, state, reason)
 
     async def serve(
