@@ -25,6 +25,7 @@ from a2c_smcp.computer.mcp_clients.transform import Mapper, Transform, Transform
 from a2c_smcp.computer.mcp_clients.vrl import FORBIDDEN, VRLScript, check_script, forbidden_calls
 from a2c_smcp.computer.mcp_clients.worker import Worker, WorkerDied, WorkerTooSlow
 from a2c_smcp.errors import ConfigError
+from tests.computer.pace import within
 
 RESULT: dict[str, Any] = {
     "content": [{"type": "text", "text": "hello"}, {"type": "text", "text": "wörld"}],
@@ -234,15 +235,16 @@ async def test_a_script_that_hangs_is_stopped_while_the_loop_goes_on_and_the_nex
 ) -> None:
     hanging = await script(FOREVER)
     start = time.monotonic()
-    running = asyncio.create_task(hanging.run(LONG))
-    turns = 0
-    while not running.done():
-        await asyncio.sleep(0.005)
-        turns += 1
-    with pytest.raises(TransformFailed, match="the script took longer than 1 s"):
-        await running
-    assert 0.9 < time.monotonic() - start < 2.5
-    assert turns > 50
+    with within(2.5):
+        running = asyncio.create_task(hanging.run(LONG))
+        turns = 0
+        while not running.done():
+            await asyncio.sleep(0.005)
+            turns += 1
+        with pytest.raises(TransformFailed, match="the script took longer than 1 s"):
+            await running
+    assert time.monotonic() - start > 0.9
+    assert turns > 20
     assert json.loads(await hanging.run({"text": "ab"})).keys() == {"text", "z"}
 
 
