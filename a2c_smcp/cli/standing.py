@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from a2c_smcp.computer.instance import default_folder, lock, private_folder
 
-__all__ = ["AlreadyUp", "Note", "Running", "Standing", "running_at"]
+__all__ = ["AlreadyUp", "Note", "Running", "Standing", "running", "running_at"]
 
 _SHORTEST_KEY = 16
 _TRIES, _PAUSE = 5, 0.05
@@ -51,14 +51,17 @@ class Running(NamedTuple):
     key: str
 
 
+def running() -> Iterator[Running]:
+    """All that are."""
+    for path in sorted((default_folder() / "up").glob("*.running")):
+        if note := _note_in(path):
+            with suppress(OSError, ValueError):
+                yield Running(note, path.with_suffix(".key").read_text("ascii").strip())
+
+
 def running_at(url: str) -> Running | None:
     """The `up` that serves this URL. `localhost` stands for whichever loopback address it listens on."""
-    for path in sorted((default_folder() / "up").glob("*.running")):
-        note = _note_in(path)
-        if note and _is_same_place(url, note.url):
-            with suppress(OSError, ValueError):
-                return Running(note, path.with_suffix(".key").read_text("ascii").strip())
-    return None
+    return next((found for found in running() if _is_same_place(url, found.note.url)), None)
 
 
 def _is_same_place(url: str, other: str) -> bool:

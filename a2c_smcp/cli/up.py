@@ -43,6 +43,8 @@ from a2c_smcp.server.settings import Settings
 
 __all__ = ["up"]
 
+_LOOK = 0.5
+"""How often it is looked whether there is a tool to try, in seconds."""
 _SOON, _AT_LAST = 10.0, 120.0
 """When the line to try is printed though servers are still starting, in seconds: with a tool of those that are ready,
 and at last without one."""
@@ -154,7 +156,7 @@ class _Up:
         await self._joined.wait()
         if not await self._settles_within(_SOON) and self._call(note) is None:
             self._terminal.show(f"still starting: {', '.join(self._own.starting)}; a line to try follows")
-            await self._settles_within(_AT_LAST - _SOON)
+            await self._has_a_call_within(_AT_LAST - _SOON, note)
         call = self._call(note)
         self._say(f"try in another terminal:\n  {_line(note, self._standing, call)}")
         if self._own.host.get_tools() and not call and not self._own.approves:
@@ -165,6 +167,13 @@ class _Up:
             async with asyncio.timeout(seconds):
                 await self._own.settled.wait()
         return self._own.settled.is_set()
+
+    async def _has_a_call_within(self, seconds: float, note: Note) -> None:
+        """Or all servers have settled."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._call(note) is None and not await self._settles_within(_LOOK):
+                    pass
 
     def _call(self, note: Note) -> list[str] | None:
         return call_of(note.name, self._own.host.get_tools(), may_ask=self._own.approves)

@@ -18,9 +18,9 @@ from a2c_smcp.cli import connection, logs
 from a2c_smcp.cli.loop import run, stop_on_signals
 from a2c_smcp.cli.remedies import Failed, WrongUse, explained, who_is_there
 from a2c_smcp.cli.spinner import turning
-from a2c_smcp.cli.standing import running_at
+from a2c_smcp.cli.standing import running, running_at
 from a2c_smcp.cli.terminal import Terminal
-from a2c_smcp.errors import ComputerNotFound, ConfigError, OfficeHasAgent, SMCPError
+from a2c_smcp.errors import ComputerNotFound, ConfigError, OfficeHasAgent, SMCPError, Unavailable
 from a2c_smcp.link import Route
 from a2c_smcp.protocol.names import fault_in
 
@@ -110,7 +110,14 @@ async def _stay(agent: AsyncSMCPAgentClient, door: Door, terminal: Terminal, wor
         finally:
             await agent.disconnect()
     except SMCPError as error:
-        raise explained(error, {"url": door.place, "office": door.office}) from None
+        told = explained(error, {"url": door.place, "office": door.office})
+        raise _with_those_elsewhere(told) if isinstance(error, Unavailable) else told from None
+
+
+def _with_those_elsewhere(told: Failed) -> Failed:
+    """Where nobody answers, the `up` of this user at another URL may be meant."""
+    urls = [each.note.url for each in running()]
+    return Failed(told.what, f"a2c-smcp up is running at {' and '.join(urls)}: give that with --url.") if urls else told
 
 
 async def _enter(agent: AsyncSMCPAgentClient, door: Door, terminal: Terminal) -> None:

@@ -21,8 +21,10 @@ from a2c_smcp.cli.suggestions import call_of
 from tests.cli.programs import PROGRAM, Place, good
 from tests.computer.hosted import pids_with
 from tests.computer.pseudo_terminal import on_a_terminal
-from tests.computer.supervised import all_gone
+from tests.computer.supervised import SERVERS, all_gone
 from tests.server.test_program import Program
+
+GOOD = str(SERVERS / "good.py")
 
 pytestmark = pytest.mark.covers("up")
 
@@ -73,6 +75,18 @@ async def test_the_line_that_it_prints_calls_a_tool_when_pasted(place: Place) ->
     assert program.err[-1] == "stopped"
 
 
+async def test_the_line_waits_for_servers_that_start_slowly(place: Place) -> None:
+    """Longer than the ten seconds after which it no longer waits where there is something to try."""
+    script = (
+        f"import runpy, sys, time; time.sleep(11); sys.argv = [{GOOD!r}]; runpy.run_path({GOOD!r}, None, '__main__')"
+    )
+    place.write({"slow": good(args=["-c", script])})
+    program = await place.start("up", "--port", "0", "--name", "laptop")
+    await program.says("still starting: slow; a line to try follows")
+    await program.says("slow: ready")
+    assert "agent call laptop add a=1 b=1 " in await suggested(program)
+
+
 async def test_the_key_stays_the_same_and_is_for_its_owner_alone(place: Place) -> None:
     place.write({})
     program = await place.start("up", "--port", "0")
@@ -121,6 +135,8 @@ async def test_an_agent_of_the_same_user_finds_the_key_while_it_runs(place: Plac
         assert (ended.code, ended.out) == (0, "5\n")
     seen = await place.run("doctor", "--url", url)
     assert "The Server accepts the key." in seen.out
+    lost = await place.run("agent", "tools", "--url", "http://127.0.0.1:9")
+    assert f"a2c-smcp up is running at {url}: give that with --url.\n" in lost.err
     port = int(url.rpartition(":")[2])
     assert await stopped(program) == 0
     async with listening(port) as heard:
