@@ -1,7 +1,7 @@
 """A FastAPI application with an A2C-SMCP Server inside, which speaks to the computers of an office itself.
 
     pip install fastapi
-    A2C_API_KEY=change-me python examples/fastapi_app.py
+    A2C_SERVER_API_KEY=change-me python examples/fastapi_app.py
 
 Then, with the same key in the environment:
 
@@ -28,7 +28,7 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 
-KEY = os.environ.get("A2C_API_KEY", "change-me")
+KEY = os.environ.get("A2C_SERVER_API_KEY", "change-me")
 HOST, PORT = "127.0.0.1", int(os.environ.get("PORT", "8000"))
 
 hub = create_app(Settings(auth=DefaultAuthenticationProvider(KEY)))

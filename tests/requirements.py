@@ -235,6 +235,7 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "The program": {
         "program": "a2c-smcp server says where it listens, and is configured by options and environment.",
+        "program-variables": "The Server takes no variable of a client for its own, and says so of older names.",
         "program-import": "a2c-smcp import takes over other programs' servers and leaks no secret; export goes back.",
         "program-shutdown": "SIGTERM lets calls finish, tells the rest, and exits 0.",
         "program-nodes": "With --redis it is a node of many, which a2c-smcp nodes lists, and says so in its log.",

@@ -44,7 +44,7 @@ class NodeProcess:
 async def running_nodes(guardian: Guardian, redis: str, key: str, *names: str) -> AsyncIterator[list[NodeProcess]]:
     """Nodes that share a store and take one key, while they are needed."""
     theirs = {name: value for name, value in os.environ.items() if not name.startswith("A2C_")}
-    environ = {**theirs, "A2C_REDIS": redis, "A2C_API_KEY": key}
+    environ = {**theirs, "A2C_SERVER_REDIS": redis, "A2C_SERVER_API_KEY": key}
     children = await asyncio.gather(*(_launch(guardian, name, environ) for name in names))
     listening: list[asyncio.Task[None]] = []
     try:

@@ -52,7 +52,9 @@ def doctor(
     config: Annotated[list[Path] | None, option(None, "--config", "File of MCP servers; repeat for more.")] = None,
     url: Annotated[str | None, option("A2C_URL", "--url", "A Server to look at, too.")] = None,
     api_key: connection.ApiKey = None,
-    port: Annotated[int | None, option("A2C_PORT", "--port", "Port that up would use.", min=0, max=65535)] = None,
+    port: Annotated[
+        int | None, option("A2C_SERVER_PORT", "--port", "Port that up would use.", min=0, max=65535)
+    ] = None,
     no_input: Annotated[bool, option(None, "--no-input", "Nobody will be there to answer questions.")] = False,
     ca: connection.CA = None,
     cert: connection.Cert = None,

@@ -5,6 +5,7 @@ Tracebacks are for those who ask for them, with `--debug`.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -16,11 +17,14 @@ from typing import Any, NamedTuple, NoReturn
 
 import typer
 
+from a2c_smcp.cli import logs
 from a2c_smcp.cli.remedies import Failed, WrongUse, explained, sentence
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.errors import SMCPError
 
 __all__ = ["Ending", "carry_out", "ending_of"]
+
+logger = logging.getLogger(__name__)
 
 _FAILED, _WRONG_USE = 1, 2
 _INTERRUPTED = 130
@@ -58,9 +62,17 @@ def carry_out(app: typer.Typer, words: Sequence[str]) -> NoReturn:
             traceback.print_exception(_unabridged(error))
         ending = ending_of(error)
         if ending.words:
-            Terminal().show(ending.words, "red")
+            _say(ending.words)
         sys.exit(ending.code)
     sys.exit(_FAILED if code == _INTERRUPTED else code)
+
+
+def _say(words: str) -> None:
+    """On stderr, as JSON where the log of this program is."""
+    if line := logs.as_json_line(logger, logging.ERROR, words):
+        typer.echo(line, err=True)
+    else:
+        Terminal().show(words, "red")
 
 
 @singledispatch

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from a2c_smcp.protocol.visible import escaped
 
-__all__ = ["Level", "set_up"]
+__all__ = ["JSONLines", "Level", "as_json_line", "set_up"]
 
 
 class Level(StrEnum):
@@ -21,8 +21,10 @@ class Level(StrEnum):
     error = "error"
 
 
-class _JSONLines(logging.Formatter):
-    def __init__(self, node: str) -> None:
+class JSONLines(logging.Formatter):
+    """One object a line."""
+
+    def __init__(self, node: str = "") -> None:
         super().__init__()
         self._node = {"node": node} if node else {}
 
@@ -45,10 +47,19 @@ def set_up(level: Level, *, as_json: bool = False, node: str = "") -> None:
     Libraries show what peers send: they speak only of errors.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JSONLines(node) if as_json else _lines(node))
+    handler.setFormatter(JSONLines(node) if as_json else _lines(node))
     logging.basicConfig(level=level.value.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)
     for name in ("uvicorn", "asyncio", "mcp", "httpx2", "httpcore2"):
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def as_json_line(logger: logging.Logger, level: int, message: str) -> str | None:
+    """What would be logged of this if the log of this process is JSON; `None` if it is for people."""
+    formatter = next((handler.formatter for handler in logging.getLogger().handlers), None)
+    if not isinstance(formatter, JSONLines):
+        return None
+    return formatter.format(logger.makeRecord(logger.name, level, "", 0, message, (), None))
 
 
 class _Lines(logging.Formatter):

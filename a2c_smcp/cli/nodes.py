@@ -12,19 +12,25 @@ from a2c_smcp.cli import logs
 from a2c_smcp.cli.answers import is_for_programs, put_json, put_table
 from a2c_smcp.cli.connection import option
 from a2c_smcp.cli.loop import run
-from a2c_smcp.cli.stores import REDIS_HELP, store_at
+from a2c_smcp.cli.remedies import WrongUse
+from a2c_smcp.cli.stores import REDIS_HELP, running_stores, store_at
 from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.cli.variables import unused_variables
 
 if TYPE_CHECKING:
     from a2c_smcp.server.directory.nodes import Node
 
 __all__ = ["nodes"]
 
+_VARIABLE = "A2C_SERVER_REDIS"
 _COLUMNS = ("node", "url", "lease", "members", "since", "epoch")
 
 
 def nodes(
-    redis: Annotated[str, option("A2C_REDIS", "--redis", REDIS_HELP)],
+    redis: Annotated[
+        str | None,
+        option(_VARIABLE, "--redis", REDIS_HELP, show_default="those of Servers with --workers of this user"),
+    ] = None,
     as_json: Annotated[
         bool | None,
         typer.Option("--json/--table", help="For a program or for a person; by itself a table only on a terminal."),
@@ -32,16 +38,18 @@ def nodes(
 ) -> None:
     """List the nodes that share a store: their leases, members and URLs.
 
-    A node whose lease has lapsed has died or lost the store; others free its seats within seconds. Only reads.
+    Without --redis, these are the private stores of every `a2c-smcp server --workers` that this user runs here. A node
+    whose lease has lapsed has died or lost the store; others free its seats within seconds. Only reads.
 
     Examples:
 
     \b
     a2c-smcp nodes --redis redis://127.0.0.1:6379
-    A2C_REDIS="$REDIS" a2c-smcp nodes --json
+    A2C_SERVER_REDIS="$REDIS" a2c-smcp nodes --json
+    a2c-smcp nodes
     """
     logs.set_up(logs.Level.error)
-    found = sorted(run(_ask(redis)), key=lambda node: node.name)
+    found = sorted(run(_ask([redis] if redis else _private())), key=lambda node: node.name)
     if is_for_programs(as_json):
         put_json([_described(node) for node in found])
     elif found:
@@ -50,9 +58,23 @@ def nodes(
         Terminal().show("no node has a lease there: a2c-smcp server --redis starts one")
 
 
-async def _ask(url: str) -> list[Node]:
-    async with store_at(url) as store:
-        return await store.nodes()
+def _private() -> list[str]:
+    """The private stores of this user's Servers. Raises `WrongUse` if there is none."""
+    if urls := running_stores():
+        return urls
+    unused = unused_variables(["--redis"])
+    what = "There is no `a2c-smcp server --workers` of this user here whose nodes could be listed"
+    raise WrongUse(
+        f"{what} ({unused})" if unused else what, f"Name the store that nodes share: --redis or {_VARIABLE}."
+    )
+
+
+async def _ask(urls: list[str]) -> list[Node]:
+    found: list[Node] = []
+    for url in urls:
+        async with store_at(url) as store:
+            found += await store.nodes()
+    return found
 
 
 def _described(node: Node) -> dict[str, Any]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from a2c_smcp.cli.remedies import Failed
+from a2c_smcp.cli.stores import PRIVATE_SOCKET, answers, private_folder
 from a2c_smcp.computer.mcp_clients.failures import ServerGone, StartFailed
 from a2c_smcp.computer.mcp_clients.guardian import Child, Guardian
 from a2c_smcp.installation import install_command
@@ -38,7 +37,7 @@ _PAUSE = 0.5
 @asynccontextmanager
 async def private_store(guardian: Guardian) -> AsyncIterator[str]:
     """Its URL, while it runs. If it dies it is started again, and remembers nothing. Raises `Failed`."""
-    with TemporaryDirectory(prefix="a2c-valkey-") as folder:  # for its owner alone, as the socket is
+    with private_folder() as folder:
         store = _Valkey(_binary(), Path(folder), guardian)
         await store.start()
         keeping = asyncio.create_task(store.keep())
@@ -54,7 +53,7 @@ class _Valkey:
     """A process that does not outlive ours, whose guardian sees to that."""
 
     def __init__(self, binary: Path, folder: Path, guardian: Guardian) -> None:
-        self.socket = folder / "valkey.sock"
+        self.socket = folder / PRIVATE_SOCKET
         self._binary, self._folder, self._guardian = str(binary), folder, guardian
         self._child: Child | None = None
 
@@ -70,7 +69,7 @@ class _Valkey:
         child.stdin.close()
         try:
             async with asyncio.timeout(_START):
-                while not self._answers() and not child.exited.is_set():  # noqa: ASYNC110
+                while not answers(self.socket) and not child.exited.is_set():  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_AGAIN)
         except TimeoutError:
             await self.end()
@@ -93,10 +92,6 @@ class _Valkey:
     async def end(self) -> None:
         if self._child:
             await self._child.end(grace=0, term=1, limit=3)
-
-    def _answers(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as visitor:
-            return visitor.connect_ex(str(self.socket)) == 0
 
 
 async def _discard(stream: asyncio.StreamReader) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from a2c_smcp.cli.posts import Post
 from a2c_smcp.cli.remedies import WrongUse
 from a2c_smcp.cli.serving import Door, Membership, check_node_url, serve, serve_at_post
 from a2c_smcp.cli.stores import REDIS_HELP, check_url
+from a2c_smcp.cli.variables import server_variable, unused_variables
 from a2c_smcp.cli.workers import check_side_doors, supervise
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.protocol import version
@@ -26,14 +28,25 @@ from a2c_smcp.server.settings import Limits, Settings
 
 __all__ = ["server"]
 
+logger = logging.getLogger(__name__)
+
 _HERE = "where clients do"
 _OF_KEYS = "Correct that; `a2c-smcp key --help` tells of keys and the files that hold them."
 _OF_TOKENS = "Correct that; `a2c-smcp server --help` tells of the options for tokens."
+_OPTIONS: list[str] = []
 
 
 def _option(panel: str, variable: str, text: str, *, opposite: str = "", **more: Any) -> Any:
-    flag = f"--{variable.lower().replace('_', '-')}{opposite}"
-    return typer.Option(flag, envvar=f"A2C_{variable}", help=text, rich_help_panel=panel, show_envvar=False, **more)
+    flag = f"--{variable.lower().replace('_', '-')}"
+    _OPTIONS.append(flag)
+    return typer.Option(
+        f"{flag}{opposite}",
+        envvar=server_variable(flag),
+        help=text,
+        rich_help_panel=panel,
+        show_envvar=False,
+        **more,
+    )
 
 
 _connections = partial(_option, "Connections")
@@ -94,9 +107,9 @@ def server(
 ) -> None:
     """Run the Server: the signalling hub between agents and computers.
 
-    Each option can also be given in the environment, as A2C_ and its name: A2C_PORT, A2C_API_KEY, … SIGTERM and
-    Ctrl-C let calls in flight finish, SIGHUP reads key files again. With --redis it is one node of many, which share
-    all offices; with --workers it is several of them.
+    Each option can also be given in the environment, as A2C_SERVER_ and its name: A2C_SERVER_PORT, A2C_SERVER_API_KEY,
+    … SIGTERM and Ctrl-C let calls in flight finish, SIGHUP reads key files again. With --redis it is one node of many,
+    which share all offices; with --workers it is several of them.
 
     Examples:
 
@@ -105,14 +118,17 @@ def server(
     a2c-smcp server --port 8000 --api-key "$KEY"
     a2c-smcp server --host 0.0.0.0 --keys-file keys.json --tls-cert cert.pem --tls-key key.pem
     a2c-smcp server --jwt-jwks-file jwks.json --jwt-algorithm RS256 --jwt-issuer https://id.example
-    A2C_REDIS="$REDIS" a2c-smcp server --node north --node-url http://10.0.0.5:7000
+    A2C_SERVER_REDIS="$REDIS" a2c-smcp server --node north --node-url http://10.0.0.5:7000
     a2c-smcp server --workers 4
     """
     post = Post.from_environment()
+    logs.set_up(log_level, as_json=log_json)
     door = Door(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
     membership = _membership(redis, node, node_url, door, workers)
     who = post or membership
     logs.set_up(log_level, as_json=log_json, node=who.node if who else "")
+    if not post and (unused := unused_variables(_OPTIONS)):
+        logger.warning("%s", unused)
     tokens = {"secret": jwt_secret, "key_file": jwt_key_file, "jwks_file": jwt_jwks_file}
     auth = _auth(api_key or [], keys_file, tokens, jwt_algorithm or [], issuer=jwt_issuer, audience=jwt_audience)
     _check_exposure(host, auth, insecure=insecure)

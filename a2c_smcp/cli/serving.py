@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from a2c_smcp.cli import logs
 from a2c_smcp.cli.loop import on_hangup, stop_on_signals
 from a2c_smcp.cli.posts import Lifeline, Post
 from a2c_smcp.cli.remedies import Failed, WrongUse
@@ -39,6 +40,10 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_NOT_ENCRYPTED = (
+    "nothing is encrypted: %s can be reached from other machines, and keys, calls and results travel in plain "
+    "(--tls-cert and --tls-key change that, or a proxy with TLS in front)"
+)
 _M_MMAP_THRESHOLD = -3  # as malloc.h has it
 _LARGE_BLOCK = 1024 * 1024
 
@@ -90,11 +95,14 @@ async def serve_at_post(settings: Settings, door: Door, post: Post) -> None:
 
 
 def welcome(settings: Settings, door: Door, place: str) -> None:
-    """Says where it listens, and warns if that is for everybody."""
+    """Says where it listens, on stdout, as JSON where the log is. Warns if that is for everybody, or in plain."""
     if settings.auth is None:
         who = "everybody on this machine" if is_loopback(door.host) else "EVERYBODY WHO CAN REACH IT"
         logger.warning("no authentication: %s may connect (--api-key changes that)", who)
-    typer.echo(f"listening on {place}")
+    if not (door.tls_cert or is_loopback(door.host)):
+        logger.warning(_NOT_ENCRYPTED, door.host)
+    words = f"listening on {place}"
+    typer.echo(logs.as_json_line(logger, logging.INFO, words) or words)
     sys.stdout.flush()
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -16,7 +21,18 @@ if TYPE_CHECKING:
     from a2c_smcp.server.directory.redis import RedisDirectory
     from a2c_smcp.server.directory.store import Store
 
-__all__ = ["REDIS_HELP", "check_url", "directory_at", "is_on_this_machine", "store_at", "usable"]
+__all__ = [
+    "PRIVATE_SOCKET",
+    "REDIS_HELP",
+    "answers",
+    "check_url",
+    "directory_at",
+    "is_on_this_machine",
+    "private_folder",
+    "running_stores",
+    "store_at",
+    "usable",
+]
 
 REDIS_HELP = "Valkey or Redis that nodes share. It may hold a password: give it in the environment."
 
@@ -26,6 +42,8 @@ _SPELLING = (
     "Write redis://HOST:PORT, rediss://… with TLS, or unix:///PATH; in a password, write %40 for @ and %2F for /."
 )
 _PREFIX = "a2c:"
+_PRIVATE = "a2c-valkey-"
+PRIVATE_SOCKET = "valkey.sock"
 _PATIENCE = 5.0
 
 
@@ -38,6 +56,29 @@ def check_url(url: str) -> None:
         is_complete = False
     if not is_complete or parts.scheme not in _SCHEMES:
         raise WrongUse(_NO_URL, _SPELLING)
+
+
+def private_folder() -> TemporaryDirectory[str]:
+    """For a store of one program's own: for its owner alone, as the socket in it is."""
+    return TemporaryDirectory(prefix=_PRIVATE)
+
+
+def running_stores() -> list[str]:
+    """The URLs of private stores that run on this machine for this user."""
+    sockets = sorted(Path(gettempdir()).glob(f"{_PRIVATE}*/{PRIVATE_SOCKET}"))
+    return [f"unix://{path}" for path in sockets if _is_ours(path.parent) and answers(path)]
+
+
+def answers(path: Path) -> bool:
+    """Whether a store takes connections at this socket."""
+    with socket.socket(socket.AF_UNIX) as visitor:
+        return visitor.connect_ex(str(path)) == 0
+
+
+def _is_ours(folder: Path) -> bool:
+    """Anybody may put a folder of this name there."""
+    found = folder.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 def is_on_this_machine(url: str) -> bool:
@@ -84,8 +125,8 @@ def usable(url: str) -> Iterator[None]:
 
 
 _REMEDIES = {
-    "refuses": "Give a user that may use it: A2C_REDIS=redis://USER:PASSWORD@HOST:PORT.",
-    "": "Start it, or correct --redis or A2C_REDIS.",
+    "refuses": "Give a user that may use it: A2C_SERVER_REDIS=redis://USER:PASSWORD@HOST:PORT.",
+    "": "Start it, or correct --redis or A2C_SERVER_REDIS.",
 }
 """By words in what the store is said to do."""
 

@@ -33,6 +33,7 @@ from a2c_smcp.cli.setups import (
 from a2c_smcp.cli.standing import AlreadyUp, Note, Standing
 from a2c_smcp.cli.suggestions import agent_line, call_of
 from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.cli.variables import unused_variables
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.app import create_app
@@ -53,10 +54,17 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
 _NOT_ENCRYPTED = "nothing is encrypted on the way: `a2c-smcp server` with --tls-cert is for that"
 _ALL_ASK = "its tools need approval and nobody can be asked: --yes lets all run, auto_apply in the file lets some"
 
-_Host = Annotated[str | None, option("A2C_HOST", "--host", "Address to listen on.", show_default=DEFAULT_HOST)]
+_Host = Annotated[str | None, option("A2C_SERVER_HOST", "--host", "Address to listen on.", show_default=DEFAULT_HOST)]
 _Port = Annotated[
     int | None,
-    option("A2C_PORT", "--port", "Port; 0 takes a free one.", min=0, max=65535, show_default=str(DEFAULT_PORT)),
+    option(
+        "A2C_SERVER_PORT",
+        "--port",
+        "Port; 0 takes a free one.",
+        min=0,
+        max=65535,
+        show_default=str(DEFAULT_PORT),
+    ),
 ]
 _Office = Annotated[
     str | None, option("A2C_OFFICE", "--office", "The office to join.", show_default=connection.DEFAULT_OFFICE)
@@ -93,6 +101,8 @@ def up(
     """
     logs.set_up(log_level)
     terminal, file = Terminal(), _setup(config)
+    if unused := unused_variables(["--host", "--port"]):
+        terminal.show(unused, "yellow")
     place = _place(file, host=host, port=port, office=office, name=name)
     policy, standing = device.policy_of(idle_stop, desktop), Standing(file)
     try:

@@ -130,17 +130,29 @@ FILTERS = "a2c-smcp key"
 """Its --office, --role and --name say what the holder of a key may do, and are not taken from the environment."""
 
 
-def test_an_option_has_one_variable_in_all_commands() -> None:
+def variable(prefix: str, option: Any) -> str:
+    return f"{prefix}{option.opts[0].lstrip('-').replace('-', '_').upper()}"
+
+
+def test_an_option_has_one_variable_in_all_commands_but_the_server() -> None:
     variables = defaultdict(set)
     for path, option in options():
-        if path != FILTERS and len(path.split()) < 3:  # the options of `agent` may stand again after its commands
+        if path not in (FILTERS, "a2c-smcp server") and len(path.split()) < 3:  # `agent` repeats its own
             variables[option.opts[0]].add(option.envvar)
     assert {name: found for name, found in variables.items() if len(found) > 1} == {}
 
 
 def test_a_variable_is_called_like_its_option() -> None:
-    named = {(option.envvar, option.opts[0]) for _, option in options() if option.envvar}
-    assert [pair for pair in named if pair[0] != f"A2C_{pair[1].lstrip('-').replace('-', '_').upper()}"] == []
+    named = [option for _, option in options() if option.envvar]
+    for option in named:
+        assert option.envvar in (variable("A2C_", option), variable("A2C_SERVER_", option))
+
+
+def test_every_option_of_the_server_has_a_variable_that_no_client_reads() -> None:
+    ours = {option.envvar for path, option in options() if path == "a2c-smcp server" and option.name != "help"}
+    clients = {option.envvar for path, option in options() if path.split()[1:2] in (["agent"], ["computer"])}
+    assert all(name.startswith("A2C_SERVER_") for name in ours)
+    assert not ours & clients
 
 
 def test_every_option_is_written_out_and_explained() -> None:

@@ -43,7 +43,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 
 async def started(place: Place, redis: str, *options: str) -> tuple[Program, str]:
     """A node that listens, and where."""
-    program = await place.start("server", "--port", "0", *options, A2C_REDIS=redis)
+    program = await place.start("server", "--port", "0", *options, A2C_SERVER_REDIS=redis)
     return program, (await program.says("listening on ")).split()[2]
 
 
@@ -55,7 +55,7 @@ async def test_nodes_are_listed_while_they_run_and_not_when_they_have_left(place
     north, north_url = await started(place, redis, "--node", "north")
     south, _ = await started(place, redis, "--node", "south", "--node-url", "http://south.example:7000")
     assert await north.says("listening on ") == f"listening on {north_url} as node north"
-    ended = await place.run("nodes", A2C_REDIS=redis)
+    ended = await place.run("nodes", A2C_SERVER_REDIS=redis)
     assert ended.code == 0, ended.err
     listed = {node["name"]: node for node in json.loads(ended.out)}
     assert {name: node["url"] for name, node in listed.items()} == {
@@ -63,13 +63,13 @@ async def test_nodes_are_listed_while_they_run_and_not_when_they_have_left(place
         "south": "http://south.example:7000",
     }
     assert all(0 < node["lease"] < 10 and node["members"] == 0 and node["epoch"] for node in listed.values())
-    rows = table((await place.run("nodes", "--table", A2C_REDIS=redis, COLUMNS="200")).out)
+    rows = table((await place.run("nodes", "--table", A2C_SERVER_REDIS=redis, COLUMNS="200")).out)
     assert [row[0] for row in rows] == ["north", "south"]
     for program in (north, south):
         program.signal(signal.SIGTERM)
         assert await program.ends() == 0
-    assert json.loads((await place.run("nodes", A2C_REDIS=redis)).out) == []
-    ended = await place.run("nodes", "--table", A2C_REDIS=redis)
+    assert json.loads((await place.run("nodes", A2C_SERVER_REDIS=redis)).out) == []
+    ended = await place.run("nodes", "--table", A2C_SERVER_REDIS=redis)
     assert (ended.code, ended.out) == (0, "")
     assert "no node has a lease there" in ended.err
 
@@ -93,7 +93,7 @@ async def test_the_password_of_the_store_is_never_said(place: Place, redis: str,
 
 async def test_a_name_that_is_in_use_is_refused(place: Place, redis: str) -> None:
     await started(place, redis, "--node", "twin")
-    ended = await place.run("server", "--port", "0", "--node", "twin", A2C_REDIS=redis)
+    ended = await place.run("server", "--port", "0", "--node", "twin", A2C_SERVER_REDIS=redis)
     assert ended.code == 1
     assert "Another process is node 'twin'. Choose another --node" in ended.err
 
@@ -156,16 +156,16 @@ async def test_what_cannot_be_meant_is_said_with_what_to_do(place: Place, what: 
     "command", [("nodes",), ("server", "--port", "0"), ("server", "--port", "0", "--workers", "2")]
 )
 async def test_a_store_that_is_not_there_is_said(place: Place, command: tuple[str, ...]) -> None:
-    ended = await place.run(*command, A2C_REDIS=nobody())
+    ended = await place.run(*command, A2C_SERVER_REDIS=nobody())
     assert (ended.code, ended.out) == (1, "")
-    assert "cannot be reached. Start it, or correct --redis or A2C_REDIS." in ended.err
+    assert "cannot be reached. Start it, or correct --redis or A2C_SERVER_REDIS." in ended.err
 
 
 async def test_without_the_extra_it_says_how_to_get_it(place: Place, redis: str) -> None:
     for name in ("redis", "hiredis"):
         (place.folder / f"{name}.py").write_text(f"raise ModuleNotFoundError(name={name!r})\n")
     for command in (("nodes",), ("server", "--port", "0")):
-        program = await place.start(*command, A2C_REDIS=redis, PYTHONPATH=str(place.folder))
+        program = await place.start(*command, A2C_SERVER_REDIS=redis, PYTHONPATH=str(place.folder))
         assert await program.ends() == 1
         assert "redis is not installed, and --redis needs it" in program.said
         assert re.search(r"pip install .+\[redis\]", program.said)
@@ -173,7 +173,7 @@ async def test_without_the_extra_it_says_how_to_get_it(place: Place, redis: str)
 
 async def test_with_tls_the_name_of_the_certificate_is_asked_for(place: Place, redis: str, tmp_path: Path) -> None:
     options = ("--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem"))
-    ended: Ended = await place.run("server", "--port", "0", *options, A2C_REDIS=redis)
+    ended: Ended = await place.run("server", "--port", "0", *options, A2C_SERVER_REDIS=redis)
     assert ended.code == 2
     assert "--node-url" in ended.err
 
@@ -203,9 +203,9 @@ async def test_the_user_that_the_guide_makes_has_enough_commands_keys_and_channe
 
 async def test_on_a_terminal_it_is_a_table_by_itself(place: Place, redis: str) -> None:
     await started(place, redis, "--node", "shown")
-    environ = place.environ | {"A2C_REDIS": redis, "TERM": "xterm-256color"}
+    environ = place.environ | {"A2C_SERVER_REDIS": redis, "TERM": "xterm-256color"}
     async with on_a_terminal(str(PROGRAM), "nodes", env=environ, columns=120) as program:
         assert await program.ends() == 0
         assert "shown" in program.screen.raw
         assert "\x1b[" in program.screen.raw
-    assert "\x1b[" not in (await place.run("nodes", "--table", A2C_REDIS=redis)).out
+    assert "\x1b[" not in (await place.run("nodes", "--table", A2C_SERVER_REDIS=redis)).out

@@ -202,7 +202,7 @@ async def test_ctrl_c_on_a_terminal_reaches_the_workers_once(place: Place) -> No
 async def test_options_keys_and_hangups_reach_all_workers(place: Place) -> None:
     keys = place.folder / "keys.json"
     await place.run("key", "--principal", "alice", "--add-to", str(keys))
-    crew = await Crew.start(place, "--keys-file", str(keys), A2C_REQUIRE_VERSION="0.4")
+    crew = await Crew.start(place, "--keys-file", str(keys), A2C_SERVER_REQUIRE_VERSION="0.4")
     await until_answered_by(crew.url, {"w-1", "w-2"})
     async with aiohttp.ClientSession() as session:
         for _ in range(8):
@@ -224,11 +224,23 @@ async def test_a_port_that_others_listen_on_is_refused_even_if_they_would_share_
 
 async def test_workers_use_the_store_that_is_named(place: Place) -> None:
     with running_valkey() as valkey:
-        crew = await Crew.start(place, A2C_REDIS=valkey.url)
-        listed = json.loads((await place.run("nodes", A2C_REDIS=valkey.url)).out)
+        crew = await Crew.start(place, A2C_SERVER_REDIS=valkey.url)
+        listed = json.loads((await place.run("nodes", A2C_SERVER_REDIS=valkey.url)).out)
         assert [node["name"] for node in listed] == ["w-1", "w-2"]
         crew.program.signal(signal.SIGTERM)
         assert await crew.program.ends() == 0
+
+
+async def test_nodes_finds_the_private_store_of_workers_and_says_when_there_is_none(place: Place) -> None:
+    ended = await place.run("nodes", A2C_REDIS="redis://127.0.0.1:1")
+    assert ended.code == 2
+    assert "not used by the Server: A2C_REDIS" in ended.err
+    assert "--redis or A2C_SERVER_REDIS" in ended.err
+    crew = await Crew.start(place)
+    listed = json.loads((await place.run("nodes")).out)
+    assert [node["name"] for node in listed] == ["w-1", "w-2"]
+    crew.program.signal(signal.SIGTERM)
+    assert await crew.program.ends() == 0
 
 
 async def test_without_the_wheel_it_says_what_else_would_do(place: Place) -> None:

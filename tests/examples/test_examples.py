@@ -94,7 +94,7 @@ async def application(folder: Path) -> AsyncIterator[str]:
     """The FastAPI application, listening."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    process = await start("fastapi_app", folder, PORT=str(port), A2C_API_KEY="of this test")
+    process = await start("fastapi_app", folder, PORT=str(port), A2C_SERVER_API_KEY="of this test")
     try:
         assert process.stderr
         async with asyncio.timeout(PATIENCE):

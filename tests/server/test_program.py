@@ -6,7 +6,10 @@ import asyncio
 import ipaddress
 import json
 import os
+import re
 import secrets
+import shlex
+import shutil
 import signal
 import socket
 import ssl
@@ -51,6 +54,7 @@ ENVIRONMENT = {
 }
 STARTING = 30.0
 """A bound against hanging: a program may have to be started first, on a machine that is busy."""
+ROOT = Path(__file__).parents[2]
 SOON = 5.0
 """Well below the ten seconds that calls in flight are given."""
 
@@ -130,7 +134,8 @@ async def starts() -> AsyncIterator[Starts]:
             )
             program = Program(process)
             stack.push_async_callback(program.kill)
-            program.url = (await program.says("listening on ")).removeprefix("listening on ")
+            line = await program.says("listening on ")
+            program.url = (json.loads(line)["message"] if line[0] == "{" else line).removeprefix("listening on ")
             return program
 
         yield start
@@ -213,7 +218,9 @@ async def test_its_options_can_stand_in_the_environment(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    program = await starts(port=None, A2C_PORT=str(port), A2C_API_KEY="first-key second-key", A2C_METRICS="true")
+    program = await starts(
+        port=None, A2C_SERVER_PORT=str(port), A2C_SERVER_API_KEY="first-key second-key", A2C_SERVER_METRICS="true"
+    )
     assert program.url == f"http://127.0.0.1:{port}"
     for key in ("first-key", "second-key"):
         await meets(program, auth={"token": key})
@@ -403,22 +410,92 @@ async def test_a_hangup_reads_the_keys_again(starts: Starts, meets: Any, tmp_pat
     await meets(program, auth={"token": new})
 
 
+# A client's variables
+
+
+@pytest.mark.covers("program-variables")
+async def test_a_clients_key_in_the_environment_opens_no_server(starts: Starts, meets: Any, tmp_path: Path) -> None:
+    theirs, ours, file = new_key(), new_key(), tmp_path / "keys.json"
+    file.write_text(json.dumps({hash_key(ours): {"principal": "alice"}}))
+    program = await starts("--keys-file", file, A2C_API_KEY=theirs, A2C_METRICS="1")
+    line = await program.says("not used by the Server: ")
+    assert "A2C_API_KEY, A2C_METRICS;" in line
+    assert "write A2C_SERVER_API_KEY, A2C_SERVER_METRICS if it is meant" in line
+    assert theirs not in program.said
+    await meets(program, auth={"token": ours})
+    with pytest.raises(socketio.exceptions.ConnectionError):
+        await meets(program, auth={"token": theirs})
+
+
+@pytest.mark.covers("program-variables")
+def test_a_clients_key_does_not_let_it_listen_beyond_this_machine() -> None:
+    ended = run_program("server", "--host", "0.0.0.0", "--port", "0", env=ENVIRONMENT | {"A2C_API_KEY": new_key()})
+    assert ended.returncode == 2
+    assert "nobody would be asked for a key" in ended.stderr
+
+
+@pytest.mark.covers("program-variables")
+async def test_a_server_beside_clients_with_variables_of_their_own_does_not_complain(starts: Starts) -> None:
+    program = await starts(A2C_SERVER_API_KEY=new_key(), A2C_API_KEY=new_key(), A2C_URL="http://127.0.0.1:7000")
+    assert program.err == []
+
+
+@pytest.mark.covers("program")
+async def test_it_warns_where_others_could_listen_in(starts: Starts, tmp_path: Path) -> None:
+    everywhere = ("--host", "0.0.0.0", "--api-key", new_key())
+    plain = await starts(*everywhere)
+    assert "nothing is encrypted: 0.0.0.0 can be reached from other machines" in await plain.says("encrypted")
+    cert, key = certificate(tmp_path, "server")
+    assert "encrypted" not in (await starts(*everywhere, "--tls-cert", cert, "--tls-key", key)).said
+    assert "encrypted" not in (await starts("--api-key", new_key())).said
+
+
 # Logs
 
 
 @pytest.mark.covers("program")
-async def test_every_line_of_a_json_log_is_json(starts: Starts, meets: Any) -> None:
-    program = await starts("--log-json", "--log-level", "debug")
+async def test_everything_is_json_from_the_first_line_and_the_documented_filter_reads_it(
+    starts: Starts, meets: Any
+) -> None:
+    program = await starts("--log-json", "--log-level", "debug", "--host", "0.0.0.0", "--insecure", A2C_PORT="7000")
+    program.url = program.url.replace("0.0.0.0", "127.0.0.1")
     peer = await meets(program)
     await peer.join("computer", 'lap"top\\ 機器', "desk")
     await peer.close()
     await program.says("disconnected")
     program.signal(signal.SIGTERM)
     assert await program.ends() == 0
-    lines = [json.loads(line) for line in program.err]
+    lines = [json.loads(line) for line in (*program.out, *program.err)]
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
-    assert {"warning", "info"} <= {line["level"] for line in lines}
-    assert any("joined" in line["message"] for line in lines)
+    said = [line["message"] for line in lines]
+    for words in ("listening on ", "A2C_PORT", "no authentication", "encrypted", "joined", "stopping"):
+        assert any(words in message for message in said), words
+    shown = [line.split()[1] for line in filtered([*program.out, *program.err])]
+    assert shown == ["connected", "joined", "left", "disconnected"]
+
+
+def filtered(lines: list[str]) -> list[str]:
+    """Through the filter of the guide; where there is no jq, what it means."""
+    documented = re.search(r"-o cat \| (jq .*)", (ROOT / "docs/guides/production.md").read_text("utf-8"))
+    assert documented
+    command = shlex.split(documented[1])
+    assert command[-1] == 'select(.logger == "a2c_smcp.audit") | .time + " " + .message'
+    if not shutil.which(command[0]):
+        found = [line for line in map(json.loads, lines) if line["logger"] == "a2c_smcp.audit"]
+        return [f"{line['time']} {line['message']}" for line in found]
+    said = "\n".join(lines)
+    return subprocess.run(
+        command, input=said, capture_output=True, text=True, check=True, timeout=30
+    ).stdout.splitlines()
+
+
+@pytest.mark.covers("program")
+def test_why_it_did_not_start_is_json_too() -> None:
+    ended = run_program("server", "--log-json", "--tls-cert", "nothing.pem", env=ENVIRONMENT)
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert json.loads(line)["level"] == "error"
+    assert json.loads(line)["message"].startswith("--tls-cert and --tls-key go together")
 
 
 def canary() -> str:
@@ -433,7 +510,7 @@ async def test_no_credential_and_no_payload_is_ever_logged(starts: Starts, meets
     if method == "keys":
         program = await starts("--log-level", "debug", "--api-key", right)
     else:
-        program = await starts("--log-level", "debug", A2C_JWT_SECRET=secret * 2)
+        program = await starts("--log-level", "debug", A2C_SERVER_JWT_SECRET=secret * 2)
         right = jwt.encode(claims, secret * 2)
     forged = jwt.encode(claims, canary() * 2)
     for presented in (
