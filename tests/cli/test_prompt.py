@@ -157,7 +157,7 @@ async def test_a_server_is_added_used_looked_at_and_removed(opens: Opens) -> Non
     await prompt.enters("call fail")
     await prompt.shows("Error executing tool fail")
     await prompt.enters("status")
-    await prompt.shows(lambda screen: re.search(r"good +ready +9 +0 +2 +\d+ ms", screen.text))
+    await prompt.shows(lambda screen: re.search(r"good +ready +9 +0 +2 +[\d.]+ m?s", screen.text))
     await prompt.enters("desktop")
     await prompt.shows("window://good/one?priority=5")
     await prompt.enters("history")

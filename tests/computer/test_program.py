@@ -157,7 +157,7 @@ async def test_a_wrong_key_or_a_taken_name_ends_it_with_a_sentence(
 
 
 WRONG = {
-    "no such file": (["--config", "nowhere.json"], "cannot be read"),
+    "no such file": (["--config", "nowhere.json"], "there is no such file"),
     "not a time": (["--idle-stop", "soon"], "10m"),
     "no such CA": (["--ca", "nowhere.pem"], "--ca"),
     "no such option": (["--frobnicate"], "No such option"),
