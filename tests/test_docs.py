@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -172,18 +174,34 @@ def test_links_lead_somewhere() -> None:
     assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
 
 
-def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    """Strictly: every page is in the navigation, every link and heading that is linked to exists."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built strictly: every page is in the navigation, every link and heading that is linked to exists."""
     assert (SITE_TOOLS / ".ready").exists(), f"{SITE_TOOLS} is missing, run `make docs`"
-    command = [SITE_TOOLS / "bin" / "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"]
+    folder = tmp_path_factory.mktemp("site")
+    command = [SITE_TOOLS / "bin" / "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, env={"NO_MKDOCS_2_WARNING": "1"}
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    pages = [*(tmp_path / "site").rglob("*.html")]
+    return folder
+
+
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    pages = [*site.rglob("*.html")]
     loaded = r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(https?:)?//"""
     assert len(pages) > len(PAGES)
     assert [page.name for page in pages if re.search(loaded, page.read_text("utf-8"))] == []
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="no Node.js here")
+def test_the_search_of_the_site_finds_options_and_variables_as_they_are_written(site: Path) -> None:
+    """With the index that pages use which are opened as files."""
+    queries = {"--redis": "a2c-smcp-server", "--idle-stop": "a2c-smcp-up", "A2C_OFFICE": "a2c-smcp-agent", "a--b": ""}
+    command = ["node", ROOT / "tests" / "site_search.js", site, *queries]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    for section, line in zip(queries.values(), done.stdout.splitlines(), strict=True):
+        assert (f"reference/cli.html#{section}" in json.loads(line)) == bool(section)
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -4,8 +4,13 @@
 (() => {
   const QUERY = 2;
 
-  // To the search, "--redis" means "without redis" and "A2C_URL" is one word, which the index does not have.
-  const asWords = (query) => query.replace(/(^|\s)--+(?=\w)/g, "$1").replace(/_+/g, " ");
+  // To the search, "--redis" means "without redis", and "A2C_URL" is one word, which the index does not have. It has their
+  // words, and all of them are wanted; short ones, as in --no-input, may be missing there.
+  const isName = (word) => /^--\w|\w_\w/.test(word);
+  const parts = (name) => name.split(/[-_]+/).filter((part) => part !== "");
+  const wanted = (name) =>
+    parts(name).map((part, place, all) => (part.length > 3 || all.length === 1 ? `+${part}` : part)).join(" ");
+  const asWords = (query) => query.split(/\s+/).map((word) => (isName(word) ? wanted(word) : word)).join(" ");
 
   const readable = (message) =>
     message && message.type === QUERY ? { ...message, data: asWords(message.data) } : message;

@@ -1,0 +1,42 @@
+// The search of the built site, without a browser: node site_search.js SITE QUERY... prints, for each query, what is found.
+// The theme's own worker and the site's index run in it, behind the Worker that the site puts in their way.
+"use strict";
+const { readFileSync, readdirSync } = require("node:fs");
+const { join } = require("node:path");
+const vm = require("node:vm");
+
+const [site, ...queries] = process.argv.slice(2);
+const read = (...names) => readFileSync(join(site, ...names), "utf-8");
+
+const index = vm.runInNewContext(`${read("search", "search_index.js")}; __index`);
+const workers = join("assets", "javascripts", "workers");
+const [script] = readdirSync(join(site, workers)).filter((name) => name.endsWith(".min.js"));
+
+let listener, answered;
+const scope = { addEventListener: (_, handle) => (listener = handle), postMessage: (data) => answered(data), console, URL };
+scope.self = scope;
+vm.runInNewContext(read(workers, script), scope);
+
+class Worker {
+  postMessage(data) {
+    listener({ data });
+  }
+}
+const page = { location: { protocol: "http:" }, EventTarget };
+page.window = Object.assign(page, { Worker });
+vm.runInNewContext(read("assets", "iframe-worker.js"), page);
+
+const worker = new page.window.Worker();
+const ask = (message) =>
+  new Promise((resolve) => {
+    answered = resolve;
+    worker.postMessage(message);
+  });
+
+(async () => {
+  await ask({ type: 0, data: { ...index, options: {} } });
+  for (const query of queries) {
+    const { data } = await ask({ type: 2, data: query });
+    console.log(JSON.stringify(data.items.flat().map((item) => item.location)));
+  }
+})();
