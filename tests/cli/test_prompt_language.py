@@ -215,6 +215,19 @@ def test_grants_are_of_one_office_at_one_server(tmp_path: Path) -> None:
     assert "password" not in "".join(file.read_text() for file in (tmp_path / "approvals").iterdir())
 
 
+@pytest.mark.covers("prompt-approvals", "private-files")
+def test_what_others_may_have_written_allows_nothing(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.grants.enter("http://hub", "desk")
+    kept.allow(Grant("planner"))
+    (file,) = (tmp_path / "approvals").iterdir()
+    file.chmod(0o620)
+    again = Kept(tmp_path)
+    again.grants.enter("http://hub", "desk")
+    assert [*again.grants] == []
+    assert "can be changed by others on this machine; run: chmod go-w" in again.said[0]
+
+
 @pytest.mark.covers("prompt-approvals")
 @pytest.mark.parametrize(
     "content", ["nonsense", "[]", '{"http://hub desk": [["planner"], "x", ["planner", "good", null]]}']
