@@ -105,10 +105,10 @@ class JournalFile:
 
     def append(self, line: bytes) -> None:
         """In one write: all of a line is in the file afterwards, or nothing of it."""
-        with self._failing():
-            try:
-                _write(self._descriptor, line)
-            except OSError:
+        try:
+            _write(self._descriptor, line)
+        except OSError:
+            with self._failing():
                 os.ftruncate(self._descriptor, self._size)
                 raise
         self._size += len(line)
