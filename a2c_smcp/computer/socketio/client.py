@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from ssl import SSLContext
 from typing import Any
 
@@ -41,8 +41,8 @@ class SMCPComputerClient:
     """One computer in one office. `run` returns only when it is cancelled, or refused for good.
 
     `on_connection` is told in a sentence when it has joined, lost the connection or could not connect; without it these
-    are logged, the bad news as warnings. `journal` remembers which calls have begun. Without one that has a file, like
-    that of `journal_of`, no tool runs twice for one req_id as long as this process lives.
+    are logged, the bad news as warnings. `journal` remembers which calls have begun, that of
+    `journal_of` also across a crash; without one no tool runs twice for one req_id as long as the computer lives.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SMCPComputerClient:
         self._route = Route(url=url, credentials=lambda: Credentials.of_key(api_key), ssl=ssl, proxy=proxy)
         self._office = office
         self._instance = instance
-        self._journal = journal or Journal()
+        self._journal = journal
         self._reconnect = reconnect or Reconnect()
         self._on_connection = on_connection
         self._has_joined = False
@@ -84,7 +84,7 @@ class SMCPComputerClient:
         """
         stop_listening = self._computer.on_update(self._on_update)
         try:
-            with self._computer.recording(self._office, self._journal):
+            with self._computer.recording(self._office, self._journal) if self._journal else nullcontext():
                 await self._keep_serving()
         finally:
             stop_listening()
