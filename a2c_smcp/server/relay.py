@@ -206,7 +206,11 @@ def check_size(size: int, limits: Limits) -> None:
 
 
 def _is_agent_of(office: Office, caller: Member) -> bool:
-    return office.agent is not None and office.agent.sid == caller.sid
+    """Whether the caller has this office, on the connection it called from or on one that it has resumed on since."""
+    agent = office.agent
+    if agent is None:
+        return False
+    return agent.sid == caller.sid or (agent.instance is not None and agent.instance == caller.instance)
 
 
 def _left(forward: Forward, became: Became) -> ComputerLeft:

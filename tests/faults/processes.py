@@ -20,7 +20,7 @@ _ALARMS = re.compile(
     r"Traceback|Unclosed|Task exception|Task was destroyed|never retrieved|never awaited|packet queue is empty"
     r"| (?:ERROR|CRITICAL) "
 )
-_START = 30.0
+_START = 60.0
 
 
 class Process:

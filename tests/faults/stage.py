@@ -140,6 +140,7 @@ async def open_stage(folder: Path, *, nodes: int, offices: int, rate: float, see
             process = Process(f"{office}-agent", [], stage.environ(), folder)
             stage.agents[f"{office}/agent"] = Member(process, lines, [(office, name) for name in COMPUTERS])
         await asyncio.gather(*(member.process.start() for member in stage.computers.values()))
+        await asyncio.gather(*(member.process.says("joined ") for member in stage.computers.values()))
         await asyncio.gather(*(stage.start_agent(name) for name in stage.agents))
         yield stage
 

@@ -105,6 +105,27 @@ async def test_a_request_that_comes_again_joins_the_first_from_whatever_node_it_
 
 
 @pytest.mark.covers("nodes-calls")
+async def test_a_call_follows_its_computer_after_its_agent_has_resumed_as_well(shared: Cluster, office: str) -> None:
+    """The call was begun on a connection of the agent that is gone by now, and joined on the next one."""
+    one, two, three = shared.nodes
+    before = await shared.connect(one, "agent", "planner", office, instance=office)
+    computer = await shared.connect(two, "computer", "laptop", office, instance=office)
+    computer.answers("client:tool_call", lambda _: asyncio.Event().wait())
+    asyncio.create_task(before.call_tool("laptop", req_id="r1", timeout=20)).add_done_callback(_retrieved)
+    await computer.was_asked("client:tool_call")
+    await before.drop()
+    agent = await shared.connect(one, "agent", "planner", office, instance=office)
+    call = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=20))
+    other = await agent.call_tool("laptop", req_id="r1", tool="other", timeout=20)
+    assert other["error"]["code"] == 400, "it has joined the first"
+    await computer.drop()
+    moved = await shared.connect(three)
+    moved.answers("client:tool_call", DONE)
+    await moved.join("computer", "laptop", office, instance=office)
+    assert await call == DONE
+
+
+@pytest.mark.covers("nodes-calls")
 async def test_a_call_that_takes_too_long_is_answered_when_its_time_is_over(stage: Stage) -> None:
     begun = time.monotonic()
     answer = await stage.agent.call_tool("laptop", timeout=1)
