@@ -32,6 +32,7 @@ __all__ = ["GONE", "LOST", "Bus", "Outcome", "Request"]
 logger = logging.getLogger(__name__)
 
 _WATCH_INTERVAL = 0.25
+_APART = "the nodes cannot reach each other"
 
 Outcome: TypeAlias = Any
 """What becomes of a request: an `Answer`, several ack arguments as a tuple, an `SMCPError`, `GONE` or `LOST`."""
@@ -125,7 +126,11 @@ class _Asked:
 
 
 class Bus:
-    """Asks other nodes, and has `serve` answer what they ask. Raises `Unavailable` while the store is out of reach."""
+    """Asks other nodes, and has `serve` answer what they ask. Raises `Unavailable` while the store is out of reach.
+
+    What was asked before is then neither answered nor refused: it may have been heard. Its calls stay as they are, and
+    are sent again, marked as such, when this node or the other one is back. The node that owns a call joins the two.
+    """
 
     def __init__(
         self, directory: Post, serve: Callable[[Request, Callable[[Outcome], None]], None], background: Background
@@ -161,14 +166,29 @@ class Bus:
                 logger.exception("another node said what is not understood here")
 
     def forget(self, node: str) -> None:
-        """The node was out of reach: what was on its way there is lost."""
+        """The node was out of reach: what was on its way there is lost, and what it was asked is asked again."""
         self._mail.forget(node)
+        for number in [number for number, asked in self._asked.items() if asked.node == node]:
+            del self._asked[number]
 
-    def fail(self) -> None:
-        """The store is out of reach: what was asked may never be answered."""
+    def forget_all(self) -> None:
+        """The store is out of reach: nothing that was asked will be answered, until it is asked again."""
         self._mail.clear()
-        for number in list(self._asked):
-            self._settle(number, Unavailable("the nodes cannot reach each other"))
+        self._asked.clear()
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether the store was out of reach a moment ago, so that other nodes may not be back yet."""
+        return self._directory.is_settling
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the store is out of reach. What was asked is then asked again when it is back."""
+        try:
+            self._directory.check()
+        except Unavailable:
+            return True
+        return False
 
     def elsewhere(self, sid: str) -> str | None:
         """The node, if it is another one, that a session is on."""
@@ -220,13 +240,12 @@ class Bus:
             asked.reply(outcome)
 
     def _published(self, numbers: Sequence[int], listeners: int | Exception) -> None:
+        """Where the store is out of reach, whoever asked is told when it is back (`Listener.back`)."""
         if isinstance(listeners, Exception):
-            outcome: Outcome = Unavailable("the nodes cannot reach each other")
-        elif listeners:
-            return
+            outcome: Outcome = None if self.is_cut_off else Unavailable(_APART, outcome="not_run")
         else:
-            outcome = LOST
-        for number in numbers:
+            outcome = None if listeners else LOST
+        for number in numbers if outcome else ():
             self._settle(number, outcome)
 
     async def _watch(self) -> None:

@@ -29,11 +29,15 @@ from a2c_smcp.server.packets import Answer, Rejected
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
-__all__ = ["Calls", "Closing", "Reply"]
+__all__ = ["LATER", "Calls", "Closing", "Reply"]
 
 Key = tuple[str, str, str, str]
 _AFTER_THE_ACK = 0.01  # of the join with which a client came back
+_LATER = 0.2
 Deliver = Callable[[str, Forward, float, bool, Callable[..., None]], None]
+LATER = object()
+"""Said instead of an answer by a target that is not ready yet: the call is sent again soon."""
+
 Reply = Callable[[Any], None]
 """Given the answer to a call: an `Answer`, several ack arguments as a tuple, or an `SMCPError`."""
 
@@ -222,6 +226,11 @@ class Calls:
         for call in [call for call in self._running if is_meant(call.target) and call.cancel is None]:
             self._send(call)
 
+    def fail_requests(self, is_meant: Callable[[str], bool], error: SMCPError) -> None:
+        """Ends whatever is no tool call to these targets."""
+        for call in [call for call in self._running if is_meant(call.target) and call.key is None]:
+            call.finish(error)
+
     def is_engaged(self, sid: str) -> bool:
         """Whether a connection asks or is asked for something."""
         return sid in self._by_member or sid in self._waiting
@@ -274,15 +283,35 @@ class Calls:
 
     def _send(self, call: Call) -> None:
         """Passes a call on, unless its computer is away: it is sent when the computer is back."""
-        if not self._is_reachable(call.target) or call.outcome is not None:
+        if not self._is_reachable(call.target) or call.outcome is not None or call.cancel is not None:
             return
         left, is_again = call.until - asyncio.get_running_loop().time(), call.sent > 0
         call.sent += 1
         try:
-            self._deliver(call.target, call.forward, left, is_again, _reply_to(call))
+            self._deliver(call.target, call.forward, left, is_again, self._reply_to(call))
         except SMCPError as error:
             call.sent -= 1
-            call.finish(error)
+            if not (is_again and isinstance(error, Unavailable)):  # then it is sent when the store is back
+                call.finish(error)
+
+    def _reply_to(self, call: Call) -> Callable[..., None]:
+        """The ack callback of a call. The library keeps it until the ack comes, perhaps for ever, so it holds no call.
+
+        What refuses it where its computer no longer sits means nothing: it has been sent again.
+        """
+        reference, target = weakref.ref(call), call.target
+
+        def reply(*answer: Any) -> None:
+            word = answer[0] if answer else None
+            call = reference()
+            if call is None or (call.target != target and (word is LATER or isinstance(word, Rejected))):
+                return
+            if word is LATER:
+                asyncio.get_running_loop().call_later(_LATER, self._send, call)
+            else:
+                call.answered(*answer)
+
+        return reply
 
     def _wait(self, call: Call, waiter: _Waiter) -> None:
         self._waiting[waiter.caller] = self._waiting.get(waiter.caller, 0) + 1
@@ -335,18 +364,3 @@ class Calls:
 
 def _key(agent: Member, req_id: str) -> Key:
     return (agent.office_id, agent.instance or agent.owner, agent.name, req_id)
-
-
-def _reply_to(call: Call) -> Callable[..., None]:
-    """The ack callback of a call. The library keeps it until the ack comes, which may be never, so it holds no call.
-
-    What refuses it where its computer no longer sits means nothing: it has been sent again.
-    """
-    reference, target = weakref.ref(call), call.target
-
-    def reply(*answer: Any) -> None:
-        is_refusal = bool(answer) and isinstance(answer[0], Rejected)
-        if (call := reference()) and (call.target == target or not is_refusal):
-            call.answered(*answer)
-
-    return reply

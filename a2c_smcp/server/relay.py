@@ -16,7 +16,7 @@ from a2c_smcp.protocol.offices import Member, Office
 from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server.background import Background
 from a2c_smcp.server.bus import GONE, LOST, Bus, Outcome, Request
-from a2c_smcp.server.calls import Calls, Closing, Reply
+from a2c_smcp.server.calls import LATER, Calls, Closing, Reply
 from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.directory.nodes import node_of
@@ -113,6 +113,9 @@ class Relay:
             if not _is_agent_of(await self._directory.office(office_id), request.caller):
                 raise NotInOffice(repr(office_id))
             self._take(request, reply)
+        except Unavailable as error:
+            error.outcome = "not_run"
+            reply(error)
         except SMCPError as error:
             reply(error)
 
@@ -120,7 +123,7 @@ class Relay:
         """The node of the computer owns the call."""
         seats = self._directory.seats_at_hand(request.target)
         if seats is None:
-            raise Unavailable("this node has lost touch with the others")
+            raise Unavailable("this node has lost touch with the others", outcome="not_run")
         target = next((seat for seat in seats if seat.office_id == request.caller.office_id), None)
         if target is None:
             reply(GONE)
@@ -137,11 +140,23 @@ class Relay:
             self.bus.forget(node)
             self.calls.send_again(lambda sid: node_of(sid) == node)
 
+    def store_lost(self) -> None:
+        """Tool calls on other nodes wait until the store is back. Who asks for anything else may ask again himself."""
+        if self.bus:
+            self.bus.forget_all()
+            self.calls.fail_requests(self._is_elsewhere, Unavailable("the nodes cannot reach each other"))
+
+    def store_is_back(self) -> None:
+        self.calls.send_again(self._is_elsewhere)
+
     def _is_here(self, sid: str) -> bool:
         return self._connection(sid) is not None
 
+    def _is_elsewhere(self, sid: str) -> bool:
+        return bool(self.bus and self.bus.elsewhere(sid))
+
     def _is_reachable(self, sid: str) -> bool:
-        return self._is_here(sid) or bool(self.bus and self.bus.elsewhere(sid))
+        return self._is_here(sid) or self._is_elsewhere(sid)
 
     def _deliver(self, sid: str, forward: Forward, timeout: float, is_again: bool, reply: Callable[..., None]) -> None:
         payload, connection = forward.data, self._connection(sid)
@@ -167,8 +182,14 @@ class Relay:
             self.bus.ask(node, sid, repeated, timeout, partial(self._heard, forward, reply))
 
     def _heard(self, forward: Forward, reply: Callable[..., None], outcome: Outcome) -> None:
-        """A computer without an instance does not come back; any other has its grace to do so."""
+        """A computer without an instance does not come back; any other has its grace to do so.
+
+        A node that is not heard of, or not ready, right after the store's return is on its way back as well: the call
+        is sent again until it is there, or ends with the computer's seat.
+        """
         match outcome:
+            case _ if (outcome is LOST or isinstance(outcome, Unavailable)) and self.bus and self.bus.is_settling:
+                reply(LATER)
             case SMCPError():
                 reply(Rejected(outcome))
             case tuple():
@@ -182,17 +203,20 @@ class Relay:
                 reply(outcome)
 
     async def _look_again(self, forward: Forward, became: Became, reply: Callable[..., None]) -> None:
-        """Whoever is not elsewhere yet is sent the call there as soon as the office is seen to change."""
+        """A computer that is not elsewhere yet is sent the call when its office changes, or when its node is back."""
         target = forward.target
         try:
             holder = (await self._directory.office(target.office_id)).computers.get(target.name)
         except SMCPError as error:
             error.outcome = became
-            reply(Rejected(error))
+            if not (self.bus and self.bus.is_cut_off):
+                reply(Rejected(error))
+            return
+        if holder and holder.sid == target.sid:
             return
         if holder is None or target.instance is None or holder.instance != target.instance:
             reply(Rejected(_left(forward, became)))
-        elif holder.sid != target.sid:
+        else:
             self.calls.move(target.sid, holder.sid)
 
     async def _emitted(self, sid: str, forward: Forward, reply: Callable[..., None]) -> None:

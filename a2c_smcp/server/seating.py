@@ -129,6 +129,7 @@ class Seating(Listener):
         self._namespace.requests.send_again(node)
 
     def back(self) -> None:
+        self._namespace.requests.store_is_back()
         self._namespace.background.spawn(self._make_good())
 
     async def _make_good(self) -> None:
@@ -141,8 +142,7 @@ class Seating(Listener):
                     await self._notices.announce_anything(computer)
 
     def lost(self, error: Exception) -> None:
-        if self.bus:
-            self.bus.fail()
+        self._namespace.requests.store_lost()
 
     def displaced(self, member: Member, why: SMCPError) -> None:
         """It is let go; when it comes back for its seat, it is told who has that."""

@@ -13,6 +13,10 @@ class Post(Protocol):
 
     node: str
 
+    @property
+    def is_settling(self) -> bool:
+        """Whether the store was out of reach a moment ago, so that other nodes may not be back yet."""
+
     def check(self) -> None:
         """Raises `Unavailable` if nothing can be posted now."""
 

@@ -83,6 +83,7 @@ class RedisDirectory:
     # What every directory answers
 
     async def office(self, office_id: str) -> Office:
+        self._require_all_nodes()
         return await self._look(office_id)
 
     async def seats(self, sid: str) -> tuple[Member, ...]:
@@ -103,8 +104,8 @@ class RedisDirectory:
 
     async def commit(self, change: Change) -> bool:
         store, lease = self._ready()
-        if change.enters and not self._is_complete:
-            raise Unavailable("the shared store has been restarted, and waits for its nodes")
+        if change.enters:
+            self._require_all_nodes()
         for office_id in change.expects:
             if office_id not in self._mirror:
                 await self.office(office_id)
@@ -130,6 +131,10 @@ class RedisDirectory:
     def is_ready(self) -> bool:
         """Whether the store answers, and knows this node's members."""
         return self._is_back and self._tenancy.is_leased and not self._tenancy.trouble.is_set()
+
+    @property
+    def is_settling(self) -> bool:
+        return self._tenancy.is_settling
 
     async def announce(self, office_id: str, text: str) -> int:
         """Publishes to all nodes that follow this office, this one included, in step with changes. How many hear it."""
@@ -166,6 +171,11 @@ class RedisDirectory:
         if not self.is_ready:
             raise Unavailable("the shared store is unreachable")
         return self._tenancy.held
+
+    def _require_all_nodes(self) -> None:
+        """A store that has lost its memory does not know the members of nodes that are not back yet."""
+        if self._is_back and not self._is_complete:
+            raise Unavailable("the shared store has been restarted, and waits for its nodes")
 
     async def _keep(self) -> None:
         """Keeps the lease, and comes back under a new one after every trouble."""

@@ -49,6 +49,11 @@ class Tenancy:
         return time.monotonic() < self._until
 
     @property
+    def is_settling(self) -> bool:
+        """Whether this node came back a moment ago: the others have as long as a lease lasts to do so, too."""
+        return time.monotonic() < self._spares_until - self._pace.return_grace + self._pace.lease
+
+    @property
     def held(self) -> tuple[Store, Lease]:
         """The store and the lease to show it. Raises `Unavailable` at once while there is trouble."""
         if self._held is None or self.trouble.is_set():
