@@ -102,6 +102,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "calls-too-late": "A computer does not begin a call whose deadline has passed or that was cancelled.",
         "tools-approved": "client:get_tools says what runs unasked for this agent though auto_apply does not say so.",
         "calls-server-starting": "A call for a tool of a server that is starting waits for it, within its deadline.",
+        "calls-given-up": "A call given up while the Server stood still is not passed on afterwards.",
         "calls-kept-answer": "An answer whose agent was gone is kept for its return.",
         "calls-cancel": "A cancel is told in the office of its call; the Server answers for a silent computer.",
         "calls-computer-left": "Calls in flight fail with 404 when their computer leaves.",

@@ -27,6 +27,7 @@ from a2c_smcp.server.identity import Identity
 from a2c_smcp.server.kept import Kept
 from a2c_smcp.server.packets import Answer, Rejected
 from a2c_smcp.server.settings import Limits
+from a2c_smcp.server.stalls import Stalls
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
 __all__ = ["LATER", "Calls", "Closing", "Reply"]
@@ -152,6 +153,7 @@ class Calls:
         self._deadlines: Deadlines[Call] = Deadlines(Call.expire)
         self._unheard: Kept[Key, Call] = Kept(limits.keep_time, limits.max_kept, limits.max_kept_bytes)
         self._recent: Kept[Key, Call] = Kept(limits.half_open_time, limits.max_kept, limits.max_kept_bytes)
+        self._stalls = Stalls()
         self._closing = False
         self._over = asyncio.Event()
 
@@ -168,7 +170,7 @@ class Calls:
         if call is None:
             call = self._start(forward, key, timeout)
             self._wait(call, _Waiter(caller, reply))
-            self._send(call)
+            self._send_unless_stalled(call)
         elif call.outcome is not None:
             reply(call.outcome)
         else:
@@ -280,6 +282,13 @@ class Calls:
         if key:
             self._by_key[key] = call
         return call
+
+    def _send_unless_stalled(self, call: Call) -> None:
+        """After this process stood still, the cancel of a call that its agent has given up is read first."""
+        if self._stalls.is_recent:
+            asyncio.get_running_loop().call_later(_LATER, self._send, call)
+        else:
+            self._send(call)
 
     def _send(self, call: Call) -> None:
         """Passes a call on, unless its computer is away: it is sent when the computer is back."""
