@@ -25,7 +25,7 @@ from reference.pages import FOLDER, PAGES
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SITE_TOOLS = ROOT / ".cache" / "docs"
-PATIENCE = 60
+PATIENCE = 120
 
 
 class Block(NamedTuple):

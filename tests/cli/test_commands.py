@@ -19,7 +19,7 @@ from a2c_smcp.cli.app import COMMANDS, build
 from tests.computer.pseudo_terminal import on_a_terminal
 
 PROGRAM = Path(sys.executable).with_name("a2c-smcp")
-PATIENCE = 60
+PATIENCE = 120
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 pytestmark = pytest.mark.covers("commands")

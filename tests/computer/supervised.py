@@ -135,7 +135,7 @@ def free_port() -> int:
 
 
 def await_listening(port: int) -> None:
-    until = time.monotonic() + 15
+    until = time.monotonic() + PATIENCE
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
