@@ -2,7 +2,8 @@
 
     python examples/two_computers.py
 
-A tool that only one of them has keeps its name. One that both have is called after its computer: `phone__battery`.
+A tool that only one of them has keeps its name. Of one that both have, the first that came keeps it, and the
+other is called after its computer: `phone__battery`.
 """
 
 from __future__ import annotations

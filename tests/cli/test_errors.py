@@ -235,7 +235,7 @@ FAILED = {
         "It was cancelled there; --timeout gives it more time.",
     ),
     "agent call laptop shout text={long} --url {hub}": (
-        "Message too large: …",
+        "Answer too large: …",
         "Ask for less at a time.",
     ),
     # A Server of one's own

@@ -31,7 +31,7 @@ SHOWN = {
     ),
     "two_computers": (
         "in the office: desk/laptop, desk/phone",
-        "tools: laptop__battery, notify, phone__battery",
+        "tools: battery, notify, phone__battery",
         "shown: phone is at 15 %",
     ),
     "windows": (
