@@ -155,6 +155,8 @@ class Calls:
         if not running.task.cancelled() and not isinstance(error := running.task.exception(), SMCPError | None):
             logger.error("a tool call failed", exc_info=error)
         outcome = _outcome(running)
+        if isinstance(outcome, SMCPError):  # what is kept must not hold the frames that hold the payload
+            outcome.__traceback__ = outcome.__context__ = outcome.__cause__ = None
         if running.has_begun:
             running.journal.end(key, "unknown" if isinstance(outcome, SMCPError) else "done")
         self._keep(key, _Kept(running.call, self._clock() + self._retention.results, outcome, _size(outcome)))

@@ -19,6 +19,7 @@ from a2c_smcp.computer.catalogue import Catalogue
 from a2c_smcp.computer.functions import FUNCTIONS
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.journal import Key
+from a2c_smcp.computer.mcp_clients.oversize import text_in
 from a2c_smcp.computer.progress import Followers, OnProgress
 from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
 from a2c_smcp.computer.tally import Tally
@@ -80,6 +81,7 @@ class Execution:
             async with self._followers.follow(call.key, on_progress):
                 return await self._once(call)
         except SMCPError as error:
+            error.__traceback__ = None  # it may be kept for duplicates, without the arguments of this call
             return self.fitting(self._mask.data(failed_call(error), ANSWER, self._server_of(call)))
 
     def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +90,10 @@ class Execution:
         size = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
         if size + _HEAD_ROOM <= self._max_message:
             return answer if isinstance(answer, Written) else Written(answer, text)
-        return failed_call(AnswerTooLarge(f"{size} bytes, at most {self._max_message} can be sent", size=size))
+        return failed_call(self._too_large(size))
+
+    def _too_large(self, size: int) -> AnswerTooLarge:
+        return AnswerTooLarge(f"{size} bytes, at most {self._max_message} can be sent", size=size)
 
     def _server_of(self, call: Call) -> str | None:
         """Whose secrets may be in an error."""
@@ -114,6 +119,8 @@ class Execution:
                 raw = await self._run(call, route, deadline, partial(_begin_before, deadline, begin))
             finally:
                 self.tally.add(route.server, time.monotonic() - began)
+            if (size := text_in(raw)) > self._max_message:  # masking it would only take time
+                return failed_call(self._too_large(size))
             result = await self._transformed(self._mask.data(raw, ANSWER, route.server), call, route, deadline)
             record["success"] = not result.get("isError")
         return self.fitting(result)

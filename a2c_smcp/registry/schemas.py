@@ -42,7 +42,7 @@ MAX_EXPLAINED = 50_000
 """What costs more is not told fault by fault, which takes far more time and memory than a yes or no."""
 MAX_DEPTH = 200
 CHECKED_WITHIN, EXPLAINED_WITHIN = 1.0, 0.25  # seconds, in the other process
-LOOKED_AHEAD = 0.1
+LOOKED_AHEAD = 0.05
 """Of each second, so much may be spent on schemas that nobody has used yet."""
 
 Fault: TypeAlias = dict[str, str]

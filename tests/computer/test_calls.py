@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.calls import Begin, Calls, Retention
 from a2c_smcp.computer.journal import Journal
-from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, ResultGone
+from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, ResultGone, TooLarge
 from a2c_smcp.protocol.codec import Written, dumps
 
 AGENT = Caller("desk", "planner")
@@ -41,6 +43,26 @@ async def test_a_call_that_comes_again_joins_the_first_and_then_finds_its_result
     assert await asyncio.gather(*both) == [{"run": 1}, {"run": 1}]
     assert await calls.run(AGENT, "r", "what", work) == {"run": 1}
     assert work.runs == 1
+
+
+@pytest.mark.covers("computer-dedup")
+async def test_an_error_that_is_kept_does_not_hold_what_the_call_had_in_hand() -> None:
+    in_hand: list[weakref.ref[Work]] = []
+
+    async def fail(begin: Begin) -> dict[str, Any]:
+        payload = Work()
+        in_hand.append(weakref.ref(payload))
+        try:
+            raise ValueError(payload)
+        except ValueError:
+            raise TooLarge from None
+
+    calls = Calls()
+    for _ in range(2):
+        with pytest.raises(TooLarge):
+            await calls.run(AGENT, "r", "what", fail)
+    gc.collect()
+    assert [each() for each in in_hand] == [None]
 
 
 @pytest.mark.covers("computer-dedup")

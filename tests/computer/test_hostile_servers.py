@@ -97,6 +97,23 @@ async def test_an_answer_that_is_too_large_fails_its_call_and_delays_nobody(
 
 
 @pytest.mark.covers("mcp-bounded")
+async def test_many_large_answers_at_once_are_read_one_after_the_other(flood_port: int) -> None:
+    async with Computer("laptop", policy=quick()) as computer:
+        await computer.put_server(flooding("streamable", flood_port))
+        before, params = memory(), {"kind": "as large as may be"}
+        calls = [
+            asyncio.create_task(computer.execute_tool(AGENT, f"r{next(numbers)}", "flood", params, 60))
+            for _ in range(16)
+        ]
+        held = [memory()]
+        while not all(call.done() for call in calls):
+            await asyncio.wait(calls, timeout=0.01)
+            held.append(memory())
+        assert {call.result()["code"] for call in calls} == {413}
+        assert max(held) - before < ROOM
+
+
+@pytest.mark.covers("mcp-bounded")
 async def test_a_line_that_never_ends_fails_its_call_at_once() -> None:
     async with Computer("laptop", policy=quick()) as computer:
         await computer.put_server(flooding("stdio", 0))

@@ -23,7 +23,7 @@ from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from a2c_smcp.computer.mcp_clients.failures import (
-    AnswerTooLarge,
+    OversizedAnswer,
     RequestRefused,
     ServerFailure,
     ServerGone,
@@ -206,7 +206,7 @@ class Conversation:
         """Any answer is a sign of life."""
         try:
             await (self.list_tools(None) if self.is_modern else self._tell(types.PingRequest()))
-        except (RequestRefused, AnswerTooLarge):
+        except (RequestRefused, OversizedAnswer):
             return
 
     def learn(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:

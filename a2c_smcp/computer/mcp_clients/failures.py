@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from a2c_smcp.errors import BadRequest, SMCPError, TooLarge
+from a2c_smcp.errors import AnswerTooLarge, BadRequest, SMCPError
 
 __all__ = [
-    "AnswerTooLarge",
     "AuthRequired",
     "CommandNotFound",
+    "OversizedAnswer",
     "RequestRefused",
     "ServerExists",
     "ServerFailure",
@@ -75,5 +75,5 @@ class RequestRefused(ServerFailure):
     opening = "MCP server refused the request"
 
 
-class AnswerTooLarge(TooLarge, ServerFailure):
+class OversizedAnswer(AnswerTooLarge, ServerFailure):
     """An answer of the server is over a limit and was not read. The connection lives on."""

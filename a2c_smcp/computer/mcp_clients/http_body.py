@@ -6,9 +6,11 @@ by an error answer to the request (`oversize`); the rest of a body is not read, 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing
 
 import anyio
 import httpx2
@@ -28,12 +30,15 @@ ACCEPT_ENCODING = "gzip"
 """Decompressed here; no other is accepted."""
 
 _PIECE = 64 * 1024  # the event loop has its turn after each
+_LARGE = 1024 * 1024
 _GZIP_HEADER = 32 + zlib.MAX_WBITS
 _BLANK_LINES = (b"\n\n", b"\n\r\n", b"\r\r")
 
 
 class BoundedBody(httpx2.AsyncByteStream):
-    """`on_part` is called whenever bytes come, `on_lost` when the connection breaks in the middle of a body.
+    """Of all bodies with the same `turn` only one at a time grows large; the others are left unread meanwhile.
+
+    `on_part` is called whenever bytes come, `on_lost` when the connection breaks in the middle of a body.
 
     A broken stream of events is not told: its reader opens it again.
     """
@@ -42,6 +47,7 @@ class BoundedBody(httpx2.AsyncByteStream):
         self,
         response: httpx2.Response,
         limit: int,
+        turn: asyncio.Lock,
         *,
         on_part: Callable[[], None],
         on_lost: Callable[[httpx2.TransportError], None],
@@ -52,27 +58,33 @@ class BoundedBody(httpx2.AsyncByteStream):
         self._encoding = response.headers.pop("content-encoding", "identity").strip().lower()
         self._is_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
         self._limit = limit
+        self._turn = turn
+        self._has_turn = False
         self._on_part = on_part
         self._on_lost = on_lost
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            async for piece in self._events() if self._is_events else self._whole():
-                yield piece
+            async with aclosing(self._events() if self._is_events else self._whole()) as pieces:
+                async for piece in pieces:
+                    yield piece
         except httpx2.TransportError as error:
             if not self._is_events:
                 self._on_lost(error)
             raise
+        finally:
+            self._end_turn()
 
     async def aclose(self) -> None:
         await self._body.aclose()
 
-    async def _whole(self) -> AsyncIterator[bytes]:
+    async def _whole(self) -> AsyncGenerator[bytes, None]:
         parts, size = [], 0
         try:
             async for piece in self._pieces():
                 parts.append(piece)
                 size += len(piece)
+                await self._await_turn(size)
                 if size > self._limit:
                     yield self._refusal(over_bytes(self._limit))
                     return
@@ -82,11 +94,12 @@ class BoundedBody(httpx2.AsyncByteStream):
         body = b"".join(parts)
         yield self._refusal(over_values()) if has_too_many_values(body.decode("latin-1")) else body
 
-    async def _events(self) -> AsyncIterator[bytes]:
+    async def _events(self) -> AsyncGenerator[bytes, None]:
         events = _Events(self._limit, self._refusal)
         async for piece in self._pieces():
             for whole in events.feed(piece):
                 yield whole
+            await self._await_turn(events.size)
         yield events.rest()
 
     async def _pieces(self) -> AsyncIterator[bytes]:
@@ -98,6 +111,19 @@ class BoundedBody(httpx2.AsyncByteStream):
             for piece in _decompressed(gzip, part) if gzip else (part,):
                 yield piece
                 await anyio.lowlevel.checkpoint()
+
+    async def _await_turn(self, held: int) -> None:
+        """Before more is held than any number of bodies may; given back when it is less again."""
+        if held > _LARGE and not self._has_turn:
+            await self._turn.acquire()
+            self._has_turn = True
+        elif held <= _LARGE:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            self._turn.release()
 
     def _refusal(self, said: str, beginning: str = "", end: str = "") -> bytes:
         """For the request that was posted; on a stream that was only opened, for the one that the message names."""
@@ -114,7 +140,7 @@ class _Events:
         self._limit = limit
         self._replacement = replacement
         self._parts: list[bytes] = []
-        self._size = 0
+        self.size = 0
         self._seen = b""  # a blank line may come in two pieces
         self._is_skipping = self._is_answered = False
         self._end = b""  # of what is skipped
@@ -130,7 +156,7 @@ class _Events:
             yield self._released(data[: end - before])
             data = data[end - before :]
         self._hold(data)
-        if self._size > self._limit:
+        if self.size > self._limit:
             yield self._skip()
 
     def _skipped(self, data: bytes) -> tuple[bytes, bytes]:
@@ -150,18 +176,18 @@ class _Events:
 
     def _hold(self, data: bytes) -> None:
         self._parts.append(data)
-        self._size += len(data)
+        self.size += len(data)
 
     def _released(self, data: bytes) -> bytes:
         self._hold(data)
         whole = b"".join(self._parts)
-        self._parts, self._size = [], 0
+        self._parts, self.size = [], 0
         return self._replaced(over_values(), whole) if has_too_many_values(whole.decode("latin-1")) else whole
 
     def _skip(self) -> bytes:
         self._is_skipping = True
         whole = b"".join(self._parts)
-        self._parts, self._size, self._end = [], 0, whole[-PEEK:]
+        self._parts, self.size, self._end = [], 0, whole[-PEEK:]
         answer = self._replaced(over_bytes(self._limit), whole)
         self._is_answered = bool(answer)
         return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -34,6 +35,7 @@ class WatchedClient(httpx2.AsyncClient):
             event_hooks={"response": [self._bound]},
         )
         self._limit = limit
+        self._turn = asyncio.Lock()
         self.last_heard = time.monotonic()
         self._on_fault = on_fault
         self._accepted = False
@@ -57,6 +59,7 @@ class WatchedClient(httpx2.AsyncClient):
         response.stream = BoundedBody(
             response,
             self._limit,
+            self._turn,
             on_part=self._heard,
             on_lost=lambda error: self._on_fault(unreachable(error)),
         )

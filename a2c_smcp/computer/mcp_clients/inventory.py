@@ -10,7 +10,7 @@ import anyio
 import anyio.abc
 
 from a2c_smcp.computer.mcp_clients.conversation import Conversation
-from a2c_smcp.computer.mcp_clients.failures import AnswerTooLarge, RequestRefused, ServerFailure, StartFailed
+from a2c_smcp.computer.mcp_clients.failures import OversizedAnswer, RequestRefused, ServerFailure, StartFailed
 from a2c_smcp.computer.mcp_clients.listing import ToolList, WindowList, uris_of
 from a2c_smcp.computer.mcp_clients.notices import News, Notices
 from a2c_smcp.computer.mcp_clients.pages import all_pages
@@ -84,7 +84,7 @@ class Inventory:
             await all_pages(self._talk.list_tools, "tools", found, self._policy, self._name)
         except RequestRefused:
             return []
-        except AnswerTooLarge as error:
+        except OversizedAnswer as error:
             warnings.append(f"its list of tools cannot be used: {error.message}")
         warnings += found.warnings
         for warning in warnings:
@@ -100,7 +100,7 @@ class Inventory:
                 await all_pages(self._talk.list_resources, "resources", found, self._policy, self._name)
             except RequestRefused:
                 pass
-            except AnswerTooLarge as error:
+            except OversizedAnswer as error:
                 logger.warning("%s: its list of resources cannot be used: %s", self._name, error.message)
         windows = found.windows
         is_watched = await self._subscriptions.follow([window["uri"] for window in windows])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import gc
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import msgspec
@@ -26,6 +29,7 @@ __all__ = ["LineDecoder", "from_line", "read_line", "to_line", "to_message"]
 
 _BROKEN = "\udfff"  # no sound text decodes to a lone surrogate
 _JSON: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_LARGE = 1024 * 1024
 _MARK_BROKEN = "a2c.mark-broken"
 codecs.register_error(_MARK_BROKEN, lambda error: (_BROKEN, getattr(error, "end", 0)))
 
@@ -93,10 +97,23 @@ def from_line(line: str | bytes) -> list[SessionMessage]:
 def read_line(line: str | bytes) -> list[Any]:
     """The same as plain JSON."""
     try:
-        data = _JSON.decode(line)
+        with _undisturbed() if len(line) > _LARGE else nullcontext():
+            data = _JSON.decode(line)
     except (ValueError, RecursionError):
         data = _read_leniently(line)
     return data if isinstance(data, list) else [data]
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Without the garbage collector, which would look through a large message again and again while it is read."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def to_line(message: SessionMessage) -> str:

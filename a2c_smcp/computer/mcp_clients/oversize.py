@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from mcp_types import INTERNAL_ERROR
 
-from a2c_smcp.computer.mcp_clients.failures import AnswerTooLarge
+from a2c_smcp.computer.mcp_clients.failures import OversizedAnswer
 
 __all__ = [
     "MAX_BYTES",
@@ -27,6 +28,7 @@ __all__ = [
     "over_values",
     "refusal",
     "refusal_of",
+    "text_in",
     "too_large",
 ]
 
@@ -54,9 +56,9 @@ def over_values(limit: int = MAX_VALUES) -> str:
     return _SAID.format(f"{limit} value")
 
 
-def too_large(said: str) -> AnswerTooLarge | None:
+def too_large(said: str) -> OversizedAnswer | None:
     """The failure that one of our own error answers stands for; `None` for any other text."""
-    return AnswerTooLarge(found[0]) if (found := _READ.search(said)) else None
+    return OversizedAnswer(found[0]) if (found := _READ.search(said)) else None
 
 
 def refusal(said: str, beginning: str, end: str = "") -> str:
@@ -71,22 +73,37 @@ def refusal_of(request_id: str | int, said: str) -> str:
 
 def has_too_many_values(text: str) -> bool:
     """Counted without parsing: commas and brackets outside of strings."""
-    if len(text) <= MAX_VALUES:
+    if len(text) <= MAX_VALUES or _separators(text) <= MAX_VALUES:
         return False
     plain = text.replace("\\\\", "").replace('\\"', "") if "\\" in text else text
     if plain.count('"') > 4 * MAX_VALUES:  # each value may have a key
         return True
-    outside = "".join(plain.split('"')[::2])
-    return sum(map(outside.count, ",{[")) > MAX_VALUES
+    return _separators("".join(plain.split('"')[::2])) > MAX_VALUES
+
+
+def _separators(text: str) -> int:
+    return sum(map(text.count, ",{["))
 
 
 def check_result(result: dict[str, Any]) -> None:
-    """Raises `AnswerTooLarge` for one with too many values."""
+    """Raises `OversizedAnswer` for one with too many values."""
     count = 0
+    for inner in _levels(result):
+        count += sum(map(len, inner))
+        if count > MAX_RESULT_VALUES:
+            raise OversizedAnswer(over_values(MAX_RESULT_VALUES))
+
+
+def text_in(result: dict[str, Any]) -> int:
+    """The characters of all its texts: as JSON it has at least as many bytes."""
+    return sum(
+        len(value) for inner in _levels(result) for values in inner for value in values if isinstance(value, str)
+    )
+
+
+def _levels(result: dict[str, Any]) -> Iterator[list[Collection[Any]]]:
     level: list[Any] = [result]
     while level:
         inner = [node.values() if isinstance(node, dict) else node for node in level]
-        count += sum(map(len, inner))
-        if count > MAX_RESULT_VALUES:
-            raise AnswerTooLarge(over_values(MAX_RESULT_VALUES))
+        yield inner
         level = [child for node in inner for child in node if isinstance(child, dict | list)]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from mcp_types import INTERNAL_ERROR
 from pydantic_core import to_jsonable_python
 
-from a2c_smcp.computer.mcp_clients.failures import AnswerTooLarge, RequestRefused
+from a2c_smcp.computer.mcp_clients.failures import OversizedAnswer, RequestRefused
 from a2c_smcp.computer.mcp_clients.job import Job
 from a2c_smcp.computer.mcp_clients.oversize import too_large
 from a2c_smcp.errors import BadRequest
@@ -113,7 +113,7 @@ class Straight:
                 self._is_full.set()
 
 
-def _refusal(error: Any) -> RequestRefused | AnswerTooLarge:
+def _refusal(error: Any) -> RequestRefused | OversizedAnswer:
     """What a server says with an error, as far as it can be understood."""
     code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, None)
     if not isinstance(text, str):
