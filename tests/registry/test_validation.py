@@ -17,7 +17,8 @@ from pydantic import Field
 
 from a2c_smcp.registry import FunctionTool, InvalidArguments, MCPRegistry, Retry
 from a2c_smcp.registry.defaults import compile_defaults
-from a2c_smcp.registry.schemas import compile_schema, find_faults
+from a2c_smcp.registry.schemas import SchemaTooHeavy, compile_schema, find_faults
+from tests.bystander import calling_meanwhile
 from tests.registry.tools import tool
 
 pytestmark = pytest.mark.covers("registry-validation")
@@ -140,6 +141,19 @@ def test_an_unusable_schema_is_logged_and_stands_in_nobodys_way(caplog: pytest.L
         registry.register(tool("odd", {"type": "nothing"}))
     assert "'odd'" in caplog.text
     assert registry.call("odd", {"x": 1}) == {"x": 1}
+
+
+async def test_a_schema_that_is_too_heavy_is_refused_and_delays_nobody_else() -> None:
+    doubling = {f"s{n}": {"anyOf": [{"$ref": f"#/$defs/s{n - 1}"}] * 2} for n in range(1, 41)}
+    schema = {"properties": {"a": {"$ref": "#/$defs/s40"}}, "$defs": {"s0": {"type": "string"}, **doubling}}
+    registry = MCPRegistry(validate=True)
+    registry.register(tool("heavy", schema))
+    registry.register(tool("search", SEARCH))
+    async with calling_meanwhile(lambda: registry.acall("search", {"query": "x"})):
+        with pytest.raises(SchemaTooHeavy, match="took longer than 1 s"):
+            await registry.acall("heavy", {"a": 1})
+    with pytest.raises(SchemaTooHeavy, match="took longer than 1 s"):
+        registry.call("heavy", {"a": 1})
 
 
 def test_no_other_document_is_ever_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
