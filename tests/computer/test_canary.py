@@ -270,27 +270,27 @@ async def started(
 async def provoke(agent: Peer, canaries: Canaries) -> list[Any]:
     """Everything an agent can get to see, with the servers doing their worst."""
 
-    async def call(tool: str, **params: Any) -> Any:
-        return await agent.call_tool("laptop", tool, timeout=10, params=params)
-
-    everything = {
-        name: value for name, value in canaries.all.items() if name != "word"
-    }  # masked of its own server only
+    everything = {name: each for name, each in canaries.all.items() if name != "word"}  # masked of its own server only
     left = await tools(agent)
+    names = owners(left[-1])
+
+    async def call(server: str, tool: str, **params: Any) -> Any:
+        return await agent.call_tool("laptop", names.get((server, tool), tool), timeout=10, params=params)
+
     left += [await agent.request(f"client:get_{what}", "laptop") for what in ("config", "desktop")]
     assert "***" in repr(left[-2])
     assert "${input:password}" in repr(left[-2])
     assert sum("***" in window for window in left[-1]["desktops"]) == 3
     for server in ("parrot", "speaks"):
-        told = await call(f"{server}__tell", **everything)
+        told = await call(server, "tell", **everything)
         assert "***" in told["content"][0]["text"]
         assert "***@" in told["content"][1]["uri"]
         assert "***" in told["structuredContent"]["blob"]
-        left += [told, await call(f"{server}__refuse")]
+        left += [told, await call(server, "refuse")]
     assert PLAIN in repr(left)
-    left += [await call("tell", **everything), await call("nothing", **everything)]
-    left.append(await call("parrot__crash"))
-    left.append(await call("parrot__tell"))
+    left += [await call("asks", "tell", **everything), await call("asks", "nothing", **everything)]
+    left.append(await call("parrot", "crash"))
+    left.append(await call("parrot", "tell"))
     left += await tools(agent)
     return [*left, await agent.heard_until_now()]
 
@@ -301,9 +301,14 @@ async def tools(agent: Peer) -> list[Any]:
     async with asyncio.timeout(30):
         while True:
             told.append(await agent.request("client:get_tools", "laptop"))
-            if {"tell", "parrot__tell", "speaks__tell"} <= {tool["name"] for tool in told[-1]["tools"]}:
+            if {("parrot", "tell"), ("speaks", "tell"), ("asks", "tell")} <= owners(told[-1]).keys():
                 return told
             await asyncio.sleep(0.05)
+
+
+def owners(told: dict[str, Any]) -> dict[tuple[str, str], str]:
+    """Under which name each tool of each server is listed: who comes first has the plain one."""
+    return {(tool["bundle_id"], tool["name"].rpartition("__")[2]): tool["name"] for tool in told["tools"]}
 
 
 def check_received(canaries: Canaries, folder: Path, seen: list[set[str]]) -> None:

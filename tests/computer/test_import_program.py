@@ -252,7 +252,7 @@ async def test_on_a_terminal_each_secret_is_asked_for(home: Home) -> None:
         program.types("n\n")
         await program.shows("servers.search.args holds a secret")
         program.types("y\n")
-        await program.shows("next: a2c-smcp computer")
+        await program.shows("a2c-smcp computer --config a2c.json")
         assert await program.ends() == 0
     github, password, api_key = sample.secrets
     assert [secret for secret in sample.secrets if secret in program.screen.raw] == []
@@ -345,7 +345,7 @@ WRONG = {
         1,
         "cannot be written",
     ),
-    "export of nothing": (["export"], 2, "a2c.json: cannot be read"),
+    "export of nothing": (["export"], 2, "a2c.json: there is no such file"),
     "export for nobody": (["export", "--for", "emacs"], 2, "'claude-code', 'cursor', 'claude-desktop'"),
 }
 
