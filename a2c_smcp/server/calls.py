@@ -163,9 +163,10 @@ class Calls:
     def begin(self, forward: Forward, timeout: float, reply: Reply) -> None:
         """Passes a request on. `reply` is called once, perhaps at once; what refuses the request is raised."""
         caller = forward.caller.sid
-        if self._waiting.get(caller, 0) >= self._limits.calls_per_agent:
-            raise RateLimited(f"at most {self._limits.calls_per_agent} calls of one agent at a time")
         key = _key(forward.caller, forward.data["req_id"]) if forward.event == TOOL_CALL_EVENT else None
+        if self._waiting.get(caller, 0) >= self._limits.calls_per_agent:
+            became = {"outcome": "unknown"} if key in self._by_key else {}
+            raise RateLimited(f"at most {self._limits.calls_per_agent} calls of one agent at a time", **became)
         call = self._known(key, forward)
         if call is None:
             call = self._start(forward, key, timeout)

@@ -40,6 +40,19 @@ async def test_what_never_reaches_a_computer_has_not_run(serve: Any, connect: An
     assert len(computer.asked) == 1
 
 
+@pytest.mark.covers("calls-outcome", "calls-duplicates")
+async def test_a_repetition_that_is_too_much_says_nothing_of_the_call_that_runs(
+    serve: Any, connect: Any, office: str
+) -> None:
+    hub = await serve(limits={"calls_per_agent": 1})
+    agent = await joined(hub, connect, "agent", "planner", office)
+    computer = await joined(hub, connect, "computer", "laptop", office)
+    computer.answers("client:tool_call", Gate())
+    await call_and_forget(agent, computer)
+    assert told(await agent.call_tool("laptop", req_id="r1")) == (429, "unknown")
+    assert told(await agent.call_tool("laptop", req_id="r2")) == (429, "not_run")
+
+
 @pytest.mark.covers("calls-outcome", "calls-deadline")
 async def test_a_call_that_was_written_and_not_answered_may_have_run(agent: Peer, computer: Peer) -> None:
     computer.answers("client:tool_call", Gate())
