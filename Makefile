@@ -19,7 +19,7 @@ define install
 @total=$$(grep -c '^[a-zA-Z].*==' $(2)); n=0; echo "  fetching $$total packages of $(2)" >&2; \
 	{ $(1)/bin/python -u $(PIP) --require-hashes -r $(2) || touch $(1)/.failed; } | while read -r word package _; do \
 		case $$word in \
-			Collecting | Processing) n=$$((n + 1)); [ $$((n % 10)) != 0 ] || echo "  $$n of $$total: $${package%%[=;<]*}" >&2 ;; \
+			Collecting | Processing) n=$$((n + 1)); [ $$((n % 10)) != 0 ] || echo "  $$n of $$total: $${package##*/}" >&2 ;; \
 			Installing) echo "  all are fetched, and being installed" >&2 ;; \
 		esac; \
 	done; \
