@@ -35,7 +35,7 @@ class Catalogue:
 
     def __init__(self, max_message: int) -> None:
         self.functions = Functions()
-        self._room = max_message - _HEAD_ROOM
+        self._room = max_message - min(_HEAD_ROOM, max_message // 8)
         self._table = ToolTable()
         self._precedence = Precedence()
         self._known: dict[str, list[dict[str, Any]]] = {}

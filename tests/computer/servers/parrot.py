@@ -29,7 +29,7 @@ class Parrot:
 
     def __init__(self, received: list[str], cage: str = "cage") -> None:
         self.told = "\n".join(spelling for each in received for spelling in spellings(each))
-        password = next((each for each in received if each.isalpha()), received[-1])
+        password = next((each for each in received if each.isalpha()), received[-1] if received else "")
         self.link = f"https://me:{quote(password, safe='')}@example.com/x"
         self.window = f"window://parrot/{cage}"
 
