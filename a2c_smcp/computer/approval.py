@@ -92,7 +92,7 @@ class Approvals:
 
     def approved(self, agent: str, routes: Mapping[TOOL_NAME, ToolRoute]) -> bool | list[TOOL_NAME]:
         """What this agent may run unasked though the tool's own `auto_apply` does not say so: `True` is every tool."""
-        if self.approves_all:
+        if self.approves_all or Grant(agent) in self.grants:
             return True
         if not any(grant.agent == agent for grant in self.grants):
             return []
