@@ -97,7 +97,7 @@ reference: $(READY) ## Print the reference pages of the documentation anew from 
 test: lint types peers examples node-client $(DOCS) ## All checks and all tests
 	@$(BIN)/pytest --numprocesses logical --dist worksteal
 
-test-faults: $(READY) ## Calls under kills, pauses and cuts, with one node and with three: some ten minutes
+test-faults: $(READY) ## Calls under kills, pauses and cuts, with one node and with three: seven minutes
 	@$(BIN)/python -m tests.faults --nodes 1
 	@$(BIN)/python -m tests.faults --nodes 3
 
