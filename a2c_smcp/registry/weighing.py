@@ -19,6 +19,8 @@ MAX_PATTERNS = 32
 _NESTS = (dict, list)
 _DATA = frozenset({"const", "default", "enum", "example", "examples"})
 _SHELVES = frozenset({"$defs", "definitions"})
+_BY_NAME = _SHELVES | {"dependencies", "dependentSchemas", "patternProperties", "properties"}
+"""Keywords with schemas by names that the author chose: a property called `default` is a schema, not data."""
 _INVOLVED = frozenset(
     {
         "$anchor",
@@ -101,7 +103,11 @@ class _Scales:
                 weight += self._weight(self._target(child))
             elif name in _DATA:
                 weight += len(child) if isinstance(child, _NESTS) else 0
-            elif not (name in _SHELVES and node is self._root):
+            elif name in _SHELVES and node is self._root:
+                continue
+            elif name in _BY_NAME and isinstance(child, dict):
+                weight += 1 + sum(map(self._weight, child.values()))
+            else:
                 weight += self._weight(child)
         return weight
 

@@ -519,6 +519,12 @@ SELF = [
     {"properties": {f"p{n}": {"pattern": "a"} for n in range(33)}},
     {"properties": {"a": {"pattern": r"^(\w{1,200}){1,50}$"}}},
     {"properties": {"a": {"pattern": r"^(a*)*\1b$"}}},
+    *(
+        {keyword: {name: {"allOf": [{"$ref": f"#/{keyword}/{name}"}, {"$ref": f"#/{keyword}/{name}"}]}}}
+        for keyword in ("properties", "patternProperties", "dependentSchemas", "dependencies")
+        for name in ("default", "enum", "const", "examples", "$ref")
+    ),
+    {"$defs": {"n": {"$defs": {"const": {"not": {"$ref": "#/$defs/n"}}}}}, "$ref": "#/$defs/n"},
 ]
 
 
