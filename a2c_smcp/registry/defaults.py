@@ -1,4 +1,7 @@
-"""The defaults of a JSON schema, filled into what a caller left out. The caller's own objects are never changed."""
+"""The defaults of a JSON schema, filled into what a caller left out. The caller's own objects are never changed.
+
+A default may need defaults itself, two of which may each need two more: so a call is given a limited number of values.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,41 @@ from typing import Any
 
 from a2c_smcp.registry.schemas import local_target
 
-__all__ = ["compile_defaults"]
+__all__ = ["MAX_FILLED", "TooManyDefaults", "compile_defaults"]
+
+MAX_FILLED = 100_000
+"""Values that are filled into the arguments of one call: some 50 ms."""
 
 _NESTS = (dict, list)
 _BELOW = frozenset({"properties", "items", "allOf", "$ref"})
+
+
+class TooManyDefaults(Exception):
+    """More than `MAX_FILLED` values would have to be filled in."""
 
 
 def compile_defaults(schema: dict[str, Any]) -> Callable[[Any], Any] | None:
     """A function from arguments to filled arguments; `None` for a schema without defaults.
 
     Followed are properties, items, `allOf` and references into the schema, not alternatives: which of them is meant
-    is not known before the arguments are complete.
+    is not known before the arguments are complete. The function raises `TooManyDefaults`.
     """
-    return _Filling(schema, schema, {}).fill if '"default"' in json.dumps(schema) else None
+    if '"default"' not in json.dumps(schema):
+        return None
+    filling = _Filling(schema, schema, {})
+    return lambda arguments: filling.fill(arguments, _Budget())
+
+
+class _Budget:
+    """Of one call."""
+
+    def __init__(self) -> None:
+        self._left = MAX_FILLED
+
+    def spend(self, values: int) -> None:
+        self._left -= values
+        if self._left < 0:
+            raise TooManyDefaults
 
 
 class _Filling:
@@ -30,32 +55,35 @@ class _Filling:
     def __init__(self, schema: dict[str, Any], root: dict[str, Any], known: dict[int, _Filling]) -> None:
         known[id(schema)] = self
         self._defaults: dict[str, Any] = {}
+        self._costs: dict[str, int] = {}
         self._inner: dict[str, _Filling] = {}
         self._items: _Filling | None = None
         for part in _parts(schema, root, set()):
             for name, below in _objects(part.get("properties")):
                 if "default" in below:
                     self._defaults[name] = below["default"]
+                    self._costs[name] = _count(below["default"])
                 if not _BELOW.isdisjoint(below):
                     self._inner[name] = known.get(id(below)) or _Filling(below, root, known)
             if isinstance(items := part.get("items"), dict):
                 self._items = known.get(id(items)) or _Filling(items, root, known)
 
-    def fill(self, value: Any) -> Any:
+    def fill(self, value: Any, budget: _Budget) -> Any:
         """The same value, or a copy of as much of it as had to be filled."""
         if isinstance(value, dict):
-            return self._fill_object(value)
+            return self._fill_object(value, budget)
         if isinstance(value, list) and self._items is not None:
-            filled = [self._items.fill(item) for item in value]
+            filled = [self._items.fill(item, budget) for item in value]
             return filled if any(new is not old for new, old in zip(filled, value, strict=True)) else value
         return value
 
-    def _fill_object(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _fill_object(self, value: dict[str, Any], budget: _Budget) -> dict[str, Any]:
         filled = value
-        if not self._defaults.keys() <= value.keys():
-            filled = {**value, **{name: _own(self._defaults[name]) for name in self._defaults if name not in value}}
+        if missing := [name for name in self._defaults if name not in value]:
+            budget.spend(sum(self._costs[name] for name in missing))
+            filled = {**value, **{name: _own(self._defaults[name]) for name in missing}}
         for name, inner in self._inner.items():
-            if isinstance(old := filled.get(name), _NESTS) and (new := inner.fill(old)) is not old:
+            if isinstance(old := filled.get(name), _NESTS) and (new := inner.fill(old, budget)) is not old:
                 filled = {**filled, name: new}
         return filled
 
@@ -70,6 +98,16 @@ def _parts(schema: dict[str, Any], root: dict[str, Any], seen: set[int]) -> Iter
         if isinstance(part, dict):
             yield from _parts(part, root, seen)
     yield schema
+
+
+def _count(value: Any) -> int:
+    """How many values there are in one, itself included."""
+    count, rest = 0, [value]
+    while rest:
+        each = rest.pop()
+        count += 1
+        rest += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+    return count
 
 
 def _own(default: Any) -> Any:

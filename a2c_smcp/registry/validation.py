@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from a2c_smcp.registry.defaults import compile_defaults
+from a2c_smcp.registry.defaults import MAX_FILLED, TooManyDefaults, compile_defaults
 from a2c_smcp.registry.entrances import Arguments, AsyncCall, SyncCall
 from a2c_smcp.registry.functions import FunctionTool
 from a2c_smcp.registry.parameters import InvalidArguments
@@ -96,4 +96,7 @@ def _filled(fill: Fill, arguments: Arguments) -> Arguments:
         filled: Arguments = fill(arguments)
     except RecursionError:
         raise InvalidArguments.at([{"path": "", "message": "nested too deeply"}]) from None
+    except TooManyDefaults:
+        message = f"the schema would fill in more than {MAX_FILLED} values; give what has a default"
+        raise InvalidArguments.at([{"path": "", "message": message}]) from None
     return filled

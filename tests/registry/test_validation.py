@@ -156,6 +156,24 @@ async def test_a_schema_that_is_too_heavy_is_refused_and_delays_nobody_else() ->
         registry.call("heavy", {"a": 1})
 
 
+def test_defaults_that_need_ever_more_defaults_are_refused_at_once() -> None:
+    def filled(n: int) -> dict[str, Any]:
+        return {"$ref": f"#/$defs/s{n}", "default": {}}
+
+    # `more` is never given, but makes a cycle of the references, which are weighed once
+    steps = {
+        f"s{n}": {"properties": {"more": {"$ref": f"#/$defs/s{n + 1}"}, "a": filled(n - 1), "b": filled(n - 1)}}
+        for n in range(1, 41)
+    }
+    last: dict[str, Any] = {"s0": {}, "s41": {}}
+    schema = {"properties": {"more": {"$ref": "#/$defs/s1"}, "a": filled(40)}, "$defs": {**steps, **last}}
+    registry = MCPRegistry(validate=True)
+    registry.register(tool("search", schema))
+    message = "the schema would fill in more than 100000 values; give what has a default"
+    assert faults(registry, {}) == [{"path": "", "message": message}]
+    assert registry.call("search", {"a": 1}) == {"a": 1}
+
+
 def test_no_other_document_is_ever_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "schema.json").write_text('{"required": ["a"]}')
     registry = MCPRegistry(validate=True)
