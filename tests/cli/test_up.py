@@ -320,7 +320,7 @@ async def test_the_server_table_says_where_and_options_go_before_it(place: Place
 
 WRONG = {
     "nothing there": ({}, [], ("no a2c.toml, a2c.json or mcp.json here", "a2c-smcp import", "--config")),
-    "no such file": ({}, ["--config", "nowhere.json"], ("nowhere.json", "cannot be read")),
+    "no such file": ({}, ["--config", "nowhere.json"], ("nowhere.json", "there is no such file")),
     "not JSON": ({"mcp.json": "{"}, [], ("mcp.json", "line 1", "not JSON")),
     "a wrong server": ({"mcp.json": '{"mcpServers": {"a": {"command": 5}}}'}, [], ("server 'a'", "command")),
     "no such setting": ({"a2c.toml": "[server.files]\ncommand = 'x'"}, [], ("server.files", "`servers`")),

@@ -118,22 +118,22 @@ async def test_a_malformed_request_through_the_server_is_answered_with_its_field
 
 
 @pytest.mark.covers("computer-malformed")
-async def test_tools_configuration_and_desktop_that_are_too_large_are_answered_with_their_size(
+async def test_a_configuration_and_a_desktop_that_are_too_large_are_answered_with_their_size(
     shared_hub: Any, agent: Peer, office: str, tmp_path: Path
 ) -> None:
-    computer = Computer("laptop", policy=quick(), max_message=1000)
+    computer = Computer("laptop", policy=quick(), max_message=5000)
     computer.add_server(good(desktop="any", default_tool_meta={"auto_apply": True}))
     for number in range(5):
-        computer.add_server(naughty("fine", "x" * 200, name=f"server {number}", disabled=True))
+        computer.add_server(naughty("fine", "x" * 1000, name=f"server {number}", disabled=True))
     async with hosted(computer, shared_hub.url, office, tmp_path):
         await ready(computer, "good")
-        opening = {"uri": "window://good/large", "text": "x" * 2000}
+        opening = {"uri": "window://good/large", "text": "x" * 6000}
         await agent.call_tool("laptop", "open_window", timeout=10, params=opening)
         await until(lambda: computer.status()["good"].windows == 3)
-        for event in ("client:get_tools", "client:get_config", "client:get_desktop"):
+        for event in ("client:get_config", "client:get_desktop"):
             answer = await agent.request(event, "laptop")
             assert isinstance(SMCPError.from_wire(answer), TooLarge)
-            assert answer["details"]["size"] > 1000
+            assert answer["details"]["size"] > 5000
         few = await agent.request("client:get_desktop", "laptop", window="window://good/two")
         assert few["desktops"] == ["window://good/two\n\nsecond"]
 
