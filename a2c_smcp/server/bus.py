@@ -27,7 +27,7 @@ from a2c_smcp.server.mail import Mail, frame, frames
 from a2c_smcp.server.packets import Answer, Payload
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
-__all__ = ["GONE", "LOST", "Bus", "Outcome", "Request"]
+__all__ = ["GONE", "LOST", "UNHEARD", "Bus", "Outcome", "Request"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _WATCH_INTERVAL = 0.25
 _APART = "the nodes cannot reach each other"
 
 Outcome: TypeAlias = Any
-"""What becomes of a request: an `Answer`, several ack arguments as a tuple, an `SMCPError`, `GONE` or `LOST`."""
+"""What becomes of a request: an `Answer`, ack arguments as a tuple, an `SMCPError`, or one of the words below."""
 
 
 class _Word:
@@ -50,6 +50,7 @@ class _Word:
 
 GONE = _Word("nobody sits there under this session any more")
 LOST = _Word("the node is gone, and what became of the request is not known")
+UNHEARD = _Word("nobody listens at the node, so the request has not arrived")
 
 
 class _Seat(msgspec.Struct, array_like=True):
@@ -244,7 +245,7 @@ class Bus:
         if isinstance(listeners, Exception):
             outcome: Outcome = None if self.is_cut_off else Unavailable(_APART, outcome="not_run")
         else:
-            outcome = None if listeners else LOST
+            outcome = None if listeners else UNHEARD
         for number in numbers if outcome else ():
             self._settle(number, outcome)
 

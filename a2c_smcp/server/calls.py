@@ -30,14 +30,17 @@ from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.stalls import Stalls
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
-__all__ = ["LATER", "Calls", "Closing", "Reply"]
+__all__ = ["LATER", "NOT_SENT", "Calls", "Closing", "Reply"]
 
 Key = tuple[str, str, str, str]
 _AFTER_THE_ACK = 0.01  # of the join with which a client came back
 _LATER = 0.2
 Deliver = Callable[[str, Forward, float, bool, Callable[..., None]], None]
-LATER = object()
-"""Said instead of an answer by a target that is not ready yet: the call is sent again soon."""
+LATER, NOT_SENT = object(), object()
+"""Said instead of an answer by a target that is not ready yet: the call is sent again soon.
+
+`NOT_SENT` says in addition that this time it cannot have arrived.
+"""
 
 Reply = Callable[[Any], None]
 """Given the answer to a call: an `Answer`, several ack arguments as a tuple, or an `SMCPError`."""
@@ -314,9 +317,12 @@ class Calls:
         def reply(*answer: Any) -> None:
             word = answer[0] if answer else None
             call = reference()
-            if call is None or (call.target != target and (word is LATER or isinstance(word, Rejected))):
+            if call is not None and word is NOT_SENT:
+                call.sent -= 1
+            is_later = word is LATER or word is NOT_SENT
+            if call is None or (call.target != target and (is_later or isinstance(word, Rejected))):
                 return
-            if word is LATER:
+            if is_later:
                 asyncio.get_running_loop().call_later(_LATER, self._send, call)
             else:
                 call.answered(*answer)

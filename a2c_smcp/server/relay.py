@@ -15,8 +15,8 @@ from a2c_smcp.protocol.events import Event
 from a2c_smcp.protocol.offices import Member, Office
 from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server.background import Background
-from a2c_smcp.server.bus import GONE, LOST, Bus, Outcome, Request
-from a2c_smcp.server.calls import LATER, Calls, Closing, Reply
+from a2c_smcp.server.bus import GONE, LOST, UNHEARD, Bus, Outcome, Request
+from a2c_smcp.server.calls import LATER, NOT_SENT, Calls, Closing, Reply
 from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.directory.nodes import node_of
@@ -188,16 +188,18 @@ class Relay:
         is sent again until it is there, or ends with the computer's seat.
         """
         match outcome:
-            case _ if (outcome is LOST or isinstance(outcome, Unavailable)) and self.bus and self.bus.is_settling:
+            case _ if self.bus and self.bus.is_settling and (outcome is UNHEARD or isinstance(outcome, Unavailable)):
+                reply(LATER if isinstance(outcome, Unavailable) and outcome.outcome != "not_run" else NOT_SENT)
+            case _ if self.bus and self.bus.is_settling and outcome is LOST:
                 reply(LATER)
             case SMCPError():
                 reply(Rejected(outcome))
             case tuple():
                 reply(*outcome)
-            case _ if outcome is LOST and forward.target.instance is None:
-                reply(Rejected(_left(forward, "unknown")))
-            case _ if outcome is GONE or outcome is LOST:
-                became: Became = "not_run" if outcome is GONE else "unknown"
+            case _ if outcome in (LOST, UNHEARD) and forward.target.instance is None:
+                reply(Rejected(_left(forward, "unknown" if outcome is LOST else "not_run")))
+            case _ if outcome in (GONE, LOST, UNHEARD):
+                became: Became = "unknown" if outcome is LOST else "not_run"
                 self._background.spawn(self._look_again(forward, became, reply))
             case _:
                 reply(outcome)
