@@ -25,7 +25,8 @@ class RefusedChanges:
     """Of one set of files. What is kept is a digest of their meaning, and lines for the owner without secrets."""
 
     def __init__(self, files: Iterable[Path], folder: Path | None = None) -> None:
-        names = "\0".join(sorted(str(path.resolve()) for path in files))
+        # links are not followed: a file that is replaced by a link to another is the same file to its owner
+        names = "\0".join(sorted(str(path.absolute()) for path in files))
         digest = hashlib.sha256(os.fsencode(names)).hexdigest()[:32]
         self._store = Store((folder or default_folder()) / "changes" / f"{digest}.json")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 _INTERVAL = 1.0
 
+_Stamp: TypeAlias = tuple[int, int, int, int]
 Consent: TypeAlias = Callable[[Sequence[object]], Awaitable[bool]]
 """Shows the owner what would change, a line each; only `True` lets it."""
 
@@ -57,19 +59,25 @@ async def watch(
     """Follows the files for ever. While they are wrong, nothing changes and the owner is told why.
 
     `consent` is asked before a change that needs it is applied (see `consent.py`); without, none of these is. An answer
-    counts until a file changes again. `refused` keeps what was not agreed to, for the next start.
+    counts until a file changes again. `refused` keeps what was not agreed to, for the next start; so the files are
+    looked at once more at the end.
     """
-    stamps: list[tuple[int, int] | None] = []  # the first look is at the contents: they may have changed since
+    stamps: list[_Stamp | None] = []  # the first look is at the contents: they may have changed since
     async with _Changes(computer, known, on_fault, consent, refused) as changes:
-        while True:
-            await asyncio.sleep(interval)
-            if (now := _stamps(paths)) == stamps:
-                continue
-            stamps = now
-            try:
-                await changes.consider(read_all(paths))
-            except ConfigError as error:
-                on_fault(f"the configuration is not taken: {error.message}")
+        try:
+            while True:
+                await asyncio.sleep(interval)
+                if (now := _stamps(paths)) == stamps:
+                    continue
+                stamps = now
+                try:
+                    await changes.consider(read_all(paths))
+                except ConfigError as error:
+                    on_fault(f"the configuration is not taken: {error.message}")
+        finally:
+            if _stamps(paths) != stamps:
+                with suppress(ConfigError):
+                    changes.keep_for_next_start(read_all(paths))
 
 
 class _Changes:
@@ -127,6 +135,10 @@ class _Changes:
         self._keep(after, ())
         logger.warning("a change of the configuration is applied: %s", _told(waiting))
 
+    def keep_for_next_start(self, after: Configuration) -> None:
+        """What would have waited for a yes still does when this program is started again."""
+        self._keep(after, weigh(self._known, after).waiting)
+
     def _keep(self, after: Configuration, waiting: Sequence[Difference]) -> None:
         if self._refused is None:
             return
@@ -180,13 +192,14 @@ def _differs(before: MCPServerConfig | None, after: MCPServerConfig) -> bool:
     return before is None or source(before) != source(after)
 
 
-def _stamps(paths: list[Path]) -> list[tuple[int, int] | None]:
+def _stamps(paths: list[Path]) -> list[_Stamp | None]:
     return [_stamp(path) for path in paths]
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _stamp(path: Path) -> _Stamp | None:
+    """The time of the last modification can be set to any; that of the last change of status cannot."""
     try:
         known = path.stat()
     except OSError:
         return None
-    return known.st_mtime_ns, known.st_size
+    return known.st_mtime_ns, known.st_ctime_ns, known.st_ino, known.st_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,7 +36,7 @@ def test_a_name_in_two_files_is_an_error(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def watched(
-    path: Path, consent: Any = trusting, refused: Any = None
+    path: Path, consent: Any = trusting, refused: Any = None, interval: float = 0.05
 ) -> AsyncIterator[tuple[Computer, list[str]]]:
     """A computer that has started what is in the file, and follows it. What its owner is told is in the list."""
     known, faults = read_all([path]), list[str]()
@@ -44,7 +45,8 @@ async def watched(
         computer.add_server(config)
     async with computer:
         await computer.start()
-        watching = asyncio.create_task(watch(computer, [path], known, faults.append, consent, refused, interval=0.05))
+        watching = asyncio.create_task(watch(computer, [path], known, faults.append, consent, refused, interval))
+        await asyncio.sleep(0)  # it begins
         try:
             yield computer, faults
         finally:
@@ -177,4 +179,43 @@ async def test_where_nobody_can_be_asked_it_is_not_applied_and_logged(
         write(path, stays={"forbidden_tools": ["add"]})
         await until(lambda: "add" not in [tool["name"] for tool in computer.get_tools()])
         assert [*computer.status()] == ["stays"]
+    assert not marker.exists()
+
+
+def in_place(path: Path, text: str) -> None:
+    path.write_text(text, "utf-8")
+
+
+def with_old_times(path: Path, text: str) -> None:
+    """As large as before, and as old."""
+    before = path.stat()
+    path.write_text(text.ljust(before.st_size), "utf-8")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def by_link(path: Path, text: str) -> None:
+    other = path.with_name("other.json")
+    other.write_text(text, "utf-8")
+    path.unlink()
+    path.symlink_to(other)
+
+
+@pytest.mark.covers("config-consent", "config-files")
+@pytest.mark.parametrize("replaced", [in_place, with_old_times, by_link])
+@pytest.mark.parametrize("interval", [0.05, 3600], ids=["while it is watched", "just before the end"])
+async def test_however_a_file_is_replaced_its_change_waits_and_waits_after_a_restart(
+    tmp_path: Path, replaced: Any, interval: float
+) -> None:
+    path, marker, owner = tmp_path / "servers.json", tmp_path / "was-run", Owner()
+    write(path, stays={"comment": "x" * 1000})
+    async with watched(path, owner, RefusedChanges([path], tmp_path / "state"), interval) as (computer, _):
+        await until(lambda: all_ready(computer, "stays"))
+        if is_watched := interval < 1:
+            write(path, stays={"comment": "x" * 1000, "forbidden_tools": ["add"]})
+            await until(lambda: "add" not in [tool["name"] for tool in computer.get_tools()])
+        replaced(path, json.dumps({"mcpServers": {"evil": evil(marker)}}))
+        if is_watched:
+            await until(lambda: len(owner.asked) == 1)
+    lines = RefusedChanges([path], tmp_path / "state").lines_of(read_all([path]))
+    assert 'servers.evil.command: "sh"' in lines
     assert not marker.exists()
