@@ -7,6 +7,7 @@ at their own schema again, or with references that only a resolver of URIs under
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -34,6 +35,8 @@ _INVOLVED = frozenset(
 )
 _LONG_PATTERN = 1000
 _METASCHEMAS = "json-schema.org/"
+_NAMES_A_FILE = re.compile(r"(?:[^?#]*/)?\w[\w.-]*(?:#.*)?", re.ASCII | re.DOTALL)
+"""A reference whose path ends in a name. Others, such as `.` and `a/..`, may lead back to the schema itself."""
 
 
 class Weight(NamedTuple):
@@ -123,7 +126,7 @@ class _Scales:
 
     def _target(self, reference: object) -> Any:
         if isinstance(reference, str) and (not reference.startswith("#") or reference[1:2] not in ("", "/")):
-            is_resolved = "$id" in self._root or "id" in self._root or reference.startswith("#")
-            if is_resolved or _METASCHEMAS in reference:
+            has_base = "$id" in self._root or "id" in self._root
+            if has_base or _METASCHEMAS in reference or not _NAMES_A_FILE.fullmatch(reference):
                 self._is_plain = False
         return local_target(reference, self._root)

@@ -114,6 +114,27 @@ async def test_many_large_answers_at_once_are_read_one_after_the_other(flood_por
 
 
 @pytest.mark.covers("mcp-bounded")
+async def test_a_body_that_goes_on_behind_the_end_of_its_gzip_is_read_no_further(flood_port: int) -> None:
+    async with Computer("laptop", policy=quick()) as computer:
+        await computer.put_server(flooding("streamable", flood_port))
+        before = memory()
+        answer = await computer.execute_tool(AGENT, f"r{next(numbers)}", "flood", {"kind": "behind gzip"}, 10)
+        assert answer["content"][0]["text"] == "fine"
+        assert memory() - before < ROOM
+
+
+@pytest.mark.covers("mcp-bounded")
+@pytest.mark.parametrize("events", [False, True])
+async def test_a_body_that_cannot_be_decompressed_fails_its_call_only(events: bool, flood_port: int) -> None:
+    async with Computer("laptop", policy=quick()) as computer:
+        await computer.put_server(flooding("streamable", flood_port))
+        params = {"kind": "no gzip", "events": events}
+        refused = await computer.execute_tool(AGENT, f"r{next(numbers)}", "flood", params, 10)
+        assert "the server's answer cannot be read" in refused["content"][0]["text"]
+        assert computer.status()["flood"].starts == 1
+
+
+@pytest.mark.covers("mcp-bounded")
 async def test_a_line_that_never_ends_fails_its_call_at_once() -> None:
     async with Computer("laptop", policy=quick()) as computer:
         await computer.put_server(flooding("stdio", 0))

@@ -525,6 +525,10 @@ SELF = [
         for name in ("default", "enum", "const", "examples", "$ref")
     ),
     {"$defs": {"n": {"$defs": {"const": {"not": {"$ref": "#/$defs/n"}}}}}, "$ref": "#/$defs/n"},
+    *(
+        {"additionalProperties": {"oneOf": [{"$ref": reference}, {"$ref": reference}]}}
+        for reference in ("/", ".", "a/..", "json-schema:///", "json-schema:///#/additionalProperties")
+    ),
 ]
 
 

@@ -76,30 +76,33 @@ class BoundedBody(httpx2.AsyncByteStream):
             self._end_turn()
 
     async def aclose(self) -> None:
+        self._end_turn()  # a reader that stops in the middle leaves the iteration where it is
         await self._body.aclose()
 
     async def _whole(self) -> AsyncGenerator[bytes, None]:
-        parts, size = [], 0
+        body = bytearray()  # not a list of pieces: each of them may be a single byte
         try:
             async for piece in self._pieces():
-                parts.append(piece)
-                size += len(piece)
-                await self._await_turn(size)
-                if size > self._limit:
+                body += piece
+                await self._await_turn(len(body))
+                if len(body) > self._limit:
                     yield self._refusal(over_bytes(self._limit))
                     return
         except httpx2.DecodingError as error:
-            yield self._refusal(f"the server's answer cannot be read: {error}")
+            yield self._refusal(_unreadable(error))
             return
-        body = b"".join(parts)
-        yield self._refusal(over_values()) if has_too_many_values(body.decode("latin-1")) else body
+        yield self._refusal(over_values()) if has_too_many_values(body.decode("latin-1")) else bytes(body)
 
     async def _events(self) -> AsyncGenerator[bytes, None]:
         events = _Events(self._limit, self._refusal)
-        async for piece in self._pieces():
-            for whole in events.feed(piece):
-                yield whole
-            await self._await_turn(events.size)
+        try:
+            async for piece in self._pieces():
+                for whole in events.feed(piece):
+                    yield whole
+                await self._await_turn(events.size)
+        except httpx2.DecodingError as error:
+            yield events.replaced(_unreadable(error))
+            return
         yield events.rest()
 
     async def _pieces(self) -> AsyncIterator[bytes]:
@@ -111,6 +114,8 @@ class BoundedBody(httpx2.AsyncByteStream):
             for piece in _decompressed(gzip, part) if gzip else (part,):
                 yield piece
                 await anyio.lowlevel.checkpoint()
+            if gzip and gzip.eof:  # what comes after its end would be kept by the decompressor, without a limit
+                return
 
     async def _await_turn(self, held: int) -> None:
         """Before more is held than any number of bodies may; given back when it is less again."""
@@ -139,11 +144,14 @@ class _Events:
     def __init__(self, limit: int, replacement: Callable[[str, str, str], bytes]) -> None:
         self._limit = limit
         self._replacement = replacement
-        self._parts: list[bytes] = []
-        self.size = 0
+        self._held = bytearray()
         self._seen = b""  # a blank line may come in two pieces
         self._is_skipping = self._is_answered = False
         self._end = b""  # of what is skipped
+
+    @property
+    def size(self) -> int:
+        return len(self._held)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         if self._is_skipping:
@@ -155,7 +163,7 @@ class _Events:
         if end > before:
             yield self._released(data[: end - before])
             data = data[end - before :]
-        self._hold(data)
+        self._held += data
         if self.size > self._limit:
             yield self._skip()
 
@@ -168,34 +176,36 @@ class _Events:
             self._seen = window[-2:]
             return b"", b""
         self._is_skipping, self._seen = False, b""
-        answer = b"" if self._is_answered else self._replaced(over_bytes(self._limit), self._end)
+        answer = b"" if self._is_answered else self.replaced(over_bytes(self._limit), self._end)
         return answer, window[end:]
 
     def rest(self) -> bytes:
-        return b"".join(self._parts)
-
-    def _hold(self, data: bytes) -> None:
-        self._parts.append(data)
-        self.size += len(data)
+        whole = bytes(self._held)
+        self._held.clear()
+        return whole
 
     def _released(self, data: bytes) -> bytes:
-        self._hold(data)
-        whole = b"".join(self._parts)
-        self._parts, self.size = [], 0
-        return self._replaced(over_values(), whole) if has_too_many_values(whole.decode("latin-1")) else whole
+        self._held += data
+        whole = self.rest()
+        return self.replaced(over_values(), whole) if has_too_many_values(whole.decode("latin-1")) else whole
 
     def _skip(self) -> bytes:
         self._is_skipping = True
-        whole = b"".join(self._parts)
-        self._parts, self.size, self._end = [], 0, whole[-PEEK:]
-        answer = self._replaced(over_bytes(self._limit), whole)
+        whole = self.rest()
+        self._end = whole[-PEEK:]
+        answer = self.replaced(over_bytes(self._limit), whole)
         self._is_answered = bool(answer)
         return answer
 
-    def _replaced(self, said: str, event: bytes) -> bytes:
+    def replaced(self, said: str, event: bytes = b"") -> bytes:
+        """An event with an error answer in place of this one; empty if it is not known which request that answers."""
         beginning, end = event[:PEEK].decode("latin-1"), event[-PEEK:].decode("latin-1").rstrip()
         answer = self._replacement(said, beginning.partition("data:")[2], end)
         return b"event: message\ndata: " + answer + b"\n\n" if answer else b""
+
+
+def _unreadable(error: httpx2.DecodingError) -> str:
+    return f"the server's answer cannot be read: {error}"
 
 
 def _decompressed(gzip: zlib._Decompress, data: bytes) -> Iterator[bytes]:

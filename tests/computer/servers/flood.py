@@ -1,7 +1,8 @@
 """An MCP server that sends too much: `flood.py stdio` or `flood.py http PORT`, at /mcp and at /sse.
 
 The argument `kind` of its one tool says what: an answer that is only too long, one that never ends, one that a few
-bytes of gzip become, one of too many small values, or a harmless one.
+bytes of gzip become, one that goes on behind the end of its gzip, one that is no gzip, one of too many small values, or
+a harmless one.
 """
 
 from __future__ import annotations
@@ -120,6 +121,15 @@ class Web:
         if asked.get("kind") == "gzip":
             await begin(writer, 200, "application/json", "Content-Encoding: gzip\r\n")
             await write(writer, gzip.compress(b"".join(parts("long", request["id"])), compresslevel=1))
+        elif asked.get("kind") == "behind gzip":
+            await begin(writer, 200, "application/json", "Content-Encoding: gzip\r\n")
+            await write(writer, gzip.compress(b"".join(parts("fine", request["id"]))))
+            while True:
+                await write(writer, MEBIBYTE)
+        elif asked.get("kind") == "no gzip":
+            kind = "text/event-stream" if asked.get("events") else "application/json"
+            await begin(writer, 200, kind, "Content-Encoding: gzip\r\n")
+            await write(writer, b"data: {}\n\n")
         elif asked.get("events"):
             await begin(writer, 200, "text/event-stream")
             await write_event(writer, answered(request))
