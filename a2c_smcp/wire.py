@@ -31,7 +31,7 @@ OnPacket: TypeAlias = Callable[[int | None, list[Any]], None]
 _EVENT, _ACK = f"42{SMCP_NAMESPACE},", f"43{SMCP_NAMESPACE},"
 _KINDS = {_EVENT: packet.EVENT, _ACK: packet.ACK}
 _LONGEST = 18  # digits
-_LARGEST_SENT = 8 * 1024 * 1024 - 1024  # characters
+_LARGEST_SENT = 8 * 1024 * 1024 - 1024  # bytes
 
 
 class Wire:
@@ -178,8 +178,9 @@ def _read(text: str) -> Any:
 
 def _fitting(text: str) -> str:
     """What a Server would not even read, and drop the line for, is not sent."""
-    if len(text) > _LARGEST_SENT:
-        raise TooLarge(f"it has {len(text)} characters, at most {_LARGEST_SENT} can be sent")
+    size = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+    if size > _LARGEST_SENT:
+        raise TooLarge(f"it has {size} bytes, at most {_LARGEST_SENT} can be sent", size=size)
     return text
 
 

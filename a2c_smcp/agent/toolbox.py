@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from a2c_smcp.agent.naming import Names, Offer, Renaming
 from a2c_smcp.agent.types import Seat
 from a2c_smcp.errors import Unavailable
+from a2c_smcp.protocol.names import MAX_TOOL_NAME
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.background import is_in_loop
@@ -275,7 +276,7 @@ def _is_sound(tool: Any) -> bool:
         all(schema is None or isinstance(schema, dict) for schema in schemas)
         and bool(schemas)
         and isinstance(tool.get("name"), str)
-        and bool(tool["name"])
+        and 0 < len(tool["name"]) <= MAX_TOOL_NAME
     )
 
 

@@ -29,17 +29,19 @@ ODD = [
     {"name": "odd-4", "meta": {"a2c_tool_meta": '{"tags": 7}', "MCP_TOOL_ANNOTATION": "[1"}},
     {"name": "odd-5", "meta": {"a2c_tool_meta": 7, "MCP_TOOL_ANNOTATION": {"readOnlyHint": "perhaps"}}},
     {"name": "odd-6", "params_schema": {"type": "nonsense", "properties": 7}},
+    {"name": "__".join("a" * 20_000)},
 ]
 
 
 @pytest.mark.covers("agent-registry", "agent-reacts")
-@pytest.mark.parametrize("odd", ODD, ids=str)
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: str(odd)[:80])
 async def test_an_odd_tool_keeps_no_other_from_being_shown(
     odd: Any, shared_hub: Any, office: str, computer: Peer, connect: Any
 ) -> None:
     computer.answers("client:get_tools", {"tools": [odd, GOOD], "req_id": "x"})
     async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office) as agent:
         assert "good" in agent.registry
+        assert all(len(name) <= 256 for name in agent.registry)
         json.dumps(agent.registry.describe())
         another: Peer = await connect()
         another.answers("client:get_tools", {"tools": [{**GOOD, "name": "later"}], "req_id": "x"})

@@ -144,6 +144,7 @@ async def test_what_cannot_be_sent_is_refused_and_no_answer_is_waited_for() -> N
             ({"x": {1}}, BadRequest),
             ({"x": object()}, BadRequest),
             ({"x": "x" * 9_000_000}, TooLarge),
+            ({"x": "漢" * 3_000_000}, TooLarge),
         ):
             with pytest.raises(error):
                 await line.ask("odd", data, PATIENCE)

@@ -11,6 +11,7 @@ import random
 import string
 import time
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 from urllib.parse import quote, quote_plus, urlencode
 
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from a2c_smcp.computer.secrets import ANSWER, MASKED, Mask, MaskFilter, mask_config, masked_logs, secrets_of
+from a2c_smcp.computer.secrets.forms import forms_of
 from a2c_smcp.computer.secrets.places import is_word
 from tests.computer.pace import within
 
@@ -210,6 +212,14 @@ def texts(value: Any) -> Iterator[str]:
 def test_keys_that_become_alike_lose_no_entry() -> None:
     masked = Mask(["secret-a", "secret-b"]).data({"secret-a": 1, MASKED: 2, "secret-b": 3})
     assert sorted(masked.values()) == [1, 2, 3]
+
+
+@pytest.mark.covers("secrets-masked")
+def test_many_keys_that_become_alike_take_no_time() -> None:
+    mask, form = Mask([KEY]), next(form for form in forms_of(KEY) if form.before == form.after == 1)
+    value = {f"{a}{form.text}{b}": a for a, b in product(string.ascii_letters, repeat=2)}
+    with within(1):
+        assert len(mask.data(value)) == len(value)
 
 
 @pytest.mark.covers("secrets-masked")

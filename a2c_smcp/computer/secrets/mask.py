@@ -11,6 +11,7 @@ import re
 import threading
 from base64 import b64decode
 from binascii import Error as NotBase64
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -245,23 +246,24 @@ def _mask(value: Any, place: Place, found: _Found) -> Any:
 
 
 def _mask_object(value: dict[Any, Any], place: Place, found: _Found) -> dict[Any, Any]:
-    binary, masked = _binary_key(value, place), dict[Any, Any]()
+    binary, masked, copies = _binary_key(value, place), dict[Any, Any](), Counter[Any]()
     is_same = True
     for key, old in value.items():
         known = place.fields.get(key)
         new = old if binary is not None and key == binary else _mask(old, known or place.others or ANYTHING, found)
         new_key = key if known else _mask(key, NAME if place.named else ANYTHING, found)
         is_same = is_same and new is old and new_key is key
-        masked[new_key if new_key is key else _free(new_key, masked, value)] = new
+        masked[new_key if new_key is key else _free(new_key, copies, masked, value)] = new
     return value if is_same else masked
 
 
-def _free(key: Any, *taken: dict[Any, Any]) -> Any:
-    """A key that several secrets turn into the same text must not cost an entry."""
-    number, free = 1, key
+def _free(key: Any, copies: Counter[Any], *taken: dict[Any, Any]) -> Any:
+    """A key that several secrets turn into the same text must not cost an entry, nor the search for a free one time."""
+    copies[key] += 1
+    free = key if copies[key] == 1 else f"{key} ({copies[key]})"
     while any(free in each for each in taken):
-        number += 1
-        free = f"{key} ({number})"
+        copies[key] += 1
+        free = f"{key} ({copies[key]})"
     return free
 
 
