@@ -19,11 +19,11 @@ async def check_arguments(schema: Schema, params: dict[str, Any], called: str = 
     Raises `SchemaTooHeavy` if that could not be found out within a second, by a process made for it. The owner is
     told, once: `called` is what the tool is called in the log.
     """
-    was_refused = schema.refused
     try:
         faults = await find_faults_async(schema, params)
     except SchemaTooHeavy as error:
-        if not was_refused:
+        if not schema.is_reported:
+            schema.is_reported = True
             logger.warning("%s: %s", called, error.message)
         raise
     if faults:

@@ -108,7 +108,7 @@ class Execution:
     async def _execute(self, call: Call, begin: Begin) -> dict[str, Any]:
         deadline = asyncio.get_running_loop().time() + call.timeout
         route = await self._resolve(call, deadline)
-        await check_arguments(route.schema, call.params, f"tool {route.tool!r} of server {route.server!r}")
+        await _check(call, route, deadline)
         shown = self._mask.data(call.params, ARGUMENTS, route.server)
         with self._recorded(call, route, shown) as record:
             if not self._approvals.allows(call.caller.agent, route):
@@ -188,6 +188,15 @@ class Execution:
         except BaseException as error:
             record["error"] = self._mask.text(str(error) or type(error).__name__, route.server)
             raise
+
+
+async def _check(call: Call, route: ToolRoute, deadline: float) -> None:
+    """The arguments. A check that another process has to do may have to wait for others."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            await check_arguments(route.schema, call.params, f"tool {route.tool!r} of server {route.server!r}")
+    except TimeoutError:
+        raise CallTimeout(f"the arguments of {call.name!r} could not be checked within {call.timeout:g} s") from None
 
 
 def _begin_before(deadline: float, begin: Begin) -> None:

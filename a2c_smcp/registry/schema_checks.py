@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock, Timer
@@ -32,6 +33,8 @@ class Checks:
 
     def __init__(self) -> None:
         self.turn = Lock()
+        self.thread = ThreadPoolExecutor(1, "a2c-schema-checks")
+        """For those who may not block: a queue of checks leaves the threads of the event loop to others."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -96,6 +96,8 @@ class Schema:
         self.raw = raw
         self.refused: str | None = None
         """Why no call is possible, once that is known."""
+        self.is_reported = False
+        """Whether somebody has been told that it is too heavy."""
 
     @cached_property
     def ready(self) -> _Ready:
@@ -148,7 +150,9 @@ def find_faults(schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
 async def find_faults_async(schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
     """The same, without blocking the event loop."""
     found = _faults_here(schema, arguments)
-    return await asyncio.to_thread(_faults_apart, schema, arguments) if found is None else found
+    if found is not None:
+        return found
+    return await asyncio.get_running_loop().run_in_executor(checks().thread, _faults_apart, schema, arguments)
 
 
 def _faults_here(schema: Schema, arguments: dict[str, Any]) -> list[Fault] | None:

@@ -15,6 +15,7 @@ import pytest
 
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.mcp_clients.oversize import text_in
 from tests.bystander import calling_meanwhile
 from tests.computer.hosted import hosted, ready
 from tests.computer.supervised import SERVERS, await_listening, free_port, good, naughty, quick, script
@@ -148,6 +149,27 @@ async def test_a_result_that_is_read_whole_and_cannot_be_sent_says_its_size() ->
         await computer.put_server(flooding("stdio", 0))
         refused = await computer.execute_tool(AGENT, "r1", "flood", {"kind": "as large as may be"}, 20)
         assert "at most 4194304 can be sent" in refused["content"][0]["text"]
+
+
+@pytest.mark.covers("mcp-bounded")
+def test_an_answer_of_keys_alone_is_as_large_as_they_are() -> None:
+    assert text_in({"structuredContent": {"a" * 1000: [{"b" * 500: "c" * 10}]}}) >= 1510
+
+
+@pytest.mark.covers("mcp-bounded", "tools-arguments")
+async def test_a_check_of_arguments_takes_no_longer_than_its_call_may_and_its_owner_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Computer("laptop", policy=quick()) as computer:
+        await computer.put_server(naughty("heavy_schemas", **TRUSTED))
+
+        async def call(timeout: float) -> tuple[int, str]:
+            answer = await computer.execute_tool(AGENT, f"r{next(numbers)}", "doubling", {"a": 5}, timeout)
+            return answer["code"], answer["details"]["outcome"]
+
+        assert await call(0.3) == (408, "not_run")
+        assert await call(30) == await call(30) == (413, "not_run")
+    assert caplog.text.count("'doubling' of server 'heavy_schemas': This tool cannot be called") == 1
 
 
 @pytest.mark.covers("mcp-bounded", "002-get_tools")

@@ -495,15 +495,31 @@ def test_local_references_and_recursion_work() -> None:
     assert [fault["path"] for fault in faults(tree, {"c": {"c": 5}})] == ["/c/c"]
 
 
+def doubling(title: str) -> dict[str, Any]:
+    steps = {f"s{n}": {"anyOf": [{"$ref": f"#/$defs/s{n - 1}"}, {"$ref": f"#/$defs/s{n - 1}"}]} for n in range(1, 40)}
+    definitions = {"s0": {"type": "string"}, **steps}
+    return {"title": title, "$defs": definitions, "properties": {"a": {"$ref": "#/$defs/s39"}}}
+
+
 @pytest.mark.covers("tools-arguments")
 def test_a_schema_whose_check_takes_too_long_is_refused_and_then_at_once() -> None:
-    steps = {f"s{n}": {"anyOf": [{"$ref": f"#/$defs/s{n - 1}"}, {"$ref": f"#/$defs/s{n - 1}"}]} for n in range(1, 40)}
-    schema = {"$defs": {"s0": {"type": "string"}, **steps}, "properties": {"a": {"$ref": "#/$defs/s39"}}}
-    compiled = compile_schema(schema)
+    compiled = compile_schema(doubling("one"))
     for seconds in (60, 0.5):
         too_heavy = pytest.raises(SchemaTooHeavy, match="too heavy to check: a check took longer than 1 s")
         with within(seconds), too_heavy:
             asyncio.run(check_arguments(compiled, {"a": 5}))
+
+
+@pytest.mark.covers("tools-arguments", "mcp-bounded")
+async def test_checks_that_wait_for_each_other_leave_the_threads_of_the_event_loop_to_others() -> None:
+    schemas = [compile_schema(doubling(str(number))) for number in range(40)]
+    checking = [asyncio.create_task(check_arguments(schema, {"a": 5})) for schema in schemas]
+    assert not (await asyncio.wait(checking, timeout=0.1))[0]
+    async with asyncio.timeout(5):
+        await asyncio.to_thread(int)
+    for each in checking:
+        each.cancel()
+    await asyncio.gather(*checking, return_exceptions=True)
 
 
 BRANCHING = {"type": "object", "additionalProperties": {"oneOf": [{"$ref": "#"}, {"$ref": "#"}, {"$ref": "#"}]}}

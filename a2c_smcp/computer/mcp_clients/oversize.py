@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from mcp_types import INTERNAL_ERROR
@@ -88,22 +89,27 @@ def _separators(text: str) -> int:
 def check_result(result: dict[str, Any]) -> None:
     """Raises `OversizedAnswer` for one with too many values."""
     count = 0
-    for inner in _levels(result):
-        count += sum(map(len, inner))
+    for level in _levels(result):
+        count += sum(map(len, level))
         if count > MAX_RESULT_VALUES:
             raise OversizedAnswer(over_values(MAX_RESULT_VALUES))
 
 
 def text_in(result: dict[str, Any]) -> int:
-    """The characters of all its texts: as JSON it has at least as many bytes."""
+    """The characters of all its texts, keys included: as JSON it has at least as many bytes."""
     return sum(
-        len(value) for inner in _levels(result) for values in inner for value in values if isinstance(value, str)
+        len(text)
+        for level in _levels(result)
+        for node in level
+        for text in (chain(node, node.values()) if isinstance(node, dict) else node)
+        if isinstance(text, str)
     )
 
 
-def _levels(result: dict[str, Any]) -> Iterator[list[Collection[Any]]]:
+def _levels(result: dict[str, Any]) -> Iterator[list[dict[str, Any] | list[Any]]]:
+    """The objects and arrays in it, those at the same depth together."""
     level: list[Any] = [result]
     while level:
-        inner = [node.values() if isinstance(node, dict) else node for node in level]
-        yield inner
-        level = [child for node in inner for child in node if isinstance(child, dict | list)]
+        yield level
+        inner = chain.from_iterable(node.values() if isinstance(node, dict) else node for node in level)
+        level = [child for child in inner if isinstance(child, dict | list)]
