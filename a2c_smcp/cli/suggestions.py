@@ -88,7 +88,8 @@ def _candidate(tool: SMCPTool, *, may_ask: bool) -> _Candidate | None:
     arguments = {name: _example(properties[name]) for name in required}
     if not all(_is_guessable(name, arguments[name]) for name in guessed):
         return None
-    if find_faults(compile_schema(schema), arguments):
+    compiled = compile_schema(schema)
+    if compiled.ready.validator is None or find_faults(compiled, arguments):  # nobody waits for a heavy one
         return None
     words = tuple(f"{name}={_word(value)}" for name, value in arguments.items())
     return _Candidate(only_reads is not True, len(guessed), tool["name"], words)

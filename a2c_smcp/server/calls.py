@@ -168,7 +168,7 @@ class Calls:
         caller = forward.caller.sid
         key = _key(forward.caller, forward.data["req_id"]) if forward.event == TOOL_CALL_EVENT else None
         if self._waiting.get(caller, 0) >= self._limits.calls_per_agent:
-            became = {"outcome": "unknown"} if key in self._by_key else {}
+            became = {"outcome": "unknown"} if self._find(key) else {}
             raise RateLimited(f"at most {self._limits.calls_per_agent} calls of one agent at a time", **became)
         call = self._known(key, forward)
         if call is None:
@@ -254,10 +254,8 @@ class Calls:
         self._recent.drop_all()
 
     def _known(self, key: Key | None, forward: Forward) -> Call | None:
-        """The call that this one repeats. What came for it meanwhile may already be kept."""
-        if key is None:
-            return None
-        call = self._by_key.get(key) or self._unheard.get(key) or self._recent.get(key)
+        """The call that this one repeats."""
+        call = self._find(key)
         if call is None:
             return None
         if not call.is_same(forward):
@@ -268,6 +266,12 @@ class Calls:
             self._link(forward.caller.sid, call)
         call.caller = forward.caller.sid
         return call
+
+    def _find(self, key: Key | None) -> Call | None:
+        """A call in flight, or one whose answer is kept."""
+        if key is None:
+            return None
+        return self._by_key.get(key) or self._unheard.get(key) or self._recent.get(key)
 
     def _start(self, forward: Forward, key: Key | None, timeout: float) -> Call:
         target = forward.target.sid

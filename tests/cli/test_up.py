@@ -371,6 +371,10 @@ CHOSEN = {
         [tool("read_file", {"path": TEXT}, read_only=True), tool("get", {"pageId": {"type": "integer"}})],
         None,
     ),
+    "a schema that would take long to check is left out": (
+        [tool("get", {"text": {**TEXT, "allOf": [{"$ref": "#/properties/text"}, {"$ref": "#/properties/text"}]}})],
+        None,
+    ),
     "nothing private comes onto the screen": ([tool("get-env", read_only=True), tool("list_tokens")], None),
 }
 

@@ -53,6 +53,27 @@ async def test_a_repetition_that_is_too_much_says_nothing_of_the_call_that_runs(
     assert told(await agent.call_tool("laptop", req_id="r2")) == (429, "not_run")
 
 
+@pytest.mark.covers("calls-outcome", "calls-kept-answer")
+async def test_a_repetition_that_is_too_much_says_nothing_of_a_call_whose_answer_is_kept(
+    serve: Any, connect: Any, office: str
+) -> None:
+    hub, gate = await serve(limits={"calls_per_agent": 1}), Gate()
+    agent = await joined(hub, connect, "agent", "planner", office)
+    computer = await joined(hub, connect, "computer", "laptop", office)
+    computer.answers("client:tool_call", gate)
+    await call_and_forget(agent, computer)
+    await agent.drop()
+    await computer.hears("notify:leave_office", agent="planner")
+    gate.open()
+    await computer.heard_until_now()
+    back = await joined(hub, connect, "agent", "planner", office)
+    computer.answers("client:tool_call", Gate())
+    running = asyncio.create_task(back.call_tool("laptop", req_id="r2"))
+    await computer.was_asked("client:tool_call", 2)
+    assert told(await back.call_tool("laptop", req_id="r1")) == (429, "unknown")
+    running.cancel()
+
+
 @pytest.mark.covers("calls-outcome", "calls-deadline")
 async def test_a_call_that_was_written_and_not_answered_may_have_run(agent: Peer, computer: Peer) -> None:
     computer.answers("client:tool_call", Gate())

@@ -37,7 +37,7 @@ def child_environment(own: Mapping[str, str], configured: Mapping[str, str] | No
 
 def proxies(own: Mapping[str, str]) -> list[str]:
     """The addresses of proxies, which servers are given. There may be a password in them."""
-    return [value for name, value in own.items() if name.upper() in _PROXIES | _CERTIFICATES]
+    return [value for name, value in own.items() if name.upper() in _PROXIES]
 
 
 def _is_safe(name: str) -> bool:
