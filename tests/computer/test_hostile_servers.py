@@ -136,6 +136,25 @@ async def test_a_body_that_cannot_be_decompressed_fails_its_call_only(events: bo
 
 
 @pytest.mark.covers("mcp-bounded")
+async def test_a_server_that_asks_and_reads_no_answers_is_not_held_a_task_for_each() -> None:
+    async with Computer("laptop", policy=quick()) as computer:
+        await asyncio.gather(*map(computer.put_server, (good(**TRUSTED), naughty("pesters", **TRUSTED))))
+
+        async def work() -> None:
+            held.append((memory(), len(asyncio.all_tasks())))
+            answer = await computer.execute_tool(AGENT, f"r{next(numbers)}", "add", {"a": 1, "b": 1}, 20)
+            assert not answer.get("isError")
+
+        held: list[tuple[int, int]] = []
+        await work()
+        async with calling_meanwhile(work, pause=0.005):
+            done = await computer.execute_tool(AGENT, f"r{next(numbers)}", "echo", {}, 20)
+        assert done["content"][0]["text"] == "done"
+        assert max(tasks for _, tasks in held) < 200
+        assert max(size for size, _ in held) - held[0][0] < ROOM
+
+
+@pytest.mark.covers("mcp-bounded")
 async def test_a_line_that_never_ends_fails_its_call_at_once() -> None:
     async with Computer("laptop", policy=quick()) as computer:
         await computer.put_server(flooding("stdio", 0))

@@ -32,6 +32,7 @@ from a2c_smcp.computer.mcp_clients.failures import (
 )
 from a2c_smcp.computer.mcp_clients.job import Job
 from a2c_smcp.computer.mcp_clients.oversize import too_large
+from a2c_smcp.computer.mcp_clients.server_requests import limit_requests
 from a2c_smcp.computer.mcp_clients.straight import Request, Straight
 
 __all__ = ["Conversation", "OnNotice"]
@@ -58,7 +59,7 @@ class _RawDispatcher(JSONRPCDispatcher[TransportContext]):
     """Results of `_RAW` methods leave as they came; notifications are handed on in order, at once, without a task."""
 
     def __init__(self, read: Any, write: Any, on_notice: OnNotice, straight: Straight | None) -> None:
-        super().__init__(read, write, on_stream_exception=_ignore)
+        super().__init__(*limit_requests(read, write), on_stream_exception=_ignore)
         self.straight = straight
         if straight is not None:
             straight.on_progress = on_notice

@@ -178,6 +178,10 @@ def call(request: dict[str, Any]) -> None:
         case "ask":
             send({"id": "mine", "method": arguments["method"], "params": arguments.get("params", {})})
             asked["mine"] = request
+        case "echo" if MODE == "pesters":
+            for number in range(5_000):  # without reading the answers, which hold the ids
+                send({"id": f"{number:01000}", "method": "ping"})
+            answer(request, {"content": [{"type": "text", "text": "done"}]})
         case "progress":
             for step in range(arguments["steps"]):
                 notify("progress", progressToken=params["_meta"]["progressToken"], progress=step + 1)
@@ -229,11 +233,11 @@ def main() -> None:
     before()
     for line in sys.stdin:
         message = json.loads(line)
-        if "method" not in message:
+        if "method" not in message and message["id"] in asked:
             answer(asked.pop(message["id"]), {"content": [], "structuredContent": message})
-        elif "id" in message:
+        elif "id" in message and "method" in message:
             HANDLERS.get(message["method"], lambda r: refuse(r, -32601, "Method not found"))(message)
-        else:
+        elif "method" in message:
             heard.append(message)
             if message["method"] == "notifications/initialized":
                 initialized()
