@@ -34,7 +34,7 @@ __all__ = ["GRACE", "Again", "Asking", "Lines"]
 logger = logging.getLogger(__name__)
 
 GRACE = 2.0
-"""An agent waits so much longer than the tool may run: whoever knows more answers first (WIRE §5)."""
+"""An agent waits longer than the tool may run: the Server, which knows more, answers first (WIRE §5)."""
 
 _LOOK_AGAIN = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0

@@ -1,7 +1,7 @@
 """What `up` keeps for each setup, for its owner alone: the key of its Server, and a note while it is running.
 
-A setup is running while somebody holds the lock of its note. To find that out is to take the lock for a moment, so
-whoever wants to run a setup tries for longer than such a moment.
+A setup is running while a process holds the lock of its note. Checking that takes the lock for a moment, so a process
+that wants to run a setup tries for longer than such a moment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tool calls by req_id: one that comes again joins the first, or finds its result; a cancel ends one and no other.
 
 A call is first running, then its result (or error) is kept for a while; what has begun is in a journal, which outlasts
-both. Whoever comes again is answered by the first of the three that knows the key. A call that was refused before it
+both. A repeated call is answered by the first of the three that knows its key. A call that was refused before it
 began leaves no trace but its kept error.
 """
 

@@ -68,7 +68,7 @@ class Hosting:
 
     @property
     def starting(self) -> list[str]:
-        """Servers whose tools are not known yet, because somebody has begun to start them. Their inputs come first."""
+        """Servers that are being started, whose tools are not known yet. Asking for their inputs is a part of that."""
         return [name for name, config in self.configs.items() if not config.disabled and self._is_starting(name)]
 
     async def check(self, config: MCPServerConfig) -> None:

@@ -1,4 +1,4 @@
-"""Files and folders that only their owner may change: whoever can write to them decides what this computer does."""
+"""Files and folders that only their owner may change: others who can write to them decide what runs here."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ __all__ = ["Misfit", "compiled", "first_line", "fits", "main", "misfits"]
 
 MAX_FAULTS, MAX_MESSAGE = 20, 300
 MEMORY = 256 * 1024 * 1024
-PATIENCE = 10  # seconds; whoever asks is less patient, and is gone if this ends us
+PATIENCE = 10  # seconds; the parent process waits less: this ends a check whose parent is gone
 MAX_KEPT = 64
 BACKTRACKING = 100_000
 

@@ -97,7 +97,7 @@ class Schema:
         self.refused: str | None = None
         """Why no call is possible, once that is known."""
         self.is_reported = False
-        """Whether somebody has been told that it is too heavy."""
+        """Whether the owner has been told that it is too heavy."""
 
     @cached_property
     def ready(self) -> _Ready:

@@ -241,7 +241,7 @@ class Bus:
             asked.reply(outcome)
 
     def _published(self, numbers: Sequence[int], listeners: int | Exception) -> None:
-        """Where the store is out of reach, whoever asked is told when it is back (`Listener.back`)."""
+        """While the store is out of reach nothing is settled: requests are repeated when it is back."""
         if isinstance(listeners, Exception):
             outcome: Outcome = None if self.is_cut_off else Unavailable(_APART, outcome="not_run")
         else:
