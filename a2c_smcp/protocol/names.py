@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MAX_INSTANCE", "MAX_NAME", "MAX_TOOL_NAME", "MAX_WINDOW_URI", "MIN_INSTANCE", "fault_in"]
+__all__ = ["INVISIBLE", "MAX_INSTANCE", "MAX_NAME", "MAX_TOOL_NAME", "MAX_WINDOW_URI", "MIN_INSTANCE", "fault_in"]
 
 MAX_NAME = 128
 MAX_TOOL_NAME = 256
 MAX_WINDOW_URI = 2048
 MIN_INSTANCE, MAX_INSTANCE = 16, 128
 
-_INVISIBLE = re.compile(
+INVISIBLE = re.compile(
     "["
     "\x00-\x1f\x7f-\x9f"  # controls: C0, DEL, C1
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164"
@@ -36,6 +36,6 @@ def fault_in(name: object, longest: int = MAX_NAME, shortest: int = 1) -> str | 
         return f"must have {shortest} to {longest} characters"
     if name != name.strip():
         return "must not begin or end with white space"
-    if _INVISIBLE.search(name):
+    if INVISIBLE.search(name):
         return "must not hold control, bidirectional-override, zero-width or other invisible characters"
     return None

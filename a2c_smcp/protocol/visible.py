@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from a2c_smcp.protocol.names import INVISIBLE
+
 __all__ = ["escaped", "leaves", "one_line"]
 
 _SPACES = re.compile(" {4,}")
@@ -16,9 +18,14 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]{0,63}")
 
 def escaped(text: str, keep: str = "") -> str:
     """Controls, DEL, marks of writing direction and whatever else is invisible, as JSON escapes it: `\\u202e`."""
-    if text.isprintable():
+    if _is_visible(text):
         return text
-    return "".join(char if char.isprintable() or char in keep else json.dumps(char)[1:-1] for char in text)
+    return "".join(char if _is_visible(char) or char in keep else json.dumps(char)[1:-1] for char in text)
+
+
+def _is_visible(text: str) -> bool:
+    """Fillers, blank patterns and variation selectors are printable by Unicode's categories, and not to be seen."""
+    return text.isprintable() and (text.isascii() or not INVISIBLE.search(text))
 
 
 def one_line(value: Any, most: int | None = None) -> str:
@@ -38,7 +45,8 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every value inside a JSON value, with where it stands: `options.shell`, `files[2]`. What is empty is a value."""
     if isinstance(value, dict) and value:
         for key, each in value.items():
-            shown = key if isinstance(key, str) and _PLAIN_KEY.fullmatch(key) else one_line(key, 120)
+            is_plain = isinstance(key, str) and _PLAIN_KEY.fullmatch(key) and _is_visible(key)
+            shown = key if is_plain else one_line(key, 120)
             yield from leaves(each, f"{path}.{shown}" if path else shown)
     elif isinstance(value, list) and value:
         for index, each in enumerate(value):
