@@ -26,7 +26,7 @@ class RefusedChanges:
 
     def __init__(self, files: Iterable[Path], folder: Path | None = None) -> None:
         # links are not followed: a file that is replaced by a link to another is the same file to its owner
-        names = "\0".join(sorted(str(path.absolute()) for path in files))
+        names = "\0".join(sorted(os.path.abspath(path) for path in files))  # noqa: PTH100
         digest = hashlib.sha256(os.fsencode(names)).hexdigest()[:32]
         self._store = Store((folder or default_folder()) / "changes" / f"{digest}.json")
 

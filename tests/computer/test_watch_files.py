@@ -216,6 +216,7 @@ async def test_however_a_file_is_replaced_its_change_waits_and_waits_after_a_res
         replaced(path, json.dumps({"mcpServers": {"evil": evil(marker)}}))
         if is_watched:
             await until(lambda: len(owner.asked) == 1)
-    lines = RefusedChanges([path], tmp_path / "state").lines_of(read_all([path]))
+    same = tmp_path / "state" / ".." / path.name
+    lines = RefusedChanges([same], tmp_path / "state").lines_of(read_all([path]))
     assert 'servers.evil.command: "sh"' in lines
     assert not marker.exists()
