@@ -9,6 +9,7 @@ import asyncio
 import base64
 import binascii
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
@@ -32,6 +33,8 @@ _CLOSE_TIMEOUT = 10.0
 _SMALL = 8 * 1024
 _LARGE = 64 * 1024
 _FINAL = 0x80
+_PAUSES_AFTER_WRITELINES = not ((3, 12) <= sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2))
+"""asyncio's own transports did not tell in these versions that a peer has stopped reading (CVE-2024-12254)."""
 _CLOSE_CODES = {*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)}
 
 
@@ -149,7 +152,7 @@ class WebSocket(WSListener):
     def post_all(self, messages: Iterable[Json]) -> bool:
         if self.is_blocked:
             return False
-        self._transport.writelines([part for text in messages for part in (_head(_TEXT, len(text)), text)])
+        self._write_parts([part for text in messages for part in (_head(_TEXT, len(text)), text)])
         return True
 
     # For picows
@@ -299,7 +302,14 @@ class WebSocket(WSListener):
         if self._frames and size <= _SMALL:
             self._frames.send(kind, b"".join(parts))
         elif self._frames:
-            self._transport.writelines([_head(kind, size), *parts])
+            self._write_parts([_head(kind, size), *parts])
+
+    def _write_parts(self, parts: Sequence[Json]) -> None:
+        """Without a copy, where what the peer does not read is noticed all the same."""
+        if _PAUSES_AFTER_WRITELINES:
+            self._transport.writelines(parts)
+        else:
+            self._transport.write(b"".join(parts))
 
     def _respond(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Refuses the upgrade."""
