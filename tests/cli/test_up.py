@@ -38,7 +38,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 
 async def suggested(program: Program) -> str:
     """The line to try."""
-    return (await program.says("a2c-smcp agent ")).strip()
+    return (await program.says(" --url ")).strip()
 
 
 def key_file(place: Place) -> Path:
