@@ -9,14 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from a2c_smcp.cli.connection import DEFAULT_OFFICE
+from a2c_smcp.cli.standing import Standing
 from a2c_smcp.computer.config_files import read_data
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.protocol.names import fault_in
 
-__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "HOW_TO_MAKE_ONE", "NAMES", "Place", "find_setups", "place_of", "yaml_in"]
+__all__ = [
+    "DEFAULT_HOST",
+    "DEFAULT_PORT",
+    "HOW_TO_MAKE_ONE",
+    "NAMES",
+    "Place",
+    "find_setups",
+    "lost_setup",
+    "place_of",
+    "yaml_in",
+]
 
 NAMES = ("a2c.toml", "a2c.json", "mcp.json")
-"""What it may be called, the first that is there."""
+"""What it may be called. Of several the first is used, unless another has been run before."""
 
 HOW_TO_MAKE_ONE = (
     "`a2c-smcp import` makes one of the servers that another program has, and --config names a file elsewhere, "
@@ -36,8 +47,19 @@ class Place:
 
 
 def find_setups(folder: Path) -> list[Path]:
-    """Those in a folder. The first is used."""
-    return [folder / name for name in NAMES if (folder / name).is_file()]
+    """Those in a folder. The first is used.
+
+    One that `up` has run before goes first: whoever can write files here, such as an agent with a tool for that, could
+    otherwise put another one in its place for the next start.
+    """
+    here = [folder / name for name in NAMES if (folder / name).is_file()]
+    return sorted(here, key=lambda file: not Standing(file).has_run)
+
+
+def lost_setup(folder: Path) -> Path | None:
+    """One that `up` has run before and that is gone, where no other has taken its place with the owner's word."""
+    known = [folder / name for name in NAMES if Standing(folder / name).has_run]
+    return None if any(file.is_file() for file in known) else next(iter(known), None)
 
 
 def yaml_in(folder: Path) -> str:

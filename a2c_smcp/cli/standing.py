@@ -82,6 +82,11 @@ class Standing:
         self._folder, self._name = folder or default_folder(), digest
         self.key_file = self._folder / "up" / f"{digest}.key"
 
+    @property
+    def has_run(self) -> bool:
+        """Whether this user has run it before."""
+        return self.key_file.exists()
+
     def key(self, new: Callable[[], str]) -> str:
         """The key that is kept, or a new one that is kept from now on. Raises `OSError`."""
         private_folder(self._folder, "up")

@@ -27,6 +27,7 @@ from a2c_smcp.cli.setups import (
     NAMES,
     Place,
     find_setups,
+    lost_setup,
     place_of,
     yaml_in,
 )
@@ -100,7 +101,8 @@ def up(
     a2c-smcp up --config mcp.json --port 0 --yes
     """
     logs.set_up(log_level)
-    terminal, file = Terminal(), _setup(config)
+    terminal = Terminal()
+    file = _setup(config, terminal)
     if unused := unused_variables(["--host", "--port"]):
         terminal.show(unused, "yellow")
     place = _place(file, host=host, port=port, office=office, name=name)
@@ -189,12 +191,20 @@ class _Up:
         return call_of(note.name, self._own.host.get_tools(), may_ask=self._own.approves)
 
 
-def _setup(given: Path | None) -> Path:
+def _setup(given: Path | None, terminal: Terminal) -> Path:
     if given:
         return given
-    if found := find_setups(Path.cwd()):
-        return found[0]
-    raise WrongUse(f"There is no {', '.join(NAMES[:-1])} or {NAMES[-1]} here", yaml_in(Path.cwd()) or HOW_TO_MAKE_ONE)
+    found = find_setups(Path.cwd())
+    if not found:
+        what_to_do = yaml_in(Path.cwd()) or HOW_TO_MAKE_ONE
+        raise WrongUse(f"There is no {', '.join(NAMES[:-1])} or {NAMES[-1]} here", what_to_do)
+    file, *others = found
+    if lost := lost_setup(Path.cwd()):
+        what_to_do = f"--config {file.name} runs the other one that is here."
+        raise WrongUse(f"{lost.name}, which was run here before, is gone", what_to_do)
+    for other in others:
+        terminal.show(f"{file.name} is used, and not {other.name}, which --config {other.name} would run", "yellow")
+    return file
 
 
 def _place(file: Path, **given: Any) -> Place:

@@ -226,6 +226,28 @@ async def test_a_file_that_somebody_rewrites_runs_nothing_where_nobody_can_be_as
 
 
 @pytest.mark.covers("config-consent")
+async def test_a_file_that_is_put_beside_or_in_the_place_of_the_one_that_was_run_is_not_run(place: Place) -> None:
+    place.write({"good": good()})
+    assert await stopped(await started(place)) == 0
+    (own,) = place.folder.glob("*.json")
+    evil = place.folder / "a2c.toml"
+    evil.write_text('[servers.evil]\ncommand = "sh"\nargs = ["-c", "touch ran"]\n', "utf-8")
+    program = await started(place)
+    assert f"{own.name} is used, and not a2c.toml, which --config a2c.toml would run" in program.err
+    assert await stopped(program) == 0
+    own.unlink()
+    ended = await place.run("up", "--port", "0")
+    assert (ended.code, ended.out) == (2, "")
+    assert f"{own.name}, which was run here before, is gone. --config a2c.toml runs the other" in ended.err
+    assert not (place.folder / "ran").exists()
+
+
+async def started(place: Place) -> Program:
+    program = await place.start("up", "--port", "0")
+    await suggested(program)
+    return program
+
+
 async def test_on_a_terminal_a_change_waits_for_a_yes_and_a_no_counts_until_the_next(place: Place) -> None:
     place.write({"good": good()})
     command = [str(PROGRAM), "up", "--port", "0", "--config", str(place.folder / "mcp.json")]
