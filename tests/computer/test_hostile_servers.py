@@ -207,8 +207,8 @@ async def test_servers_that_list_too_much_leave_the_others_tools_and_an_answer_t
             assert answer["content"][0]["text"] == "5"
 
         async with calling_meanwhile(work):
+            tools = (await agent.request("client:get_tools", "laptop"))["tools"]
             await computer.restart("very_many_tools")
-        tools = (await agent.request("client:get_tools", "laptop"))["tools"]
     of = Counter(tool["bundle_id"] for tool in tools)
     assert (of["good"], of["large_tool"], of["very_many_tools"]) == (9, 1, 1000)
     assert 30 < of["wordy_tools"] == of["wordier"] < 60
