@@ -26,7 +26,7 @@ TRUSTED = {"default_tool_meta": {"auto_apply": True}}
 ROOM = 160 * 1024 * 1024
 """Memory that an attack may take for a moment: a message of 16 MiB in a few copies."""
 BYTES = "the server's answer exceeded the 16777216 byte limit"
-VALUES = "the server's answer exceeded the 600000 value limit"
+VALUES = "the server's answer exceeded the 300000 value limit"
 RESULT_VALUES = "the server's answer exceeded the 250000 value limit"
 numbers = count(1)
 
@@ -46,7 +46,7 @@ def flood_port() -> Iterator[int]:
 def flooding(kind: str, port: int) -> Any:
     if kind == "stdio":
         return script("flood.py", "stdio", name="flood", **TRUSTED)
-    path = {"streamable": "mcp", "events": "mcp", "sse": "sse"}[kind]
+    path = {"streamable": "mcp", "events": "mcp"}.get(kind, kind)
     url = f"http://127.0.0.1:{port}/{path}"
     return {
         "name": "flood",
@@ -152,6 +152,14 @@ async def test_a_server_that_asks_and_reads_no_answers_is_not_held_a_task_for_ea
         assert done["content"][0]["text"] == "done"
         assert max(tasks for _, tasks in held) < 200
         assert max(size for size, _ in held) - held[0][0] < ROOM
+
+
+@pytest.mark.covers("mcp-bounded")
+@pytest.mark.parametrize("kind", ["many", "many-events"])
+async def test_a_list_of_100000_tools_over_http_is_cut_before_it_is_parsed(kind: str, flood_port: int) -> None:
+    async with Computer("laptop", policy=quick()) as computer:
+        await computer.put_server(flooding(kind, flood_port))
+        assert [tool["name"] for tool in computer.get_tools()] == [f"tool-{n}" for n in range(1000)]
 
 
 @pytest.mark.covers("mcp-bounded")

@@ -16,7 +16,9 @@ import anyio
 import httpx2
 
 from a2c_smcp.computer.mcp_clients.oversize import (
+    LARGE,
     PEEK,
+    cut_listing,
     has_too_many_values,
     over_bytes,
     over_values,
@@ -30,7 +32,6 @@ ACCEPT_ENCODING = "gzip"
 """Decompressed here; no other is accepted."""
 
 _PIECE = 64 * 1024  # the event loop has its turn after each
-_LARGE = 1024 * 1024
 _GZIP_HEADER = 32 + zlib.MAX_WBITS
 _BLANK_LINES = (b"\n\n", b"\n\r\n", b"\r\r")
 
@@ -91,7 +92,8 @@ class BoundedBody(httpx2.AsyncByteStream):
         except httpx2.DecodingError as error:
             yield self._refusal(_unreadable(error))
             return
-        yield self._refusal(over_values()) if has_too_many_values(body.decode("latin-1")) else bytes(body)
+        whole = _with_short_lists(bytes(body))
+        yield self._refusal(over_values()) if has_too_many_values(whole.decode("latin-1")) else whole
 
     async def _events(self) -> AsyncGenerator[bytes, None]:
         events = _Events(self._limit, self._refusal)
@@ -119,10 +121,10 @@ class BoundedBody(httpx2.AsyncByteStream):
 
     async def _await_turn(self, held: int) -> None:
         """Before more is held than any number of bodies may; given back when it is less again."""
-        if held > _LARGE and not self._has_turn:
+        if held > LARGE and not self._has_turn:
             await self._turn.acquire()
             self._has_turn = True
-        elif held <= _LARGE:
+        elif held <= LARGE:
             self._end_turn()
 
     def _end_turn(self) -> None:
@@ -186,7 +188,7 @@ class _Events:
 
     def _released(self, data: bytes) -> bytes:
         self._held += data
-        whole = self.rest()
+        whole = b"\n".join(_data_with_short_lists(self.rest()))
         return self.replaced(over_values(), whole) if has_too_many_values(whole.decode("latin-1")) else whole
 
     def _skip(self) -> bytes:
@@ -202,6 +204,16 @@ class _Events:
         beginning, end = event[:PEEK].decode("latin-1"), event[-PEEK:].decode("latin-1").rstrip()
         answer = self._replacement(said, beginning.partition("data:")[2], end)
         return b"event: message\ndata: " + answer + b"\n\n" if answer else b""
+
+
+def _with_short_lists(message: bytes) -> bytes:
+    return (cut_listing(message) if len(message) > LARGE else None) or message
+
+
+def _data_with_short_lists(events: bytes) -> Iterator[bytes]:
+    for line in events.split(b"\n"):
+        name, colon, data = line.partition(b":")
+        yield name + colon + _with_short_lists(data) if name == b"data" else line
 
 
 def _unreadable(error: httpx2.DecodingError) -> str:

@@ -16,8 +16,10 @@ from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPC
 from pydantic import BaseModel, ValidationError
 
 from a2c_smcp.computer.mcp_clients.oversize import (
+    LARGE,
     MAX_BYTES,
     PEEK,
+    cut_listing,
     has_too_many_values,
     over_bytes,
     over_values,
@@ -29,7 +31,6 @@ __all__ = ["LineDecoder", "from_line", "read_line", "to_line", "to_message"]
 
 _BROKEN = "\udfff"  # no sound text decodes to a lone surrogate
 _JSON: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
-_LARGE = 1024 * 1024
 _MARK_BROKEN = "a2c.mark-broken"
 codecs.register_error(_MARK_BROKEN, lambda error: (_BROKEN, getattr(error, "end", 0)))
 
@@ -84,6 +85,8 @@ class LineDecoder:
     def _checked(self, line: str) -> str:
         if _BROKEN in line:
             return _BROKEN
+        if len(line) > LARGE and (cut := cut_listing(line)):
+            line = cut.decode()
         if has_too_many_values(line):
             return refusal(over_values(), line[:PEEK], line[-PEEK:]) or _BROKEN
         return line
@@ -97,7 +100,7 @@ def from_line(line: str | bytes) -> list[SessionMessage]:
 def read_line(line: str | bytes) -> list[Any]:
     """The same as plain JSON."""
     try:
-        with _undisturbed() if len(line) > _LARGE else nullcontext():
+        with _undisturbed() if len(line) > LARGE else nullcontext():
             data = _JSON.decode(line)
     except (ValueError, RecursionError):
         data = _read_leniently(line)

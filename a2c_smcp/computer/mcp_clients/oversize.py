@@ -4,6 +4,9 @@ A message is a line of a pipe, the body of an HTTP response or one event of a st
 decompression, and in JSON values, because a few bytes (`{},`) can become many objects. What is over a limit is never
 parsed and not kept: an error answer takes its place, so that the request it belongs to fails at once and the
 connection lives on. Which request that is can be read from the beginning or the end of the message.
+
+A long list of tools or resources is the exception: it is cut to more than is ever used of it, before it is parsed.
+Scanning a message costs a twentieth of parsing it, and the event loop does nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -14,16 +17,19 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
+import msgspec
 from mcp_types import INTERNAL_ERROR
 
 from a2c_smcp.computer.mcp_clients.failures import OversizedAnswer
 
 __all__ = [
+    "LARGE",
     "MAX_BYTES",
     "MAX_RESULT_VALUES",
     "MAX_VALUES",
     "PEEK",
     "check_result",
+    "cut_listing",
     "has_too_many_values",
     "over_bytes",
     "over_values",
@@ -35,8 +41,12 @@ __all__ = [
 
 MAX_BYTES = 16 * 1024 * 1024
 """WIRE §6: four times what can be sent on to an agent."""
-MAX_VALUES = 600_000
-"""As many as the SDK's models read in a third of a second, which is how long they hold the event loop."""
+MAX_VALUES = 300_000
+"""As many as the SDK's models read in a sixth of a second, which is how long they hold the event loop."""
+MAX_ITEMS = 2000
+"""Of a list of tools or resources in a large message."""
+LARGE = 1024 * 1024
+"""Smaller messages are parsed as they are."""
 MAX_RESULT_VALUES = 250_000
 """In what is handed on to an agent: each of them is looked at when secrets are masked."""
 PEEK = 1024
@@ -70,6 +80,32 @@ def refusal(said: str, beginning: str, end: str = "") -> str:
 
 def refusal_of(request_id: str | int, said: str) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": said}})
+
+
+class _Message(msgspec.Struct):
+    id: str | int
+    result: dict[str, msgspec.Raw]
+
+
+_message = msgspec.json.Decoder(_Message)
+_items = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def cut_listing(text: str | bytes) -> bytes | None:
+    """The same answer with the first `MAX_ITEMS` of its list; `None` if it is none, or not that long."""
+    try:
+        message = _message.decode(text)
+        cut = {name: items[:MAX_ITEMS] for name, items in _lists(message.result) if len(items) > MAX_ITEMS}
+    except (ValueError, RecursionError):
+        return None
+    answer = {"jsonrpc": "2.0", "id": message.id, "result": message.result | cut}
+    return msgspec.json.encode(answer) if cut else None
+
+
+def _lists(result: dict[str, msgspec.Raw]) -> Iterator[tuple[str, list[msgspec.Raw]]]:
+    for name in ("tools", "resources"):
+        if name in result:
+            yield name, _items.decode(result[name])
 
 
 def has_too_many_values(text: str) -> bool:

@@ -1,5 +1,7 @@
 """An MCP server that sends too much: `flood.py stdio` or `flood.py http PORT`, at /mcp and at /sse.
 
+At /many and /many-events, as JSON or as events, it lists 100,000 tools.
+
 The argument `kind` of its one tool says what: an answer that is only too long, one that never ends, one that a few
 bytes of gzip become, one that goes on behind the end of its gzip, one that is no gzip, one of too many small values, or
 a harmless one.
@@ -38,7 +40,7 @@ def parts(kind: str, request_id: object) -> Iterator[bytes]:
         case "values":
             yield begin + b'{"content":[],"structuredContent":{"x":[' + b"{}," * MANY + b"{}]}}}"
         case "result values":
-            yield begin + b'{"content":[],"structuredContent":{"x":[' + b"0," * (MANY // 2) + b"0]}}}"
+            yield begin + b'{"content":[],"structuredContent":{"x":[' + b"0," * 270_000 + b"0]}}}"
         case "as large as may be":
             yield begin + b'{"content":[{"type":"text","text":"'
             yield from [MEBIBYTE] * 15
@@ -110,6 +112,8 @@ class Web:
                         await write_event(self._events, answered(request))
             case ["POST", "/mcp"]:
                 await self._streamable(json.loads(body), writer)
+            case ["POST", "/many" | "/many-events"]:
+                await self._list_many(json.loads(body), writer, as_events=line[1] == "/many-events")
             case _:
                 await begin(writer, 405, "text/plain")
 
@@ -137,6 +141,15 @@ class Web:
             await begin(writer, 200, "application/json")
             for part in answered(request):
                 await write(writer, part)
+
+    async def _list_many(self, request: dict[str, Any], writer: asyncio.StreamWriter, *, as_events: bool) -> None:
+        if request["method"] != "tools/list":
+            await self._streamable(request, writer)
+            return
+        tools = [{**TOOL, "name": f"tool-{n}"} for n in range(100_000)]
+        data = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {"tools": tools}}).encode()
+        await begin(writer, 200, "text/event-stream" if as_events else "application/json")
+        await (write_event(writer, iter([data])) if as_events else write(writer, data))
 
 
 async def begin(writer: asyncio.StreamWriter, status: int, kind: str, more: str = "") -> None:
