@@ -16,7 +16,7 @@ from a2c_smcp.protocol.codec import loads, loads_exactly
 from a2c_smcp.server.fields import LARGE, NAMES, Json, is_array, read_fields
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer
 
-__all__ = ["HEAD_ROOM", "Envelope", "name_in", "read_answer", "read_payload"]
+__all__ = ["HEAD_ROOM", "Envelope", "name_in", "read_answer", "read_object", "read_payload"]
 
 HEAD_ROOM = 64
 """Bytes that the head of a packet may take: what is passed on gets another one, and may not outgrow the limit by it."""
@@ -65,6 +65,13 @@ def read_payload(event: Json, attachments: Sequence[bytes] = ()) -> Envelope:
         if fields is not None:
             return Envelope(fields, body, attachments)
     return _parsed(event, attachments)
+
+
+def read_object(event: bytes, start: int) -> Envelope:
+    """The same for an event whose object begins at `start`, if it ends with the event."""
+    body = event[start:-1]
+    fields = read_fields(body)
+    return read_payload(event) if fields is None else Envelope(fields, body)
 
 
 def _parsed(event: Json, attachments: Sequence[bytes]) -> Envelope:

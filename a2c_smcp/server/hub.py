@@ -39,8 +39,8 @@ from a2c_smcp.server.channels import Channel
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.directory import Directory, MemoryDirectory
 from a2c_smcp.server.directory.nodes import sid_at
-from a2c_smcp.server.envelope import Envelope, name_in, read_answer, read_payload
-from a2c_smcp.server.fields import Json, read_fields
+from a2c_smcp.server.envelope import Envelope, name_in, read_answer, read_object, read_payload
+from a2c_smcp.server.fields import Json
 from a2c_smcp.server.handshake import Handshake
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.neighbours import shared
@@ -63,15 +63,9 @@ Steps: TypeAlias = Generator[Awaitable[Any], Any, Outcome | None]
 """A handler under way: what it waits for, and in the end the answer, or `None` if the call that it began will answer."""
 
 
-class _Rows(dict[bytes, Event]):
-    """The rows of the event table by how an event with an object begins: `["<name>",{`."""
-
-    def __init__(self) -> None:
-        named = {row.name: row for row in EVENTS} | {row.older: row for row in EVENTS if row.older}
-        super().__init__({b'["%s",{' % name.encode(): row for name, row in named.items()})
-
-
-_ROWS = _Rows()
+_NAMED = {row.name: row for row in EVENTS} | {row.older: row for row in EVENTS if row.older}
+_KNOWN = {b'["%s",{' % said.encode(): (said, row) for said, row in _NAMED.items()}
+"""The rows of the event table by how nearly all events begin. All others are read the long way, to the same effect."""
 
 
 class _Held(NamedTuple):
@@ -133,7 +127,7 @@ class Hub:
         )
         self.directory.listener = self._seating
         self._is_draining = False
-        self._handlers: dict[Action, Callable[[Connection, Event, Envelope, int | None], Steps]] = {
+        self._handlers: dict[Action, Callable[[Connection, Event, Envelope, str, int | None], Steps]] = {
             Action.JOIN: self._join,
             Action.LEAVE: self._leave,
             Action.LIST: self._list_room,
@@ -268,14 +262,33 @@ class Hub:
 
     def _begin(self, connection: Connection, came: Came | Faulty) -> _Held | None:
         """Handles an event as far as that goes without waiting."""
-        event = None
+        event: Event | None = None
         number = came.id
         try:
             if isinstance(came, Faulty):
                 event = _row_of(came)
                 raise _fault(came)
-            event, envelope = self._read(connection, came)
-            steps = self._handlers[event.action](connection, event, envelope, number)
+            body = came.body
+            start = body.find(b'"', 2) + 2 if isinstance(body, bytes) else 0
+            known = _KNOWN.get(body[: start + 1]) if isinstance(body, bytes) else None
+            if known is not None and not came.attachments:
+                said, event = known
+                envelope = read_object(body, start)
+            else:
+                said = name_in(body)
+                event = lookup(said)
+                envelope = read_payload(body, came.attachments)
+            fields = envelope.fields
+            if event.action is Action.FORWARD:
+                route = connection.routes.find(said, fields, self.directory.office_at_hand)
+                if route is not None:
+                    decode(event, fields, known=ROUTE_FIELDS)
+                    self._relay.begin(route, envelope, connection, number)
+                    return None
+            decode(event, fields)
+            if said != event.name or not _OLDER_FIELDS.isdisjoint(fields):
+                connection.speaks_older_names = True
+            steps = self._handlers[event.action](connection, event, envelope, said, number)
             waits_for = next(steps)
         except StopIteration as end:
             self._answer(connection, number, event, end.value)
@@ -322,21 +335,9 @@ class Hub:
         except Exception:
             logger.exception("the seats of a connection that has ended were not given up")
 
-    # What an event says
-
-    def _read(self, connection: Connection, came: Came) -> tuple[Event, Envelope]:
-        """The row of an event, and its payload, checked."""
-        body = came.body
-        event = lookup(name_in(body))
-        envelope = read_payload(body, came.attachments)
-        decode(event, envelope.fields)
-        if not connection.speaks_older_names:
-            connection.speaks_older_names = _has_older_names(name_in(body), event, envelope)
-        return event, envelope
-
     # What clients ask for
 
-    def _join(self, connection: Connection, event: Event, envelope: Envelope, number: int | None) -> Steps:
+    def _join(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
         fields = envelope.fields
         role, name, office_id, instance = fields["role"], fields["name"], fields["office_id"], fields.get("instance")
         owner = connection.principal.id
@@ -349,23 +350,23 @@ class Hub:
         yield self._seating.join(connection, newcomer)
         return acks.DONE
 
-    def _leave(self, connection: Connection, event: Event, envelope: Envelope, number: int | None) -> Steps:
+    def _leave(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
         yield self._seating.leave(connection, envelope.fields["office_id"])
         return acks.DONE
 
-    def _list_room(self, connection: Connection, event: Event, envelope: Envelope, number: int | None) -> Steps:
+    def _list_room(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
         seats = yield from self._seats(connection)
         office = yield from self._office(envelope.fields["office_id"])
         return acks.answer(routing.list_room(event, seats, office, envelope.fields))
 
-    def _cancel(self, connection: Connection, event: Event, envelope: Envelope, number: int | None) -> Steps:
+    def _cancel(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
         seats, fields = (yield from self._seats(connection)), envelope.fields
         offices = self.calls.cancel(routing.seated(event, seats, fields), fields["req_id"], envelope.body)
         notices = self._encoded(connection, routing.cancel(event, seats, fields, offices), envelope)
         yield from self._spread(notices)
         return NOTHING
 
-    def _update(self, connection: Connection, event: Event, envelope: Envelope, number: int | None) -> Steps:
+    def _update(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
         seats = yield from self._seats(connection)
         notice = routing.broadcast(event, seats, envelope.fields)
         (told,) = self._encoded(connection, [notice], envelope)
@@ -373,12 +374,13 @@ class Hub:
             yield from self._spread([due])
         return NOTHING
 
-    def _request(self, connection: Connection, event: Event, envelope: Envelope, number: int | None) -> Steps:
+    def _request(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
         seats = yield from self._seats(connection)
         offices = []
         for seat in seats:
             offices.append((yield from self._office(seat.office_id)))
         route = self._relay.find(event, seats, offices, envelope)
+        connection.routes.keep(said, envelope.fields, route)
         self._relay.begin(route, envelope, connection, number)
         return None
 
@@ -431,10 +433,3 @@ def _fault(faulty: Faulty) -> SMCPError:
     if faulty.fault is Fault.TOO_LARGE:
         return TooLarge(faulty.reason, size=faulty.size, limit=faulty.limit)
     return BadRequest(faulty.reason)
-
-
-def _has_older_names(name: str, event: Event, envelope: Envelope) -> bool:
-    return name != event.name or not _OLDER_FIELDS.isdisjoint(envelope.fields)
-
-
-__unused__ = (read_fields, ROUTE_FIELDS)

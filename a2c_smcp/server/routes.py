@@ -34,11 +34,11 @@ class RouteCache:
         self._routes: dict[tuple[Any, ...], Route] = {}
 
     def find(
-        self, name: str | bytes, fields: Mapping[str, Any], at_hand: Callable[[str], Office | None]
+        self, said: str, fields: Mapping[str, Any], at_hand: Callable[[str], Office | None]
     ) -> Route | None:
         """The route of an earlier request like this one, if it still holds."""
         get = fields.get
-        key = (name, get("agent"), get("robot_id"), get("computer"), get("office_id"), get("tool_name"))
+        key = (said, get("agent"), get("robot_id"), get("computer"), get("office_id"), get("tool_name"))
         try:
             route = self._routes.get(key)
         except TypeError:  # a list or an object in the place of a name
@@ -50,11 +50,11 @@ class RouteCache:
                 return None
         return route
 
-    def keep(self, name: str | bytes, fields: Mapping[str, Any], route: Route) -> None:
+    def keep(self, said: str, fields: Mapping[str, Any], route: Route) -> None:
         if len(self._routes) >= _MOST:
             self._routes.clear()
         get = fields.get
-        key = (name, get("agent"), get("robot_id"), get("computer"), get("office_id"), get("tool_name"))
+        key = (said, get("agent"), get("robot_id"), get("computer"), get("office_id"), get("tool_name"))
         self._routes[key] = route
 
     def clear(self) -> None:
