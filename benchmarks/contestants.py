@@ -35,7 +35,6 @@ __all__ = [
 ]
 
 SERVER, MOUNTED = "a2c-smcp server", "mounted in uvicorn"
-SLOW_LANE = "a2c-smcp server --no-fast-lane"
 PLAIN, PUBLISHED, NODE = "plain python-socketio", "published 0.4.2", "Node socket.io"
 RELAY = "bare picows relay"
 
@@ -69,13 +68,6 @@ class Seated:
     offices: list[Office]
 
 
-def _slow_lane() -> Command:
-    command = (*SERVE, "--no-fast-lane")
-    if subprocess.run([*command, "--help"], capture_output=True).returncode:
-        raise NotHere("it has no such option")
-    return command
-
-
 def _node() -> Command:
     node = shutil.which("node")
     if not (node and (JAVASCRIPT / ".ready").exists()):
@@ -86,7 +78,6 @@ def _node() -> Command:
 CONTESTANTS = (
     Contestant(SERVER, lambda: SERVE, is_ours=True),
     Contestant(MOUNTED, lambda: (OURS, SERVERS / "mounted.py"), is_ours=True),
-    Contestant(SLOW_LANE, _slow_lane, is_ours=True),
     Contestant(PLAIN, lambda: (sys.executable, SERVERS / "plain.py")),
     Contestant(PUBLISHED, lambda: (interpreter("0.4.2"), SERVERS / "published.py")),
     Contestant(NODE, _node),

@@ -1,8 +1,8 @@
 """What many connections cost a Server: until they have joined, and when they then sit there. Ours beside others.
 
-The crowd comes as most clients do, polling first, and reads every notice that it is sent. Joining is over when the
-server has come to rest, so that notices which are still on their way are paid for too. CPU is the server process's own;
-it has a core to itself.
+The crowd comes as most clients do, polling first, where nothing else is said, and reads every notice that it is sent.
+Joining is over when the server has come to rest, so that notices which are still on their way are paid for too. CPU is
+the server process's own; it has a core to itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import aiohttp
 import uvloop
 
 from benchmarks.contestants import CONTESTANTS, LISTENING, NODE, PUBLISHED, SERVER, Contestant, seated, versions
-from benchmarks.load import Socket, upgraded
+from benchmarks.load import Socket, upgraded, websocket_first
 from benchmarks.machine import pin_generator
 from benchmarks.processes import Running
 from benchmarks.report import save
@@ -48,10 +48,12 @@ class Setting:
     computers: int
     to_an_office: int
     idle: float = 0.0
+    by_websocket: bool = False
 
     def __str__(self) -> str:
         offices = -(-self.computers // self.to_an_office)
-        return f"{self.computers:,} computers, {'one office' if offices == 1 else f'{offices:,} offices'}"
+        where = "one office" if offices == 1 else f"{offices:,} offices"
+        return f"{self.computers:,} computers, {where}{', websocket first' if self.by_websocket else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,10 @@ class Plan:
 
 WARM_UP = Setting(40, 40)
 ONE_OFFICE = Setting(500, 500)
-FULL = Plan((Setting(2000, 10, idle=10), ONE_OFFICE, Setting(500, 1)), rounds=1)
-QUICK = Plan((Setting(150, 10, idle=1), Setting(100, 100)), rounds=1)
+FULL = Plan(
+    (Setting(2000, 10, idle=10), Setting(2000, 10, idle=10, by_websocket=True), ONE_OFFICE, Setting(500, 1)), rounds=1
+)
+QUICK = Plan((Setting(150, 10, idle=1), Setting(150, 10, idle=1, by_websocket=True), Setting(100, 100)), rounds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,8 @@ async def crowd(url: str, setting: Setting) -> AsyncIterator[list[Member]]:
 
     async def come(number: int) -> None:
         async with turn:
-            member = await stack.enter_async_context(upgraded(Member, session, url))
+            way = websocket_first(Member, url) if setting.by_websocket else upgraded(Member, session, url)
+            member = await stack.enter_async_context(way)
             await member.join("computer", f"computer-{number}", f"office-{number // setting.to_an_office}")
             members.append(member)
 
@@ -184,8 +189,13 @@ def _sitting(some: Sequence[Sample]) -> Row:
 def goals(table: Sequence[Row], plan: Plan) -> dict[str, float | None]:
     """What joining one office costs is asked of 500: a first impression has no answer to that."""
     found = {(row["who joins"], row["server"]): row for row in table}
-    published, sitting = found.get((str(ONE_OFFICE), PUBLISHED), {}), found[str(plan.settings[0]), SERVER]
-    return {"crowds.joins": published.get("times ours"), "crowds.memory": sitting["kB each"]}
+    published = found.get((str(ONE_OFFICE), PUBLISHED), {})
+    polling, websocket = (found[str(setting), SERVER]["kB each"] for setting in plan.settings[:2])
+    return {
+        "crowds.joins": published.get("times ours"),
+        "crowds.memory": polling,
+        "crowds.memory_websocket": websocket,
+    }
 
 
 def allow_files(wanted: int) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "offices",
     "result_of",
     "upgraded",
+    "websocket_first",
 ]
 
 TEXT = picows.WSMsgType.TEXT
@@ -245,6 +246,15 @@ async def upgraded(kind: type[Kind], session: aiohttp.ClientSession, url: str) -
     async with _websocket(kind, f"{there}&transport=websocket") as socket:
         await socket.ask(b"2probe", b"3probe")
         socket.say(b"5")
+        yield socket
+
+
+@asynccontextmanager
+async def websocket_first(kind: type[Kind], url: str) -> AsyncIterator[Kind]:
+    """As `kind`, connected to the namespace over a websocket from the beginning."""
+    async with _websocket(kind, f"{url}/socket.io/?{VERSION}&transport=websocket") as socket:
+        if not (answer := await socket.ask(CONNECT.encode(), b"4")).startswith(b"40/smcp,"):
+            raise Refused(answer.decode())
         yield socket
 
 

@@ -13,8 +13,6 @@ from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits, Session, T
 
 __all__ = ["ClientSession"]
 
-_KINDS = b"0123456"
-
 
 class ClientSession(Session):
     """One Server. It begins with the OPEN packet, which is received like all others."""
@@ -55,7 +53,7 @@ class ClientSession(Session):
             return self._end(Reason.SERVER)
         elif kind == packets.OPEN and not self.sid:
             return self._open(packet, now)
-        elif not kind or kind not in _KINDS:
+        elif kind not in packets.KINDS:
             return self._end(Reason.PROTOCOL)
         return None
 
@@ -69,7 +67,7 @@ class ClientSession(Session):
                 said["pingTimeout"] / 1000,
                 int(said.get("maxPayload", self._limits.max_payload)),
             )
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
             return self._end(Reason.PROTOCOL)
         self.sid = opened.sid
         self._max_payload = opened.max_payload

@@ -36,7 +36,7 @@ __all__ = [
     "read_packet",
 ]
 
-OPEN, CLOSE, PING, PONG, MESSAGE, UPGRADE, NOOP = (b"%d" % kind for kind in range(7))
+KINDS = OPEN, CLOSE, PING, PONG, MESSAGE, UPGRADE, NOOP = b"0", b"1", b"2", b"3", b"4", b"5", b"6"
 PROBE, PROBED = b"2probe", b"3probe"
 CONNECT, DISCONNECT, EVENT, ACK, CONNECT_ERROR, BINARY_EVENT, BINARY_ACK = range(7)
 
@@ -46,10 +46,8 @@ LARGE: Final = 64 * 1024
 Json: TypeAlias = bytes | memoryview
 
 _SEPARATOR = b"\x1e"
-_LONGEST_ID = 15
-_LONGEST_NAMESPACE = 256
+LONGEST_ID = 15
 _HEAD = re.compile(rb"([0-6])(?:(\d+)-)?(?:(/[^,]*)(?:,|\Z))?(\d*)")
-_KINDS = b"0123456"
 
 
 class Malformed(ValueError):
@@ -81,22 +79,18 @@ def read_packet(text: bytes, start: int = 1) -> Packet:
     if head is None:
         raise Malformed("no type of packet")
     kind, attachments, namespace, digits = head.groups()
-    if attachments is not None and kind not in b"56":
-        raise Malformed("attachments to a packet that has none")
-    if len(digits) > _LONGEST_ID or len(attachments or b"") > _LONGEST_ID:
-        raise Malformed("a number with too many digits")
-    if namespace and len(namespace) > _LONGEST_NAMESPACE:
-        raise Malformed("a namespace that is too long")
+    if len(digits) > LONGEST_ID:
+        raise Malformed("an id of too many digits")
     return Packet(
         int(kind),
         namespace.partition(b"?")[0] if namespace else b"/",
         int(digits) if digits else None,
-        int(attachments) if attachments else 0,
-        body_of(text, head.end()),
+        int(attachments[: LONGEST_ID + 1]) if attachments else 0,
+        _body(text, head.end()),
     )
 
 
-def body_of(text: bytes, start: int) -> Json:
+def _body(text: bytes, start: int) -> Json:
     return text[start:] if len(text) < LARGE else memoryview(text)[start:]
 
 
@@ -128,13 +122,19 @@ def encode_payload(packets: Iterable[Outgoing]) -> bytes:
     )
 
 
+def payload_size(packet: Outgoing) -> int:
+    """How many bytes it takes in a payload, with its separator."""
+    return 2 + (len(packet.data) + 2) // 3 * 4 if isinstance(packet, Attachment) else 1 + len(packet)
+
+
 def decode_payload(body: bytes, most: int) -> Sequence[Outgoing]:
     """All packets of a payload, at most so many. Raises `Malformed` if one of them is no Engine.IO packet."""
     packets = body.split(_SEPARATOR, most)
     if len(packets) > most:
         raise Malformed(f"more than {most} packets in one payload")
     try:
-        body.decode()
+        if not body.isascii():
+            body.decode()
         return [_decode(packet) for packet in packets]
     except UnicodeDecodeError:
         raise Malformed("not UTF-8") from None
@@ -145,6 +145,6 @@ def decode_payload(body: bytes, most: int) -> Sequence[Outgoing]:
 def _decode(packet: bytes) -> Outgoing:
     if packet[:1] == b"b":
         return Attachment(binascii.a2b_base64(packet[1:], strict_mode=True))
-    if not packet or packet[0] not in _KINDS:
+    if packet[:1] not in KINDS:
         raise Malformed("not an Engine.IO packet")
     return packet

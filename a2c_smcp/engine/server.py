@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import inf
 
 from a2c_smcp.engine import packets
@@ -10,21 +9,19 @@ from a2c_smcp.engine.events import (
     Closed,
     Connect,
     Disconnected,
-    Fault,
-    Faulty,
     Happening,
     Reason,
     Upgraded,
     UpgradeFailed,
 )
-from a2c_smcp.engine.packets import Json, Malformed, Outgoing, Packet
+from a2c_smcp.engine.packets import Json, Outgoing, Packet
 from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits, Session, Transport
 
 __all__ = ["ServerSession"]
 
 _NONE, _OPEN, _PROBED = range(3)
-_SOCKET_IO_TYPES = b"0123456"
-_ROOM_FOR_NAMESPACE = 1024
+_OTHER_TYPES = tuple(b"%d" % kind for kind in range(1, 7))
+_LONGEST_NAMESPACE = 1024
 
 
 class ServerSession(Session):
@@ -121,39 +118,31 @@ class ServerSession(Session):
             self._handshake_by = now + self._limits.handshake_timeout
             self._schedule()
 
-    def _may_read(self, packet: bytes) -> bool:
-        return self.is_authenticated
+    def _read(self, packet: bytes, now: float) -> Happening | None:
+        return super()._read(packet, now) if self.is_authenticated else self._read_connect(packet)
 
-    def _guarded(self, packet: bytes) -> Happening | None:
-        """A packet of a client that is not authenticated."""
-        kind = packet[1:2]
-        if kind != b"%d" % packets.CONNECT:
-            if kind and kind in _SOCKET_IO_TYPES:
-                return None
-            return Faulty(b"/", None, False, b"", Fault.MALFORMED, "no type of packet")
-        if len(self._undecided) + self._refusals >= self._limits.max_refusals:
+    def _read_connect(self, packet: bytes) -> Connect | None:
+        """Of a client that is not authenticated: no other packet is read, nor all of a large one."""
+        if packet[1:2] in _OTHER_TYPES or self._refusals + len(self._undecided) >= self._limits.max_refusals:
             return None
-        try:
-            is_readable = len(packet) <= self._limits.max_connect
-            read = packets.read_packet(packet if is_readable else packet[:_ROOM_FOR_NAMESPACE])
-        except Malformed as error:
-            return Faulty(b"/", None, False, b"", Fault.MALFORMED, str(error))
-        return self._connect(read, len(packet))
+        size = len(packet) - 1
+        is_large = size > self._limits.max_connect
+        return self._connect(packets.read_packet(packet[:_LONGEST_NAMESPACE] if is_large else packet), size)
 
     def _steer(self, packet: Packet, size: int, now: float) -> Happening | None:
         if packet.type == packets.CONNECT:
             return self._connect(packet, size)
-        if packet.type == packets.DISCONNECT:
-            if packet.namespace not in self._namespaces:
-                return None
+        if packet.type == packets.DISCONNECT and packet.namespace in self._namespaces:
             self._depart(packet.namespace, now)
             return Disconnected(packet.namespace)
-        return Faulty(packet.namespace, None, False, b"", Fault.MALFORMED, "a packet that only servers send")
+        return None
 
     def _connect(self, packet: Packet, size: int) -> Connect:
         is_repeated = packet.namespace in self._namespaces or packet.namespace in self._undecided
         self._undecided += (packet.namespace,)
-        return Connect(packet.namespace, packet.body if size <= self._limits.max_connect else None, is_repeated)
+        if size > self._limits.max_connect:
+            return Connect(packet.namespace[:_LONGEST_NAMESPACE], None, is_repeated)
+        return Connect(packet.namespace, packet.body, is_repeated)
 
     # Engine.IO
 
@@ -167,9 +156,7 @@ class ServerSession(Session):
             return None
         if kind == packets.CLOSE:
             return self._end(Reason.CLIENT)
-        if kind and kind in _SOCKET_IO_TYPES:
-            return None
-        return self._end(Reason.PROTOCOL)
+        return None if kind in packets.KINDS else self._end(Reason.PROTOCOL)
 
     def tick(self, now: float) -> Closed | UpgradeFailed | None:
         """To be called when `deadline` has come."""
@@ -189,13 +176,13 @@ class ServerSession(Session):
         return None
 
     def _schedule(self) -> None:
-        self.deadline = min(self._ping_at, self._handshake_by, self._upgrade_by)
+        self.deadline = inf if self.is_closed else min(self._ping_at, self._handshake_by, self._upgrade_by)
 
     # Polls
 
     def open_poll(self) -> bool:
         """A poll came. Whether it may wait for packets; a second one at a time ends the session."""
-        if self.is_closed or self.transport is not POLLING:
+        if self.transport is not POLLING or (self.is_closed and not self._queue):
             return False
         if self._is_polled:
             self.close(Reason.DUPLICATE_POLL)
@@ -221,11 +208,11 @@ class ServerSession(Session):
     def close(self, reason: Reason = Reason.SERVER) -> Closed:
         return super().close(reason)
 
-    def _end(self, reason: Reason, queue: Sequence[Outgoing] = ()) -> Closed:
-        closed = super()._end(reason, queue)
+    def _end(self, reason: Reason, *, politely: bool = False) -> Closed:
+        closed = super()._end(reason, politely=politely)
         self.deadline = inf
-        if self._is_polled and reason in (Reason.PROTOCOL, Reason.PING_TIMEOUT):
-            self._push(packets.CLOSE)  # whoever polls is told; after the client's own CLOSE it gets a NOOP
+        if self._is_polled and reason in (Reason.PROTOCOL, Reason.PING_TIMEOUT) and not politely:
+            self._push(packets.CLOSE)  # after the client's own CLOSE it is a NOOP
         return closed
 
     # Upgrade

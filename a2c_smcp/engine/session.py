@@ -28,7 +28,9 @@ __all__ = ["POLLING", "WEBSOCKET", "EngineLimits", "Session", "Transport"]
 _NEVER: Final = b"\xff"
 _OPENING, _CLOSING = b"[", b"]"
 _CLOSING_BYTE = ord("]")
-_LONGEST_ID = 15
+_LONGEST_HEAD = 16
+_STEERING = (packets.CONNECT, packets.DISCONNECT, packets.CONNECT_ERROR)
+_BINARY = (packets.BINARY_EVENT, packets.BINARY_ACK)
 _NAME = re.compile(rb'\s*\[\s*("(?:[^"\\]|\\.){0,1024}")')
 _ROOM_FOR_SPACE = 64
 
@@ -118,7 +120,7 @@ class Session:
         """One text packet of the current transport."""
         if packet.startswith(self._event_head):
             at = self._head_size
-            start = packet.find(b"[", at, at + 16)
+            start = packet.find(b"[", at, at + _LONGEST_HEAD)
             size = len(packet)
             if start > 0 and packet[-1] == _CLOSING_BYTE and size <= self._limits.max_message:
                 body = packet[start:] if size < LARGE else memoryview(packet)[start:]
@@ -129,7 +131,7 @@ class Session:
                     return Event(self._home, None, body)
         elif packet.startswith(self._ack_head):
             at = self._head_size
-            start = packet.find(b"[", at, at + 16)
+            start = packet.find(b"[", at, at + _LONGEST_HEAD)
             size = len(packet)
             if start > 0 and packet[-1] == _CLOSING_BYTE and size <= self._limits.max_ack:
                 number = packet[at:start]
@@ -140,10 +142,10 @@ class Session:
 
     def receive_binary(self, data: bytes, now: float) -> Happening | None:
         """One binary packet of the current transport. One that no packet waits for is ignored."""
-        if self._is_raw:
+        if self._is_raw and not self.is_closed:
             return Message(data, is_binary=True)
         incoming = self._incoming
-        if incoming is None or self.is_closed:
+        if incoming is None:
             return None
         packet = incoming.packet
         incoming.size += len(data)
@@ -190,39 +192,34 @@ class Session:
         if self._is_raw:
             return Message(packet[1:], is_binary=False)
         if self._incoming is not None:
-            packet_ = self._incoming.packet
-            return self._drop_incoming(_faulty(packet_, Fault.ATTACHMENTS, "text in place of an attachment"))
-        if not self._may_read(packet):
-            return self._guarded(packet)
+            fault = _faulty(self._incoming.packet, Fault.ATTACHMENTS, "text in place of an attachment")
+            return self._drop_incoming(fault)
         try:
-            return self._handle(packets.read_packet(packet), len(packet) - 1, now)
+            return self._read(packet, now)
         except Malformed as error:
             return Faulty(b"/", None, False, b"", Fault.MALFORMED, str(error))
 
     def _control(self, packet: bytes, now: float) -> Happening | None:
+        """An Engine.IO packet that is no MESSAGE."""
         raise NotImplementedError
 
-    def _may_read(self, packet: bytes) -> bool:
-        return True
-
-    def _guarded(self, packet: bytes) -> Happening | None:
-        raise NotImplementedError
-
-    def _handle(self, packet: Packet, size: int, now: float) -> Happening | None:
-        """A packet that is neither an event nor an ack is the role's."""
-        if packet.type not in (packets.EVENT, packets.ACK, packets.BINARY_EVENT, packets.BINARY_ACK):
-            return self._steer(packet, size, now)
-        if packet.namespace not in self._namespaces:
+    def _read(self, packet: bytes, now: float) -> Happening | None:
+        """A Socket.IO packet. Raises `Malformed`."""
+        read, size = packets.read_packet(packet), len(packet) - 1
+        if read.type in _STEERING:
+            return self._steer(read, size, now)
+        if read.namespace not in self._namespaces:
             return None
-        if fault := self._fault_in(packet, size):
+        if fault := self._fault_in(read, size):
             return fault
-        if packet.attachments:
-            self._incoming = _Incoming(packet, size)
+        if read.attachments:
+            self._incoming = _Incoming(read, size)
             self._rest()
             return None
-        return _whole(packet, ())
+        return _whole(read, ())
 
     def _steer(self, packet: Packet, size: int, now: float) -> Happening | None:
+        """A packet about a namespace."""
         raise NotImplementedError
 
     def _fault_in(self, packet: Packet, size: int) -> Faulty | None:
@@ -230,6 +227,8 @@ class Session:
             return _faulty(packet, Fault.MALFORMED, "an ack without an id")
         if fault := self._too_large(packet, size):
             return fault
+        if packet.attachments and packet.type not in _BINARY:
+            return _faulty(packet, Fault.MALFORMED, "attachments to a packet that is not binary")
         if packet.attachments > self._limits.max_attachments:
             reason = f"at most {self._limits.max_attachments} binary attachments are taken"
             return _faulty(packet, Fault.ATTACHMENTS, reason)
@@ -301,9 +300,10 @@ class Session:
         return taken
 
     def _take_batch(self, most: int) -> list[Outgoing]:
-        size = count = 0
+        """The next packets for one payload: at least one, and no more bytes than these if there are several."""
+        count, size = 0, 0
         for packet in self._queue[: self._limits.batch_packets]:
-            size += _size(packet)
+            size += packets.payload_size(packet)
             if count and size > most:
                 break
             count += 1
@@ -321,18 +321,17 @@ class Session:
 
     def close(self, reason: Reason) -> Closed:
         """Ends the session. What is queued, and a CLOSE, is still to be taken and written."""
-        if not self.is_closed:
-            self._end(reason, self._queue)
-            self._push(packets.CLOSE)
-        return Closed(self.reason or reason)
+        return Closed(self.reason) if self.reason else self._end(reason, politely=True)
 
-    def _end(self, reason: Reason, queue: Sequence[Outgoing] = ()) -> Closed:
-        self._queue = list(queue)
-        self.queued = sum(map(_size, queue))
+    def _end(self, reason: Reason, *, politely: bool = False) -> Closed:
         self.is_closed, self.reason, self.is_direct = True, reason, False
-        self._incoming = None
         self._namespaces = ()
+        self._incoming = None
         self._rest()
+        if politely:
+            self._push(packets.CLOSE)
+        else:
+            self._queue, self.queued = [], 0
         return Closed(reason)
 
     def lost(self, transport: Transport) -> Closed | None:
