@@ -48,9 +48,7 @@ class SMCPApp:
         )
         self._shared = shared(settings.directory)
         self._proxy = Proxy(self._shared, settings.limits) if self._shared else None
-        self.sessions = Sessions(
-            self.hub, settings.limits, self.metrics, self._shared.node if self._shared else None
-        )
+        self.sessions = Sessions(self.hub, settings.limits, self.metrics, self._shared.node if self._shared else None)
         self._origins = frozenset(settings.cors_origins)
         self._starting: asyncio.Task[None] | None = None
         self._is_started = False

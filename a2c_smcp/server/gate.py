@@ -11,6 +11,7 @@ from a2c_smcp.server.transport.request import Fields, Request, Response, json_re
 
 __all__ = ["check_host", "check_newcomer", "check_page", "is_loopback", "readiness", "refusal"]
 
+
 def check_host(request: Request, trusted: frozenset[str] | None) -> None:
     """Refuses to be addressed by a foreign name: a web page can point its own name at this machine."""
     if trusted is None:

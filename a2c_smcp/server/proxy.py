@@ -224,4 +224,3 @@ def _client_in(value: bytes) -> dict[str, Any]:
 
 def _text(fields: Fields) -> CIMultiDict[str]:
     return CIMultiDict((name.decode("latin-1"), value.decode("utf-8", "replace")) for name, value in fields)
-

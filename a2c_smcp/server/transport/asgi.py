@@ -56,7 +56,9 @@ async def serve_http(app: Application, limits: Limits, scope: Scope, receive: Re
     body = _Body(receive, limits)
     work = asyncio.ensure_future(app.respond(_request(scope, read=body.read)))
     if scope["method"] == "GET":
-        await asyncio.wait([work, gone := asyncio.ensure_future(body.until_gone())], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            [work, gone := asyncio.ensure_future(body.until_gone())], return_when=asyncio.FIRST_COMPLETED
+        )
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
         if not work.done():

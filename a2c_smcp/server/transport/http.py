@@ -49,7 +49,6 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 
-
 class Application(Protocol):
     """Who answers."""
 
@@ -340,7 +339,9 @@ class Http(asyncio.Protocol):
             return
         self.deadline = inf
         self._transport.pause_reading()
-        self._task = asyncio.get_running_loop().create_task(self._open(replace(exchange.request, is_upgrade=True), key, ahead))
+        self._task = asyncio.get_running_loop().create_task(
+            self._open(replace(exchange.request, is_upgrade=True), key, ahead)
+        )
 
     async def _open(self, request: Request, key: str, ahead: bytes) -> None:
         try:
@@ -398,7 +399,9 @@ class Listener:
         self._connections.discard(http)
         self.newcomers.discard(transport)
 
-    def start_websocket(self, http: Http, transport: asyncio.Transport, channel: Channel, key: str, ahead: bytes) -> None:
+    def start_websocket(
+        self, http: Http, transport: asyncio.Transport, channel: Channel, key: str, ahead: bytes
+    ) -> None:
         """From here on the connection belongs to the channel."""
         self.closed(http, transport)
         if transport.is_closing():

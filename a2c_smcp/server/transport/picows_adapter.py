@@ -54,9 +54,7 @@ class Reader(asyncio.BufferedProtocol):
         "max_message",
     )
 
-    def __init__(
-        self, transport: asyncio.Transport, key: str, listener: Any, *, max_size: int, most_held: int
-    ) -> None:
+    def __init__(self, transport: asyncio.Transport, key: str, listener: Any, *, max_size: int, most_held: int) -> None:
         self.held = 0
         self.max_message = most_held
         self._transport = transport

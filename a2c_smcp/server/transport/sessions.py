@@ -74,7 +74,9 @@ class Sessions:
         self._channels: dict[str, Channel] = {}
         self._newcomers = Newcomers(limits.newcomers_per_address, limits.newcomers)
         self._refusals = Refusals()
-        self._period = max(0.02, min(0.5, min(limits.ping_interval, limits.handshake_timeout, limits.write_timeout) / 8))
+        self._period = max(
+            0.02, min(0.5, min(limits.ping_interval, limits.handshake_timeout, limits.write_timeout) / 8)
+        )
         self._due: dict[int, list[Channel]] = {}
         self._tick = 0
         self._timer: asyncio.TimerHandle | None = None
