@@ -42,7 +42,7 @@ def _request(scope: Scope, **more: Any) -> Request:
         path,
         scope["query_string"].decode("latin-1"),
         scope["headers"],
-        _SCHEMES.get(scope["scheme"], scope["scheme"]),
+        str(_SCHEMES.get(scope["scheme"], scope["scheme"])),
         (client[0], client[1]) if client else None,
         **more,
     )
@@ -199,9 +199,10 @@ class WebSocket:
 
     async def _send_all(self, packets: Sequence[Outgoing]) -> None:
         for packet in packets:
-            is_binary = isinstance(packet, Attachment)
-            data = {"bytes": packet.data} if is_binary else {"text": packet.decode()}
-            await self._send({"type": "websocket.send", **data})
+            if isinstance(packet, Attachment):
+                await self._send({"type": "websocket.send", "bytes": packet.data})
+            else:
+                await self._send({"type": "websocket.send", "text": packet.decode()})
 
     async def _close(self, writing: asyncio.Task[None] | None, code: int) -> None:
         if writing:

@@ -1,7 +1,7 @@
 """The program's own web server: HTTP/1.1 by httptools, one write a response, and limits on what a peer makes us hold.
 
-A connection reads one request after the other. Of each, the head is bounded, and the whole of it has one deadline: 10 s,
-or 60 s for a body that an authenticated session posts (`Read`). A body is kept only if somebody reads it; otherwise the
+A connection reads one request after the other. Of each, the head is bounded, and the whole has one deadline: 10 s, or
+60 s for a body that an authenticated session posts (`Read`). A body is kept only if somebody reads it; otherwise the
 request is answered without it, and the connection ends. Requests that come before the one ahead of them is answered
 wait for it, up to a few. One that asks for a websocket gives the connection away: to a `WebSocket`, or to a tunnel.
 
@@ -219,6 +219,8 @@ class Http(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._reading:
             self._reading.ended()
+        if self._parser and self._parser.should_upgrade():
+            return
         self._reading = None
         if self._is_closing:
             self._transport.close()
@@ -331,7 +333,7 @@ class Http(asyncio.Protocol):
     # Websockets
 
     def _upgrade(self, ahead: bytes) -> None:
-        exchange, self._parser = self._reading or self._exchange, None
+        exchange, self._parser = self._reading, None
         names = {name: value.lower() for name, value in self._headers}
         key = upgrade_key(self._headers) if names.get(b"upgrade") == b"websocket" else None
         if key is None or exchange is None or self._exchange or exchange.request.method != "GET":

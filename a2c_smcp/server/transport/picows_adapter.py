@@ -67,7 +67,7 @@ class Reader(asyncio.BufferedProtocol):
     def start(self) -> None:
         """Answers the upgrade request."""
         self._picows = _protocol(self._transport, self._key, self._max_size, self._listener)
-        self.buffer_updated = self._count
+        self.buffer_updated = self._count  # type: ignore[method-assign,assignment]  # a slot of this class
         self._transport.set_protocol(self)
 
     def read(self, ahead: bytes) -> None:
@@ -113,7 +113,7 @@ class Reader(asyncio.BufferedProtocol):
 
     def _use(self, protocol: Any) -> None:
         """Event loops keep the methods of a protocol, so it has to be set again when one of them changes."""
-        self.buffer_updated = protocol.buffer_updated
+        self.buffer_updated = protocol.buffer_updated  # type: ignore[method-assign]
         self._transport.set_protocol(self)
 
     def pause_writing(self) -> None:

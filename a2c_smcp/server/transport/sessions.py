@@ -75,7 +75,10 @@ class Sessions:
         self._newcomers = Newcomers(limits.newcomers_per_address, limits.newcomers)
         self._refusals = Refusals()
         self._period = max(
-            0.02, min(0.5, min(limits.ping_interval, limits.handshake_timeout, limits.write_timeout) / 8)
+            0.02,
+            min(
+                0.5, min(limits.ping_interval, limits.ping_timeout, limits.handshake_timeout, limits.write_timeout) / 8
+            ),
         )
         self._due: dict[int, list[Channel]] = {}
         self._tick = 0
