@@ -167,9 +167,7 @@ class Bus:
         assert envelope
         caller = _Seat(seat.sid, seat.name, seat.office_id, seat.instance, seat.owner, seat.version)
         req_id, sizes = envelope.fields.get("req_id", ""), tuple(map(len, envelope.attachments))
-        head = _Ask(
-            number, self._node, call.event.name, req_id, call.target_sid, timeout, caller, sent_before, sizes
-        )
+        head = _Ask(number, self._node, call.event.name, req_id, call.target_sid, timeout, caller, sent_before, sizes)
         self._asked[number] = _Asked(node, call.target_sid, call)
         self._mail.send(node, _encode(head), _body(envelope.body, envelope.attachments), number)
         if not self._is_watched:

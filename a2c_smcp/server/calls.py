@@ -158,7 +158,9 @@ class Calls:
         if len(serving.serves) >= limits.calls_per_computer:
             raise RateLimited(f"at most {limits.calls_per_computer} calls to one computer at a time")
         if max(asking.asked_bytes, serving.served_bytes) + size > limits.in_flight_bytes:
-            raise RateLimited(f"at most {limits.in_flight_bytes} bytes of one member in calls that are not answered yet")
+            raise RateLimited(
+                f"at most {limits.in_flight_bytes} bytes of one member in calls that are not answered yet"
+            )
         if sent_before and key and not target.instance and self._connections.get(target.sid):
             raise ResultGone(repr(key[-1]), outcome="unknown")
 

@@ -56,7 +56,6 @@ __all__ = ["Handshake", "Hub"]
 logger = logging.getLogger(__name__)
 
 _OLDER_FIELDS = frozenset(OLDER_FIELDS.values())
-_DISCONNECT = b"41/smcp,"
 _MOST_HELD = 1024
 
 Steps: TypeAlias = Generator[Awaitable[Any], Any, Outcome | None]
@@ -112,9 +111,7 @@ class Hub:
             self._nodes.announce if self._nodes else None,
             older_to_all=legacy_notices,
         )
-        self._relay = Relay(
-            self.directory, self.connections, self.background, self.metrics, self.limits, self._nodes
-        )
+        self._relay = Relay(self.directory, self.connections, self.background, self.metrics, self.limits, self._nodes)
         self.calls = self._relay.calls
         self._seating = Seating(
             self.directory,
@@ -207,8 +204,7 @@ class Hub:
     def dismiss(self, connection: Connection) -> None:
         """Ends a connection and its seats for good."""
         connection.is_over = True
-        connection.channel.send(_DISCONNECT)
-        connection.channel.close()
+        connection.channel.dismiss()
         self.disconnected(connection, is_clean=True, reason="dismissed")
 
     def reload(self) -> None:
@@ -354,7 +350,9 @@ class Hub:
         yield self._seating.leave(connection, envelope.fields["office_id"])
         return acks.DONE
 
-    def _list_room(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
+    def _list_room(
+        self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None
+    ) -> Steps:
         seats = yield from self._seats(connection)
         office = yield from self._office(envelope.fields["office_id"])
         return acks.answer(routing.list_room(event, seats, office, envelope.fields))
@@ -374,7 +372,9 @@ class Hub:
             yield from self._spread([due])
         return NOTHING
 
-    def _request(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
+    def _request(
+        self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None
+    ) -> Steps:
         seats = yield from self._seats(connection)
         offices = []
         for seat in seats:

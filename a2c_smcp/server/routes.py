@@ -33,9 +33,7 @@ class RouteCache:
     def __init__(self) -> None:
         self._routes: dict[tuple[Any, ...], Route] = {}
 
-    def find(
-        self, said: str, fields: Mapping[str, Any], at_hand: Callable[[str], Office | None]
-    ) -> Route | None:
+    def find(self, said: str, fields: Mapping[str, Any], at_hand: Callable[[str], Office | None]) -> Route | None:
         """The route of an earlier request like this one, if it still holds."""
         get = fields.get
         key = (said, get("agent"), get("robot_id"), get("computer"), get("office_id"), get("tool_name"))

@@ -214,5 +214,3 @@ class Seating(Listener):
                 self._notices.spread_soon([Told(CANCEL_TOOL_CALL_NOTIFICATION, office_id, call.cancel, agent)])
         if connection := self._connections.get(ghost):
             self._dismiss(connection)
-
-
