@@ -1,56 +1,43 @@
 """Calls between nodes: each has an inbox, a channel of the shared store, and tells its answers to the others' inboxes.
 
-Payloads and answers travel as the JSON they came as. A channel nobody listens to is a node that is gone.
+Payloads and answers travel as the JSON they came as, attachments behind it. A channel nobody listens to is a node that
+is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
-from typing import Any, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from a2c_smcp.errors import SMCPError, Unavailable
 from a2c_smcp.protocol.codec import dumps, loads
+from a2c_smcp.protocol.events import Event, lookup
 from a2c_smcp.protocol.offices import Member
-from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server.background import Background
+from a2c_smcp.server.call import Call
 from a2c_smcp.server.directory.nodes import node_of
 from a2c_smcp.server.directory.post import Post
+from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.fields import Json
 from a2c_smcp.server.mail import Mail, frame, frames
-from a2c_smcp.server.packets import Answer, Payload
+from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Closing, Moved, Outcome, Refused
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
-__all__ = ["GONE", "LOST", "UNHEARD", "Bus", "Outcome", "Request"]
+__all__ = ["Bus", "Heard", "Neighbour", "Request"]
 
 logger = logging.getLogger(__name__)
 
 _WATCH_INTERVAL = 0.25
 _APART = "the nodes cannot reach each other"
 
-Outcome: TypeAlias = Any
-"""What becomes of a request: an `Answer`, ack arguments as a tuple, an `SMCPError`, or one of the words below."""
-
-
-class _Word:
-    """Neither an answer nor an error."""
-
-    def __init__(self, meaning: str) -> None:
-        self._meaning = meaning
-
-    def __repr__(self) -> str:
-        return self._meaning
-
-
-GONE = _Word("nobody sits there under this session any more")
-LOST = _Word("the node is gone, and what became of the request is not known")
-UNHEARD = _Word("nobody listens at the node, so the request has not arrived")
+Heard: TypeAlias = Callable[[Call, str, Outcome], None]
+"""Told what became of a call that was sent to a session on another node."""
 
 
 class _Seat(msgspec.Struct, array_like=True):
@@ -63,6 +50,8 @@ class _Seat(msgspec.Struct, array_like=True):
 
 
 class _Ask(msgspec.Struct, array_like=True, tag="?"):
+    """Behind the JSON of its payload are attachments of these sizes."""
+
     id: int
     node: str
     event: str
@@ -71,13 +60,14 @@ class _Ask(msgspec.Struct, array_like=True, tag="?"):
     timeout: float
     caller: _Seat
     sent_before: bool = False
+    attachments: tuple[int, ...] = ()
 
 
 class _Tell(msgspec.Struct, array_like=True, tag="="):
-    """An answer: its arguments as JSON, or as msgpack where parts of them are binary."""
+    """An answer: its arguments as JSON, and behind it attachments of these sizes."""
 
     id: int
-    is_binary: bool = False
+    attachments: tuple[int, ...] = ()
 
 
 class _Refuse(msgspec.Struct, array_like=True, tag="!"):
@@ -108,63 +98,94 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Head).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What another node asks of a member of this one, who may have left meanwhile."""
+class Request(NamedTuple):
+    """What another node asks of a member of this one, who may have left meanwhile. `asker` knows it by a number."""
 
-    event: str
+    event: Event
     caller: Member
     target: str
-    payload: Payload
+    envelope: Envelope
     timeout: float
     sent_before: bool
+    asker: Neighbour
+    number: int
 
 
-@dataclass(slots=True)
-class _Asked:
+class Neighbour:
+    """A node that has asked something, and is told the outcome."""
+
+    __slots__ = ("_mail", "_node")
+
+    def __init__(self, mail: Mail, node: str) -> None:
+        self._mail = mail
+        self._node = node
+
+    def reply(self, number: int | None, event: Event, outcome: Outcome) -> None:
+        assert number is not None
+        if isinstance(outcome, Refused) and isinstance(outcome.error, Closing):
+            outcome = Moved.LOST  # the computer may be back on another node
+        match outcome:
+            case Answer():
+                self._mail.send(self._node, _encode(_Tell(number)), outcome.body)
+            case BinaryAnswer():
+                head, body = _Tell(number, tuple(map(len, outcome.attachments))), outcome.body
+                self._mail.send(self._node, _encode(head), b"".join((body, *outcome.attachments)))
+            case Refused(error=error):
+                became = {"outcome": error.outcome} if event.name == TOOL_CALL_EVENT else {}
+                self._mail.send(self._node, _encode(_Refuse(number)), dumps(error.to_wire(**became)).encode())
+            case Moved():
+                self._mail.send(self._node, _encode(_Gone(number, outcome is Moved.LOST)), b"")
+
+
+class _Asked(NamedTuple):
     node: str
-    reply: Callable[[Outcome], None]
+    sid: str
+    call: Call
 
 
 class Bus:
-    """Asks other nodes, and has `serve` answer what they ask. Raises `Unavailable` while the store is out of reach.
+    """Asks other nodes. Raises `Unavailable` while the store is out of reach.
 
     What was asked before is then neither answered nor refused: it may have been heard. Its calls stay as they are, and
     are sent again, marked as such, when this node or the other one is back. The node that owns a call joins the two.
     """
 
-    def __init__(
-        self, directory: Post, serve: Callable[[Request, Callable[[Outcome], None]], None], background: Background
-    ) -> None:
+    def __init__(self, directory: Post, heard: Heard, background: Background) -> None:
         self._node = directory.node
         self._directory = directory
-        self._serve = serve
+        self._heard = heard
         self._background = background
         self._numbers = count(1)
         self._asked: dict[int, _Asked] = {}
         self._mail = Mail(directory, self._published, frame(_encode(_AskReceipt(self._node))))
         self._is_watched = False
 
-    def ask(self, node: str, sid: str, forward: Forward, timeout: float, reply: Callable[[Outcome], None]) -> None:
-        """Sends a request to the node of its target. `reply` is called once."""
+    def ask(self, node: str, call: Call, timeout: float, *, sent_before: bool) -> None:
+        """Sends a call to the node of its target. `heard` is told of its outcome, once."""
         self._directory.check()
-        number, data, seat = next(self._numbers), forward.data, forward.caller
+        envelope, seat, number = call.envelope, call.caller, next(self._numbers)
+        assert envelope
         caller = _Seat(seat.sid, seat.name, seat.office_id, seat.instance, seat.owner, seat.version)
-        asked = (number, self._node, forward.event, data.get("req_id", ""), sid, timeout, caller)
-        head = _Ask(*asked, sent_before=forward.sent_before)
-        self._asked[number] = _Asked(node, reply)
-        self._mail.send(node, _encode(head), _body_of(data), number)
+        req_id, sizes = envelope.fields.get("req_id", ""), tuple(map(len, envelope.attachments))
+        head = _Ask(
+            number, self._node, call.event.name, req_id, call.target_sid, timeout, caller, sent_before, sizes
+        )
+        self._asked[number] = _Asked(node, call.target_sid, call)
+        self._mail.send(node, _encode(head), _body(envelope.body, envelope.attachments), number)
         if not self._is_watched:
             self._is_watched = True
             self._background.spawn(self._watch())
 
-    def hear(self, data: bytes) -> None:
-        """What has come into the inbox."""
+    def hear(self, data: bytes) -> Iterator[Request]:
+        """Takes what has come into the inbox, and yields what other nodes ask."""
         for head, body in frames(data):
             try:
-                self._take(_decode(head), body, len(data))
+                request = self._take(_decode(head), body, len(data))
             except Exception:
                 logger.exception("another node said what is not understood here")
+            else:
+                if request:
+                    yield request
 
     def forget(self, node: str) -> None:
         """The node was out of reach: what was on its way there is lost, and what it was asked is asked again."""
@@ -196,58 +217,45 @@ class Bus:
         node = node_of(sid)
         return None if node == self._node else node
 
-    def _take(self, head: _Head, body: bytes, size: int) -> None:
+    def _take(self, head: _Head, body: bytes, size: int) -> Request | None:
         match head:
             case _Ask():
-                self._take_request(head, body)
+                return self._request(head, body)
             case _Tell():
-                self._settle(head.id, tuple(msgspec.msgpack.decode(body)) if head.is_binary else Answer(body))
+                self._settle(head.id, _answer(body, head.attachments))
             case _Refuse():
-                self._settle(head.id, SMCPError.from_wire(loads(str(body, "utf-8"))) or SMCPError())
+                self._settle(head.id, Refused(SMCPError.from_wire(loads(str(body, "utf-8"))) or SMCPError()))
             case _Gone():
-                self._settle(head.id, LOST if head.is_lost else GONE)
+                self._settle(head.id, Moved.LOST if head.is_lost else Moved.GONE)
             case _AskReceipt():
                 self._mail.send_at_once(head.node, _encode(_Receipt(self._node, size)))
             case _Receipt():
                 self._mail.receive_receipt(head.node, head.size)
+        return None
 
-    def _take_request(self, head: _Ask, body: bytes) -> None:
+    def _request(self, head: _Ask, body: bytes) -> Request:
         seat = head.caller
         caller = Member(seat.sid, "agent", seat.name, seat.office_id, seat.instance, seat.owner, seat.version)
-        payload = Payload({"req_id": head.req_id}, body) if body[:1] == b"{" else Payload(msgspec.msgpack.decode(body))
-
-        def reply(outcome: Outcome) -> None:
-            self._answer(head, outcome)
-
-        try:
-            self._serve(Request(head.event, caller, head.target, payload, head.timeout, head.sent_before), reply)
-        except SMCPError as error:
-            reply(error)
-
-    def _answer(self, asked: _Ask, outcome: Outcome) -> None:
-        node, number = asked.node, asked.id
-        if isinstance(outcome, Answer):
-            self._mail.send(node, _encode(_Tell(number)), outcome.json)
-        elif isinstance(outcome, SMCPError):
-            became = {"outcome": outcome.outcome} if asked.event == TOOL_CALL_EVENT else {}
-            self._mail.send(node, _encode(_Refuse(number)), dumps(outcome.to_wire(**became)).encode())
-        elif outcome is GONE or outcome is LOST:
-            self._mail.send(node, _encode(_Gone(number, outcome is LOST)), b"")
-        else:
-            self._mail.send(node, _encode(_Tell(number, is_binary=True)), msgspec.msgpack.encode(outcome))
+        json, attachments = _parts(body, head.attachments)
+        envelope = Envelope({"req_id": head.req_id}, json, attachments)
+        asker = Neighbour(self._mail, head.node)
+        return Request(
+            lookup(head.event), caller, head.target, envelope, head.timeout, head.sent_before, asker, head.id
+        )
 
     def _settle(self, number: int, outcome: Outcome) -> None:
         if asked := self._asked.pop(number, None):
-            asked.reply(outcome)
+            self._heard(asked.call, asked.sid, outcome)
 
     def _published(self, numbers: Sequence[int], listeners: int | Exception) -> None:
         """While the store is out of reach nothing is settled: requests are repeated when it is back."""
         if isinstance(listeners, Exception):
-            outcome: Outcome = None if self.is_cut_off else Unavailable(_APART, outcome="not_run")
-        else:
-            outcome = None if listeners else UNHEARD
-        for number in numbers if outcome else ():
-            self._settle(number, outcome)
+            if not self.is_cut_off:
+                for number in numbers:
+                    self._settle(number, Refused(Unavailable(_APART, outcome="not_run")))
+        elif not listeners:
+            for number in numbers:
+                self._settle(number, Moved.UNHEARD)
 
     async def _watch(self) -> None:
         """As long as something is asked, whether those who were asked are still there."""
@@ -257,11 +265,24 @@ class Bus:
             with suppress(Unavailable):
                 absent = await self._directory.absent(set(asked.values()))
                 for number in [number for number, node in asked.items() if node in absent]:
-                    self._settle(number, LOST)
+                    self._settle(number, Moved.LOST)
         self._is_watched = False
 
 
-def _body_of(data: dict[str, Any]) -> Json:
-    if isinstance(data, Payload) and data.json:
-        return data.json
-    return msgspec.msgpack.encode(dict(data))
+def _body(json: Json, attachments: Sequence[bytes]) -> Json:
+    return b"".join((json, *attachments)) if attachments else json
+
+
+def _parts(body: bytes, sizes: Sequence[int]) -> tuple[bytes, tuple[bytes, ...]]:
+    end = len(body) - sum(sizes)
+    attachments, at = [], end
+    for size in sizes:
+        attachments.append(body[at : at + size])
+        at += size
+    return body[:end], tuple(attachments)
+
+
+def _answer(body: bytes, sizes: Sequence[int]) -> Answer | BinaryAnswer:
+    if not sizes:
+        return Answer(body)
+    return BinaryAnswer(*_parts(body, sizes))

@@ -1,82 +1,156 @@
-"""One authenticated session, and what the request that opened it says."""
+"""Authenticated connections: the state of one, and the table of all on this node, with the offices they hear of."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
 
 from a2c_smcp.protocol.events import Action, Event
+from a2c_smcp.server import audit
+from a2c_smcp.server.acks import refusal
 from a2c_smcp.server.allowance import Allowance
 from a2c_smcp.server.auth import Principal
-from a2c_smcp.server.ways import Ways
+from a2c_smcp.server.call import Call
+from a2c_smcp.server.channels import Batch, Channel, Gate
+from a2c_smcp.server.metrics import Metrics
+from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Outcome, Refused
+from a2c_smcp.server.routes import RouteCache
 
-if TYPE_CHECKING:
-    from a2c_smcp.server.lane import Track
-
-__all__ = ["Connection", "address_in", "headers_in"]
-
-_LONG_WAY = 1.0
+__all__ = ["Connection", "Connections"]
 
 
-@dataclass(eq=False, slots=True)
 class Connection:
-    """One authenticated session. One that `is_over` has lost its seats for good and is about to end.
+    """One authenticated session on `/smcp`.
 
-    Its seats change one after the other, under its `lock`. The `track` is the way to it over its websocket, if known.
+    `inbox` is `None` while every event can be handled at once. While one has to wait (a join at a shared store), it
+    holds the later ones. `pending` has the calls that were written to this connection and not acked, by the id of the
+    ack. A connection that `is_over` has lost its seats for good; one that `is_gone` can no longer be written to.
     """
 
-    sid: str
-    principal: Principal
-    version: str
-    speaks_older_names: bool = False
-    is_over: bool = False
-    expiry: asyncio.TimerHandle | None = None
-    events_ahead: int = 0
-    behind_until: float = 0.0
-    is_gone: bool = False
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    track: Track | None = None
-    ways: Ways = field(default_factory=Ways)
-    allowance: Allowance | None = None
+    __slots__ = (
+        "_table",
+        "allowance",
+        "channel",
+        "expiry",
+        "inbox",
+        "inbox_bytes",
+        "is_gone",
+        "is_over",
+        "last_ack",
+        "offices",
+        "pending",
+        "principal",
+        "routes",
+        "sid",
+        "speaks_older_names",
+        "version",
+    )
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether an event that came earlier has not been looked at yet: what comes later may not overtake it."""
-        if self.lock.locked():
-            return True
-        return self.events_ahead > 0 and asyncio.get_running_loop().time() < self.behind_until
+    def __init__(self, table: Connections, sid: str, principal: Principal, version: str, channel: Channel) -> None:
+        self._table = table
+        self.sid = sid
+        self.principal = principal
+        self.version = version
+        self.channel = channel
+        self.pending: dict[int, Call] = {}
+        self.last_ack = 0
+        self.inbox: deque[Any] | None = None
+        self.inbox_bytes = 0
+        self.routes = RouteCache()
+        self.offices: set[str] = set()
+        self.speaks_older_names = False
+        self.is_over = False
+        self.is_gone = False
+        self.expiry: asyncio.TimerHandle | None = None
+        self.allowance: Allowance | None = None
 
-    async def until_seated(self, event: Event) -> None:
-        """What is said right after joining is heard as if it were said from the seat."""
-        if self.lock.locked() and event.action not in (Action.JOIN, Action.LEAVE):
-            async with self.lock:
-                pass
+    def reply(self, number: int | None, event: Event | None, outcome: Outcome) -> None:
+        """Acks an event of this connection. Without a number its sender wants no ack."""
+        is_wanted = number is not None and not self.is_gone
+        if isinstance(outcome, Answer):
+            if is_wanted:
+                self.channel.send(b"43/smcp,%d" % number, outcome.body)
+        elif isinstance(outcome, Refused):
+            self._table.count_refusal(self, event, outcome)
+            if is_wanted:
+                self.channel.send(b"43/smcp,%d" % number, refusal(event, outcome.error))
+        elif isinstance(outcome, BinaryAnswer) and is_wanted:
+            head = b"46%d-/smcp,%d%s" % (len(outcome.attachments), number, outcome.body)
+            self.channel.send_attached(head, outcome.attachments)
+
+    def reply_to_join(self, number: int | None, event: Event | None, outcome: Outcome) -> None:
+        """The ack leaves before everything that was sent to this connection since the gate was closed."""
+        gate = self.channel
+        if isinstance(gate, Gate):
+            self.channel = gate.channel
+            self.reply(number, event, outcome)
+            gate.open()
+        else:
+            self.reply(number, event, outcome)
+
+    def close_gate(self) -> None:
+        channel = self.channel
+        if isinstance(channel, Batch):
+            channel.flush()
+            channel = channel.channel
+        if not isinstance(channel, Gate):
+            self.channel = Gate(channel)
 
     def may_tell(self, size: int, copies: int, most: int) -> None:
         """Raises `TooLarge` or `RateLimited` if others may not be told so much, by this connection or now."""
         self.allowance = self.allowance or Allowance(most)
         self.allowance.spend(size, copies, asyncio.get_running_loop().time())
 
-    def expect_event(self) -> None:
-        """One is on the library's way. Some come to nothing, so it is not waited for without end."""
-        self.events_ahead += 1
-        self.behind_until = asyncio.get_running_loop().time() + _LONG_WAY
 
-    def event_seen(self) -> None:
-        """It has been looked at, and what follows may take any way."""
-        self.events_ahead = max(0, self.events_ahead - 1)
+class Connections:
+    """Every connection of this node by its Socket.IO sid, and those that hear the notices of an office."""
 
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._connections: dict[str, Connection] = {}
+        self._offices: dict[str, dict[str, Connection]] = {}
+        self.get = self._connections.get
+        metrics.gauge("connections", self._connections.__len__)
 
-def address_in(environ: dict[str, Any]) -> str | None:
-    """Where a connection comes from; behind a proxy, that is the proxy."""
-    client = environ.get("asgi.scope", {}).get("client")
-    return client[0] if client else None
+    def __len__(self) -> int:
+        return len(self._connections)
 
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(list(self._connections.values()))
 
-def headers_in(environ: dict[str, Any]) -> dict[str, str]:
-    """The request's headers under lower-case names; outside of ASGI the library no longer knows `_` from `-`."""
-    if scope := environ.get("asgi.scope"):
-        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    found = {name.removeprefix("HTTP_").lower(): value for name, value in environ.items() if name.startswith("HTTP_")}
-    return found | {name.replace("_", "-"): value for name, value in found.items()}
+    def add(self, sid: str, principal: Principal, version: str, channel: Channel) -> Connection:
+        connection = self._connections[sid] = Connection(self, sid, principal, version, channel)
+        self._metrics.count("connections_total")
+        return connection
+
+    def remove(self, connection: Connection) -> None:
+        """It can no longer be written to, and hears of no office."""
+        connection.is_gone = True
+        self._connections.pop(connection.sid, None)
+        for office_id in list(connection.offices):
+            self.leave(office_id, connection)
+        if connection.expiry:
+            connection.expiry.cancel()
+
+    def enter(self, office_id: str, connection: Connection) -> None:
+        self._offices.setdefault(office_id, {})[connection.sid] = connection
+        connection.offices.add(office_id)
+
+    def leave(self, office_id: str, connection: Connection) -> None:
+        connection.offices.discard(office_id)
+        if present := self._offices.get(office_id):
+            present.pop(connection.sid, None)
+            if not present:
+                del self._offices[office_id]
+
+    def in_office(self, office_id: str) -> list[Connection]:
+        """Those of this node. A write may end a connection, so this is no view."""
+        present = self._offices.get(office_id)
+        return list(present.values()) if present else []
+
+    def count_refusal(self, connection: Connection, event: Event | None, refused: Refused) -> None:
+        self._metrics.count("refused_total", code=refused.error.code)
+        if event and event.action is Action.JOIN:
+            audit.record("join refused", principal=connection.principal.id, reason=str(refused.error))

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 from typing_extensions import TypedDict
 
-__all__ = ["LARGE", "Json", "is_array", "raw_params", "read_fields"]
+__all__ = ["LARGE", "NAMES", "Json", "is_array", "raw_params", "read_fields"]
 
 Json: TypeAlias = bytes | memoryview
 """JSON as it came, which is passed on untouched; of what is large, a view of it."""
@@ -39,6 +39,10 @@ class _Fields(TypedDict, total=False):
     desktop_size: Any
     window: Any
     params: msgspec.Raw
+
+
+NAMES = frozenset(_Fields.__annotations__)
+"""The routing fields: everything else in a payload passes unseen."""
 
 
 class _Params(TypedDict, total=False):
@@ -109,7 +113,7 @@ def _fields_of_small(body: Json) -> dict[str, Any]:
     fields: Any = _fields.decode(body)
     if params := fields.get("params"):
         fields["params"] = _shallow(memoryview(params))
-    return dict(fields)
+    return fields  # type: ignore[no-any-return]
 
 
 def _fields_of_large(body: Json) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from typing import Any
 
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.codec import loads_exactly
+from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.fields import raw_params, read_fields
-from a2c_smcp.server.packets import Payload
 
 __all__ = ["Identity"]
 
@@ -27,13 +27,13 @@ _SMALL = 8 * 1024
 class Identity:
     """What remains of a request, to compare others with it. It may be kept longer than the request itself."""
 
-    def __init__(self, data: dict[str, Any]) -> None:
-        if isinstance(data, Payload) and data.json:
-            fields = data if "tool_name" in data else read_fields(data.json) or loads_exactly(data.text)
-            params = raw_params(data.json)
-        else:
-            fields, params = data, _text(data["params"]).encode()
+    def __init__(self, envelope: Envelope) -> None:
+        fields = envelope.fields
+        if "tool_name" not in fields:  # another node has passed on the body alone
+            fields = read_fields(envelope.body) or loads_exactly(str(envelope.body, "utf-8"))
+        params = raw_params(envelope.body)
         self._target = fields["computer"], fields["tool_name"]
+        self._attached = tuple(sha256(data).digest() for data in envelope.attachments)
         self._digest = sha256(params).digest()
         self._params = bytes(params) if len(params) < _SMALL else None
 
@@ -43,7 +43,7 @@ class Identity:
         return len(self._params or b"")
 
     def is_same(self, other: Identity) -> bool:
-        if self._target != other._target:
+        if self._target != other._target or self._attached != other._attached:
             return False
         return self._digest == other._digest or (self._canonical is not None and self._canonical == other._canonical)
 
@@ -58,8 +58,4 @@ class Identity:
 
 def _text(params: Any) -> str:
     """So that 1 and true differ."""
-    return json.dumps(params, sort_keys=True, default=_digest_of_bytes)
-
-
-def _digest_of_bytes(value: Any) -> str:
-    return sha256(value).hexdigest() if isinstance(value, bytes | bytearray) else repr(value)
+    return json.dumps(params, sort_keys=True)

@@ -1,33 +1,52 @@
-"""What is broadcast to an office, in order, under all the names it goes by, and not too often."""
+"""What is broadcast to an office, in order, under all the names it goes by, and not too often.
+
+A notice is encoded once, and written to the channel of every member of the office that is on this node. Nodes that share
+a directory hear it through the store, this one included, in step with the changes of offices. In a crowd, a member's
+notices are gathered for some milliseconds and written together (`channels.Batch`): that timer decides when they leave,
+never their order, because whatever else is written to the same connection goes behind them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 
-from a2c_smcp.errors import RateLimited, Unavailable
+from a2c_smcp.errors import BadRequest, RateLimited, Unavailable
 from a2c_smcp.protocol.codec import dumps, loads
 from a2c_smcp.protocol.events import EVENTS, OLDER_NOTICES, Action, Event
 from a2c_smcp.protocol.offices import Member, Notice
 from a2c_smcp.server.background import Background
-from a2c_smcp.server.fields import read_fields
-from a2c_smcp.server.packets import Payload
+from a2c_smcp.server.channels import Batch, Gate
+from a2c_smcp.server.connections import Connection, Connections
+from a2c_smcp.server.envelope import Envelope
+from a2c_smcp.server.fields import Json, read_fields
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 
-__all__ = ["Emit", "Everywhere", "Notices", "encoded", "office_room", "older_room", "read_notice"]
+__all__ = ["Announce", "Notices", "Told", "encode", "encode_event", "read_notice"]
 
 _UPDATES = [event.notice for event in EVENTS if event.action is Action.BROADCAST and event.notice]
 _MOST_OWED = 1024
+_CROWD = 16
+_GATHER = 0.02
+_MOST_GATHERED = 64 * 1024
 
-Emit = Callable[..., Awaitable[None]]
-Everywhere = Callable[[str, str], Awaitable[int]]
+Announce = Callable[[str, str], Awaitable[int]]
 """Tells all nodes of an office something, this one included."""
+
+
+class Told(NamedTuple):
+    """A notice as it is sent: its data is JSON."""
+
+    event: str
+    office_id: str
+    body: Json
+    skip_sid: str | None = None
 
 
 class _Written(msgspec.Struct, array_like=True):
@@ -40,42 +59,35 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Written)
 
 
-def read_notice(office_id: str, text: str) -> Notice:
-    """A notice as it was spread."""
-    written = _decoder.decode(text)
-    data = bytes(written.data)
-    fields = read_fields(data)
-    return Notice(
-        written.event, office_id, Payload(loads(data.decode()) if fields is None else fields, data), written.skip_sid
-    )
+def encode(notice: Notice) -> Told:
+    return Told(notice.event, notice.office_id, dumps(notice.data).encode(), notice.skip_sid)
 
 
-def encoded(data: dict[str, Any], came: dict[str, Any]) -> Payload:
-    """The data of a notice as bytes: those that its event came as, unread, and the fields that were added.
+def encode_event(notice: Notice, came: Envelope) -> Told:
+    """A notice that follows from an event: the bytes that the event came as, unread, and the fields that were added.
 
     An added field comes last, so that it counts for readers of JSON, also where its sender has said something else.
     """
-    if not (isinstance(came, Payload) and came.json):
-        return Payload(data, dumps(data).encode())
-    added = {name: value for name, value in data.items() if name not in came or came[name] != value}
-    if not added:
-        return Payload(data, came.json)
-    return Payload(data, b"%s,%s" % (bytes(came.json).rstrip()[:-1], dumps(added).encode()[1:]))
+    if came.attachments:
+        raise BadRequest("a notice has no binary parts")
+    fields, body = came.fields, came.body
+    added = {name: value for name, value in notice.data.items() if name not in fields or fields[name] != value}
+    if added:
+        body = b"%s,%s" % (bytes(body).rstrip()[:-1], dumps(added).encode()[1:])
+    return Told(notice.event, notice.office_id, body, notice.skip_sid)
 
 
-def _written(notice: Notice) -> str:
-    json = notice.data.json if isinstance(notice.data, Payload) else dumps(notice.data).encode()
-    return _encoder.encode(_Written(notice.event, notice.skip_sid, msgspec.Raw(json))).decode()
+def read_notice(office_id: str, text: str) -> tuple[Told, dict[str, object]]:
+    """A notice as it was announced, and its routing fields."""
+    written = _decoder.decode(text)
+    data = bytes(written.data)
+    fields = read_fields(data)
+    told = Told(written.event, office_id, data, written.skip_sid)
+    return told, loads(data.decode()) if fields is None else fields
 
 
-def office_room(office_id: str) -> str:
-    """The Socket.IO room behind an office. The prefix keeps a client's words from naming any other room."""
-    return f"office:{office_id}"
-
-
-def older_room(office_id: str) -> str:
-    """Those in an office who speak 003's names."""
-    return f"older:{office_id}"
+def _written(notice: Told) -> str:
+    return _encoder.encode(_Written(notice.event, notice.skip_sid, msgspec.Raw(notice.body))).decode()
 
 
 @dataclass(slots=True)
@@ -83,7 +95,7 @@ class _Pace:
     """When a computer last said something of one kind, and what it has said too early since."""
 
     sent: float = float("-inf")
-    pending: Notice | None = None
+    pending: Told | None = None
     timer: asyncio.TimerHandle | None = None
 
 
@@ -96,101 +108,176 @@ class _Updates:
 
 
 class Notices:
-    """Delivers notices. The known updates of a computer are merged when they come too fast, newer ones refused."""
+    """Delivers notices. The known updates of a computer are merged when they come too fast, newer ones refused.
 
-    def __init__(self, emit: Emit, background: Background, limits: Limits, *, older_to_all: bool = False) -> None:
-        self.emit = self._emit_to = emit
-        self.everywhere: Everywhere | None = None
+    `announce` is there where offices have members on other nodes.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        background: Background,
+        limits: Limits,
+        announce: Announce | None,
+        *,
+        older_to_all: bool = False,
+    ) -> None:
+        self._connections = connections
         self._background = background
         self._limits = limits
+        self._announce = announce
         self._older_to_all = older_to_all
         self._updates: dict[str, _Updates] = {}
-        self._owed: dict[tuple[str, str], Notice] = {}
+        self._owed: dict[Told, None] = {}
+        self._gathering: list[Connection] = []
 
-    async def spread(self, notice: Notice) -> None:
-        """To the whole office, on whatever nodes its members are. Nodes out of reach are told when they are not."""
-        if self.everywhere is None:
-            await self.announce(notice)
+    # To members of this node
+
+    def tell(self, notice: Told) -> None:
+        """To everybody in the office who is on this node."""
+        present = self._connections.in_office(notice.office_id)
+        if not present:
             return
-        written = _written(notice)
-        try:
-            await self.everywhere(notice.office_id, written)
-        except Unavailable:
-            self._owe(notice, written)
-            await self.announce(notice)
+        send = _send if len(present) < _CROWD else self._send_soon
+        packet = _packet(notice.event, notice.body)
+        older = OLDER_NOTICES.get(notice.event)
+        if older is None:
+            for connection in present:
+                if connection.sid != notice.skip_sid:
+                    send(connection, packet)
+            return
+        older_packet = _packet(older, notice.body)
+        for connection in present:
+            if connection.sid != notice.skip_sid:
+                send(connection, packet)
+                if self._older_to_all or connection.speaks_older_names:
+                    send(connection, older_packet)
+
+    def tell_anything(self, computer: Member) -> None:
+        """That anything about a computer may have changed, so that agents read it again."""
+        data = {"computer": computer.name, "office_id": computer.office_id}
+        for event in _UPDATES:
+            self.tell(encode(Notice(event, computer.office_id, data, computer.sid)))
+
+    def remind(self, connection: Connection, cancel: Json) -> None:
+        """Tells a computer that is back of a cancel that it has missed."""
+        connection.channel.send(_packet(CANCEL_TOOL_CALL_NOTIFICATION, cancel))
+
+    def _send_soon(self, connection: Connection, packet: bytes) -> None:
+        channel = connection.channel
+        if type(channel) is Batch:
+            channel.add(packet, _MOST_GATHERED)
+        elif type(channel) is Gate:
+            channel.send(packet)
+        else:
+            if not self._gathering:
+                asyncio.get_running_loop().call_later(_GATHER, self._send_gathered)
+            self._gathering.append(connection)
+            batch = connection.channel = Batch(channel)
+            batch.add(packet, _MOST_GATHERED)
+
+    def _send_gathered(self) -> None:
+        gathering, self._gathering = self._gathering, []
+        for connection in gathering:
+            batch = connection.channel
+            if isinstance(batch, Batch):
+                batch.flush()
+                connection.channel = batch.channel
+
+    # To the whole office
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether telling an office has to wait for the store."""
+        return self._announce is not None
+
+    async def spread(self, *notices: Told) -> None:
+        """To the whole office, on whatever nodes its members are. Nodes out of reach are told when they are not."""
+        for notice in notices:
+            if self._announce is None:
+                self.tell(notice)
+                continue
+            try:
+                await self._announce(notice.office_id, _written(notice))
+            except Unavailable:
+                self._owe(notice)
+                self.tell(notice)
 
     async def spread_again(self) -> None:
         """What has not reached everybody."""
         owed, self._owed = self._owed, {}
-        for notice in owed.values():
-            await self.spread(notice)
+        await self.spread(*owed)
 
-    def _owe(self, notice: Notice, written: str) -> None:
-        self._owed[notice.office_id, written] = notice
+    def _owe(self, notice: Told) -> None:
+        self._owed[notice._replace(body=bytes(notice.body))] = None
         if len(self._owed) > _MOST_OWED:
             del self._owed[next(iter(self._owed))]
 
-    async def announce(self, notice: Notice) -> None:
-        """To those of an office who are on this node."""
-        room = office_room(notice.office_id)
-        await self.emit(notice.event, notice.data, room=room, skip_sid=notice.skip_sid)
-        if older := OLDER_NOTICES.get(notice.event):
-            room = room if self._older_to_all else older_room(notice.office_id)
-            await self.emit(older, notice.data, room=room, skip_sid=notice.skip_sid)
+    def spread_soon(self, notices: Collection[Told]) -> None:
+        """Without waiting: at once, or as a task of its own."""
+        if self._announce is None:
+            for notice in notices:
+                self.tell(notice)
+        elif notices:
+            self._background.spawn(self.spread(*notices))
 
-    async def announce_anything(self, computer: Member) -> None:
-        """That anything about a computer may have changed: whoever wants to know looks again."""
-        data = {"computer": computer.name, "office_id": computer.office_id}
-        for event in _UPDATES:
-            await self.announce(Notice(event, computer.office_id, data, computer.sid))
+    # The pace of updates
 
-    async def update(self, sid: str, event: Event, notice: Notice) -> None:
-        """A computer's update: now, or merged with what follows within the pace that WIRE §6 allows."""
+    def admit(self, sid: str, event: Event, notice: Told) -> Told | None:
+        """A computer's update, if it is to be told now; else it is merged with what follows (WIRE §6)."""
         updates = self._updates.setdefault(sid, _Updates())
         now = asyncio.get_running_loop().time()
         if event.request is None:
-            self._admit(updates.newer, now)
-            return await self.spread(notice)
+            self._admit_newer(updates.newer, now)
+            return notice
         pace = updates.paces.setdefault(notice.event, _Pace())
         due = pace.sent + 1 / self._limits.updates_per_second
-        if pace.timer:
-            pace.pending = notice
-        elif now >= due:
+        if pace.timer is None and now >= due:
             pace.sent = now
-            await self.spread(notice)
-        else:
-            pace.pending = notice
-            pace.timer = self._background.later(due - now, lambda: self._send_pending(pace))
+            return notice
+        pace.pending = notice
+        if pace.timer is None:
+            pace.timer = asyncio.get_running_loop().call_at(due, self._send_pending, pace)
         return None
 
-    def remind(self, sid: str, cancel: dict[str, Any]) -> None:
-        """Tells a computer that is back of a cancel that it has missed."""
-        self._background.spawn(self._tell(sid, cancel))
+    def _send_pending(self, pace: _Pace) -> None:
+        notice, pace.pending, pace.timer = pace.pending, None, None
+        if notice:
+            pace.sent = asyncio.get_running_loop().time()
+            self.spread_soon([notice])
 
-    async def _tell(self, sid: str, cancel: dict[str, Any]) -> None:
-        await self._emit_to(CANCEL_TOOL_CALL_NOTIFICATION, cancel, to=sid)
-
-    async def flush(self, sid: str) -> None:
-        """Sends what still waits, before its sender leaves."""
-        updates = self._updates.get(sid, _Updates())
-        for pace in updates.paces.values():
+    def take_pending(self, sid: str) -> list[Told]:
+        """What still waits, to be told before its sender leaves."""
+        updates = self._updates.get(sid)
+        pending = []
+        for pace in updates.paces.values() if updates else ():
             if pace.timer:
                 pace.timer.cancel()
-            await self._send_pending(pace)
+            if pace.pending:
+                pending.append(pace.pending)
+                pace.sent = asyncio.get_running_loop().time()
+            pace.pending = pace.timer = None
+        return pending
 
     def forget(self, sid: str) -> None:
         """The connection has ended, and with it what it may say in a second."""
         self._updates.pop(sid, None)
 
-    async def _send_pending(self, pace: _Pace) -> None:
-        notice, pace.pending, pace.timer = pace.pending, None, None
-        if notice:
-            pace.sent = asyncio.get_running_loop().time()
-            await self.spread(notice)
+    def close(self) -> None:
+        for sid in list(self._updates):
+            self.take_pending(sid)
 
-    def _admit(self, recent: deque[float], now: float) -> None:
+    def _admit_newer(self, recent: deque[float], now: float) -> None:
         while recent and recent[0] <= now - 1:
             recent.popleft()
         if len(recent) >= self._limits.newer_updates_per_second:
             raise RateLimited(f"at most {self._limits.newer_updates_per_second} updates of this kind a second")
         recent.append(now)
+
+
+def _send(connection: Connection, packet: bytes) -> None:
+    connection.channel.send(packet)
+
+
+def _packet(event: str, body: Json) -> bytes:
+    return b"42/smcp,[%s,%s]" % (dumps(event).encode(), body)

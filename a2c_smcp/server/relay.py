@@ -1,228 +1,248 @@
-"""Requests of agents on their way to computers: where each goes, whether it fits, and how it is sent."""
+"""Requests of agents on their way to computers: which route each takes, whether it fits, and how it is written.
+
+A computer of this node gets the request on its connection, under an ack id of that connection. A computer of another
+node gets it through that node, which owns the call from then on (duplicates, deadline, kept answer); this node keeps a
+call of its own that waits for that node's answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from functools import lru_cache
 
 from a2c_smcp.errors import ComputerLeft, NotInOffice, SMCPError, TooLarge, Unavailable
 from a2c_smcp.errors import Outcome as Became
 from a2c_smcp.protocol import routing
-from a2c_smcp.protocol.codec import timeout_of
+from a2c_smcp.protocol.codec import dumps, timeout_of
 from a2c_smcp.protocol.events import Event
 from a2c_smcp.protocol.offices import Member, Office
-from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server.background import Background
-from a2c_smcp.server.bus import GONE, LOST, UNHEARD, Bus, Outcome, Request
-from a2c_smcp.server.calls import LATER, NOT_SENT, Calls, Closing, Reply
-from a2c_smcp.server.connections import Connection
+from a2c_smcp.server.bus import Bus, Request
+from a2c_smcp.server.call import Asker, Call
+from a2c_smcp.server.calls import Calls
+from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.directory.nodes import node_of
+from a2c_smcp.server.directory.post import Post
+from a2c_smcp.server.envelope import HEAD_ROOM, Envelope
 from a2c_smcp.server.metrics import Metrics
-from a2c_smcp.server.packets import HEAD_ROOM, Payload, Rejected
+from a2c_smcp.server.outcomes import Moved, Outcome, Refused
+from a2c_smcp.server.routes import Route
 from a2c_smcp.server.settings import Limits
-from a2c_smcp.server.ways import Way
+from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 
-__all__ = ["CheckRoom", "Emit", "Post", "Relay", "check_size"]
+__all__ = ["Relay", "check_size"]
 
 _GRACE = 1.0  # WIRE §5: the Server waits a second longer than the MCP call, the agent another
 
-CheckRoom: TypeAlias = Callable[[str, int], None]
-"""Raises `RateLimited` if a message of this size does not fit among what a connection has not read yet."""
-
-Post: TypeAlias = Callable[[Connection, str, Payload, Callable[..., None]], None]
-"""Sends an event to a connection at once, as text, and gives its ack to a callback."""
-
-Emit: TypeAlias = Callable[..., Awaitable[None]]
-
 
 class Relay:
-    """Decides and sends. `post` is the fast way, where there is one; `emit` is the library's."""
+    """Decides where requests go, and writes them. With `nodes`, computers may be on other nodes."""
 
     def __init__(
         self,
         directory: Directory,
-        emit: Emit,
-        connection: Callable[[str], Connection | None],
+        connections: Connections,
         background: Background,
         metrics: Metrics,
         limits: Limits,
-        check_room: CheckRoom,
+        nodes: Post | None,
     ) -> None:
-        self.calls = Calls(self._deliver, self._is_here, self._is_reachable, background, limits)
-        self.post: Post | None = None
-        self.bus: Bus | None = None
         self._directory = directory
-        self._connection = connection
-        self._emit = emit
+        self._connections = connections
         self._background = background
         self._metrics = metrics
         self._limits = limits
-        self._check_room = check_room
+        self._bus = Bus(nodes, self._heard, background) if nodes else None
+        self.calls = Calls(self._deliver, self._withdraw, self._is_reachable, connections, limits)
+        metrics.gauge("calls_in_flight", self.calls.__len__)
 
-    async def request(self, sid: str, event: Event, data: dict[str, Any]) -> asyncio.Future[Any]:
-        """What will be answered. Raises what refuses the request at once."""
-        seats = await self.seats(sid)
-        offices = [await self.office(seat.office_id) for seat in seats]
-        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.begin(event, routing.forward(event, seats, offices, data), partial(_settle, answered))
-        return answered
+    # What agents ask
 
-    async def seats(self, sid: str) -> Sequence[Member]:
-        """Those of a connection, without asking the store where that is not needed."""
-        seats = self._directory.seats_at_hand(sid)
-        return await self._directory.seats(sid) if seats is None else seats
+    def find(self, event: Event, seats: Sequence[Member], offices: Sequence[Office], envelope: Envelope) -> Route:
+        """Where a request goes. Raises what refuses it."""
+        forward = routing.forward(event, seats, offices, envelope.fields)
+        return Route(event, tuple(offices), forward.caller, forward.target)
 
-    async def office(self, office_id: str) -> Office:
-        return self._directory.office_at_hand(office_id) or await self._directory.office(office_id)
-
-    def find(self, sid: str, event: Event, data: dict[str, Any]) -> Way | None:
-        """Where a request goes, without waiting; `None` where the directory has to be waited for."""
-        seats = self._directory.seats_at_hand(sid)
-        if seats is None:
-            return None
-        offices: list[Office] = []
-        for seat in seats:
-            office = self._directory.office_at_hand(seat.office_id)
-            if office is None:
-                return None
-            offices.append(office)
-        forward = routing.forward(event, seats, offices, data)
-        return Way(tuple(offices), forward.caller, forward.target)
-
-    def begin(self, event: Event, forward: Forward, reply: Reply) -> None:
-        """Passes on a request that is sound. What refuses it is raised."""
-        timeout = timeout_of(event, forward.data, self._limits.max_timeout)
+    def begin(self, route: Route, envelope: Envelope, asker: Asker, number: int | None) -> None:
+        """Passes on a request that is sound. Raises what refuses it."""
+        event, _, caller, target = route
+        timeout = timeout_of(event, envelope.fields, self._limits.max_timeout)
         self._metrics.count("calls_total")
-        self.calls.begin(forward, timeout + _GRACE if timeout else self._limits.request_timeout, reply)
+        self.calls.begin(
+            event,
+            caller,
+            target,
+            envelope,
+            timeout + _GRACE if timeout else self._limits.request_timeout,
+            asker,
+            number,
+            sent_before=routing.is_sent_before(envelope.fields),
+        )
 
-    def serve(self, request: Request, reply: Reply) -> None:
-        """What another node asks of a member of this one, for an agent that this node has to know as well."""
+    # What other nodes ask
+
+    def posted(self, message: bytes) -> None:
+        """Takes what another node has put into the inbox of this one."""
+        for request in self._bus.hear(message) if self._bus else ():
+            try:
+                self._serve(request)
+            except SMCPError as error:
+                request.asker.reply(request.number, request.event, Refused(error))
+
+    def _serve(self, request: Request) -> None:
+        """This node has to know the agent as well."""
         office = self._directory.office_at_hand(request.caller.office_id)
         if office and _is_agent_of(office, request.caller):
-            self._take(request, reply)
+            self._take(request)
         else:
-            self._background.spawn(self._take_if_seated(request, reply))
+            self._background.spawn(self._take_if_seated(request))
 
-    async def _take_if_seated(self, request: Request, reply: Reply) -> None:
+    async def _take_if_seated(self, request: Request) -> None:
         """One of the two nodes has not heard yet who the agent is: the store says."""
         office_id = request.caller.office_id
         try:
             if not _is_agent_of(await self._directory.office(office_id), request.caller):
                 raise NotInOffice(repr(office_id))
-            self._take(request, reply)
-        except Unavailable as error:
-            error.outcome = "not_run"
-            reply(error)
+            self._take(request)
         except SMCPError as error:
-            reply(error)
+            if isinstance(error, Unavailable):
+                error.outcome = "not_run"
+            request.asker.reply(request.number, request.event, Refused(error))
 
-    def _take(self, request: Request, reply: Reply) -> None:
+    def _take(self, request: Request) -> None:
         """The node of the computer owns the call."""
         seats = self._directory.seats_at_hand(request.target)
         if seats is None:
             raise Unavailable("this node has lost touch with the others", outcome="not_run")
-        target = next((seat for seat in seats if seat.office_id == request.caller.office_id), None)
+        caller, timeout, asker, number = request.caller, request.timeout, request.asker, request.number
+        target = next((seat for seat in seats if seat.office_id == caller.office_id), None)
         if target is None:
-            reply(GONE)
+            asker.reply(number, request.event, Moved.GONE)
             return
-        forward = Forward(request.event, request.caller, target, request.payload, request.sent_before)
-        try:
-            self.calls.begin(forward, request.timeout, partial(_tell_node, reply))
-        except Closing:
-            reply(LOST)
+        self.calls.begin(
+            request.event, caller, target, request.envelope, timeout, asker, number, sent_before=request.sent_before
+        )
 
-    def send_again(self, node: str) -> None:
-        """What a node was asked before it was out of reach."""
-        if self.bus:
-            self.bus.forget(node)
+    # What happens to nodes and the store
+
+    def node_returned(self, node: str) -> None:
+        """Sends again what a node was asked before it was out of reach."""
+        if self._bus:
+            self._bus.forget(node)
             self.calls.send_again(lambda sid: node_of(sid) == node)
 
     def store_lost(self) -> None:
-        """Tool calls on other nodes wait until the store is back. Who asks for anything else may ask again himself."""
-        if self.bus:
-            self.bus.forget_all()
+        """Tool calls on other nodes wait until the store is back. All other requests fail, and may be repeated."""
+        if self._bus:
+            self._bus.forget_all()
             self.calls.fail_requests(self._is_elsewhere, Unavailable("the nodes cannot reach each other"))
 
     def store_is_back(self) -> None:
         self.calls.send_again(self._is_elsewhere)
 
-    def _is_here(self, sid: str) -> bool:
-        return self._connection(sid) is not None
+    # How a call is written
 
     def _is_elsewhere(self, sid: str) -> bool:
-        return bool(self.bus and self.bus.elsewhere(sid))
+        return bool(self._bus and self._bus.elsewhere(sid))
 
     def _is_reachable(self, sid: str) -> bool:
-        return self._is_here(sid) or self._is_elsewhere(sid)
+        return self._connections.get(sid) is not None or self._is_elsewhere(sid)
 
-    def _deliver(self, sid: str, forward: Forward, timeout: float, is_again: bool, reply: Callable[..., None]) -> None:
-        payload, connection = forward.data, self._connection(sid)
-        size = payload.size if isinstance(payload, Payload) else 0
-        check_size(size + len(forward.event), self._limits)
-        if connection is None:
-            self._ask(sid, forward, timeout, is_again, reply)
-            return
-        if connection.track:
-            connection.track.check_room(size)
+    def _deliver(self, call: Call, is_again: bool) -> bool:
+        check_size(call.size + len(call.event.name), self._limits)
+        connection = self._connections.get(call.target_sid)
+        if connection is not None:
+            self._write(call, connection)
+            return True
+        node = self._bus.elsewhere(call.target_sid) if self._bus else None
+        if self._bus is None or node is None:
+            return False
+        left = call.until - asyncio.get_running_loop().time()
+        self._bus.ask(node, call, left, sent_before=is_again or call.sent_before)
+        return True
+
+    def _write(self, call: Call, connection: Connection) -> None:
+        envelope, channel = call.envelope, connection.channel
+        assert envelope
+        channel.check_room(call.size)
+        number = connection.last_ack + 1
+        connection.last_ack = call.ack = number
+        call.place = connection
+        connection.pending[number] = call
+        name = _json_name(call.event.name)
+        if not envelope.attachments:
+            channel.send(b"42/smcp,%d[%s," % (number, name), envelope.body, b"]")
         else:
-            self._check_room(sid, size)
-        if self.post and isinstance(payload, Payload) and payload.json:
-            self.post(connection, forward.event, payload, reply)
-        else:
-            self._background.spawn(self._emitted(sid, forward, reply))
+            head = b"45%d-/smcp,%d[%s," % (len(envelope.attachments), number, name)
+            channel.send_attached(b"".join((head, envelope.body, b"]")), envelope.attachments)
 
-    def _ask(self, sid: str, forward: Forward, timeout: float, is_again: bool, reply: Callable[..., None]) -> None:
-        """The computer is on another node, where it may have moved from one session to the next since."""
-        node = self.bus.elsewhere(sid) if self.bus else None
-        if self.bus and node:
-            repeated = forward._replace(sent_before=True) if is_again else forward
-            self.bus.ask(node, sid, repeated, timeout, partial(self._heard, forward, reply))
+    def _withdraw(self, call: Call) -> None:
+        """Nobody waits for this tool call any more: its computer is told to stop."""
+        connection = self._connections.get(call.target_sid)
+        if connection and call.envelope:
+            cancel = {"agent": call.caller.name, "req_id": call.envelope.fields["req_id"]}
+            connection.channel.send(f'42/smcp,["{CANCEL_TOOL_CALL_NOTIFICATION}",{dumps(cancel)}]'.encode())
 
-    def _heard(self, forward: Forward, reply: Callable[..., None], outcome: Outcome) -> None:
+    # What other nodes answer
+
+    def _heard(self, call: Call, sid: str, outcome: Outcome) -> None:
         """A computer without an instance does not come back; any other has its grace to do so.
 
         A node that is not heard of, or not ready, right after the store's return is on its way back as well: the call
-        is sent again until it is there, or ends with the computer's seat.
+        is sent again until it is there, or ends with the computer's seat. What refuses a call at a node where its
+        computer no longer is means nothing: it has been sent again.
         """
+        if call.outcome is not None:
+            return
+        is_settling = self._bus is not None and self._bus.is_settling
+        is_moved = call.target_sid != sid
         match outcome:
-            case _ if self.bus and self.bus.is_settling and (outcome is UNHEARD or isinstance(outcome, Unavailable)):
-                reply(LATER if isinstance(outcome, Unavailable) and outcome.outcome != "not_run" else NOT_SENT)
-            case _ if self.bus and self.bus.is_settling and outcome is LOST:
-                reply(LATER)
-            case SMCPError():
-                reply(Rejected(outcome))
-            case tuple():
-                reply(*outcome)
-            case _ if outcome in (LOST, UNHEARD) and forward.target.instance is None:
-                reply(Rejected(_left(forward, "unknown" if outcome is LOST else "not_run")))
-            case _ if outcome in (GONE, LOST, UNHEARD):
-                became: Became = "unknown" if outcome is LOST else "not_run"
-                self._background.spawn(self._look_again(forward, became, reply))
+            case Refused(error=Unavailable() as error) if is_settling:
+                self._send_later(call, is_moved, was_sent=error.outcome != "not_run")
+            case Moved.UNHEARD | Moved.LOST if is_settling:
+                self._send_later(call, is_moved, was_sent=outcome is Moved.LOST)
+            case Refused(error=error):
+                if not is_moved:
+                    self.calls.finish(call, call.refused(error))
+            case Moved.LOST | Moved.UNHEARD if call.target.instance is None:
+                if not is_moved:
+                    self.calls.finish(call, _left(call, "unknown" if outcome is Moved.LOST else "not_run"))
+            case Moved():
+                became: Became = "unknown" if outcome is Moved.LOST else "not_run"
+                self._background.spawn(self._look_again(call, sid, became))
             case _:
-                reply(outcome)
+                self.calls.finish(call, outcome)
 
-    async def _look_again(self, forward: Forward, became: Became, reply: Callable[..., None]) -> None:
+    def _send_later(self, call: Call, is_moved: bool, *, was_sent: bool) -> None:
+        if not is_moved:
+            self.calls.send_later(call, was_sent=was_sent)
+        elif not was_sent:
+            call.sent -= 1
+
+    async def _look_again(self, call: Call, sid: str, became: Became) -> None:
         """A computer that is not elsewhere yet is sent the call when its office changes, or when its node is back."""
-        target = forward.target
+        target = call.target
         try:
             holder = (await self._directory.office(target.office_id)).computers.get(target.name)
         except SMCPError as error:
             error.outcome = became
-            if not (self.bus and self.bus.is_cut_off):
-                reply(Rejected(error))
+            if call.target_sid == sid and not (self._bus and self._bus.is_cut_off):
+                self.calls.finish(call, call.refused(error))
             return
         if holder and holder.sid == target.sid:
             return
         if holder is None or target.instance is None or holder.instance != target.instance:
-            reply(Rejected(_left(forward, became)))
+            if call.target_sid == sid:
+                self.calls.finish(call, _left(call, became))
         else:
             self.calls.move(target.sid, holder.sid)
 
-    async def _emitted(self, sid: str, forward: Forward, reply: Callable[..., None]) -> None:
-        await self._emit(forward.event, forward.data, to=sid, callback=reply)
+
+@lru_cache(maxsize=256)
+def _json_name(name: str) -> bytes:
+    return dumps(name).encode()
 
 
 def check_size(size: int, limits: Limits) -> None:
@@ -239,15 +259,5 @@ def _is_agent_of(office: Office, caller: Member) -> bool:
     return agent.sid == caller.sid or (agent.instance is not None and agent.instance == caller.instance)
 
 
-def _left(forward: Forward, became: Became) -> ComputerLeft:
-    return ComputerLeft(repr(forward.target.name), computer=forward.target.name, outcome=became)
-
-
-def _tell_node(reply: Reply, outcome: Any) -> None:
-    """The node that asked waits for the computer to be back on another one."""
-    reply(LOST if isinstance(outcome, Closing) else outcome)
-
-
-def _settle(answered: asyncio.Future[Any], outcome: Any) -> None:
-    if not answered.done():
-        answered.set_result(outcome)
+def _left(call: Call, became: Became) -> Refused:
+    return call.refused(ComputerLeft(repr(call.target.name), computer=call.target.name, outcome=became))

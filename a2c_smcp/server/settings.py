@@ -21,6 +21,7 @@ class Limits:
     request_timeout: float = 25.0
     calls_per_agent: int = 512
     calls_per_computer: int = 512
+    in_flight_bytes: int = 64 * MIB
     seats_per_connection: int = 64
     updates_per_second: int = 20
     newer_updates_per_second: int = 50

@@ -23,14 +23,11 @@ class Stalls:
         self._ticked: float | None = None
         self._until = 0.0
 
-    @property
-    def is_recent(self) -> bool:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+    def is_recent(self, now: float) -> bool:
+        """`now` is the event loop's time."""
         if self._ticked is None:
-            self._tick(now)
-            _keep_ticking(loop, weakref.ref(self))
-        assert self._ticked is not None
+            self._ticked = now
+            _keep_ticking(asyncio.get_running_loop(), weakref.ref(self))
         return now < self._until or now - self._ticked > _TICK + _STALL
 
     def _tick(self, now: float) -> None:

@@ -1,0 +1,1 @@
+"""Engine.IO v4 and Socket.IO v5 as state machines for both ends: bytes in, events and bytes out, no I/O."""

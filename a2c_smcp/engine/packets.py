@@ -1,0 +1,150 @@
+"""Packets as bytes: Engine.IO's kinds and polling payloads, Socket.IO's heads. Nothing here has state.
+
+A Socket.IO packet travels inside an Engine.IO MESSAGE, so its text begins with `4`:
+
+    4 <type> [<attachments>-] [<namespace>,] [<ack id>] [<JSON>]
+
+The JSON is never parsed here: a body is the bytes that came, or a view of them where a copy would be large.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+__all__ = [
+    "ACK",
+    "BINARY_ACK",
+    "BINARY_EVENT",
+    "CONNECT",
+    "CONNECT_ERROR",
+    "DISCONNECT",
+    "EVENT",
+    "LARGE",
+    "Attachment",
+    "Json",
+    "Malformed",
+    "Outgoing",
+    "Packet",
+    "ack_packet",
+    "decode_payload",
+    "encode_payload",
+    "event_packet",
+    "packet_head",
+    "read_packet",
+]
+
+KINDS = OPEN, CLOSE, PING, PONG, MESSAGE, UPGRADE, NOOP = b"0", b"1", b"2", b"3", b"4", b"5", b"6"
+PROBE, PROBED = b"2probe", b"3probe"
+CONNECT, DISCONNECT, EVENT, ACK, CONNECT_ERROR, BINARY_EVENT, BINARY_ACK = range(7)
+
+LARGE: Final = 64 * 1024
+"""From this size on, in bytes, a body is a view of its frame and not a copy."""
+
+Json: TypeAlias = bytes | memoryview
+
+_SEPARATOR = b"\x1e"
+LONGEST_ID = 15
+_HEAD = re.compile(rb"([0-6])(?:(\d+)-)?(?:(/[^,]*)(?:,|\Z))?(\d*)")
+
+
+class Malformed(ValueError):
+    """These bytes are no packet."""
+
+
+class Attachment(NamedTuple):
+    """A binary packet: a frame of its own on a websocket, base64 in a polling payload."""
+
+    data: bytes
+
+
+Outgoing: TypeAlias = bytes | Attachment
+
+
+class Packet(NamedTuple):
+    """A Socket.IO packet. The namespace of one that names none is `/`."""
+
+    type: int
+    namespace: bytes
+    id: int | None
+    attachments: int
+    body: Json
+
+
+def read_packet(text: bytes, start: int = 1) -> Packet:
+    """The Socket.IO packet in an Engine.IO MESSAGE, of which it begins at `start`. Raises `Malformed`."""
+    head = _HEAD.match(text, start)
+    if head is None:
+        raise Malformed("no type of packet")
+    kind, attachments, namespace, digits = head.groups()
+    if len(digits) > LONGEST_ID:
+        raise Malformed("an id of too many digits")
+    return Packet(
+        int(kind),
+        namespace.partition(b"?")[0] if namespace else b"/",
+        int(digits) if digits else None,
+        int(attachments[: LONGEST_ID + 1]) if attachments else 0,
+        _body(text, head.end()),
+    )
+
+
+def _body(text: bytes, start: int) -> Json:
+    return text[start:] if len(text) < LARGE else memoryview(text)[start:]
+
+
+def packet_head(kind: int, namespace: bytes, number: int | None = None, attachments: int = 0) -> bytes:
+    """All of a packet but its body, with the `4` of its MESSAGE."""
+    return b"4%d%s%s%s" % (
+        kind,
+        b"%d-" % attachments if kind in (BINARY_EVENT, BINARY_ACK) else b"",
+        b"" if namespace == b"/" else namespace + b",",
+        b"" if number is None else b"%d" % number,
+    )
+
+
+def event_packet(namespace: bytes, number: int | None, *body: Json, attachments: int = 0) -> bytes:
+    """An event whose JSON array comes in parts. A `number` asks for an ack."""
+    return b"".join((packet_head(BINARY_EVENT if attachments else EVENT, namespace, number, attachments), *body))
+
+
+def ack_packet(namespace: bytes, number: int, *body: Json, attachments: int = 0) -> bytes:
+    """An ack whose JSON array comes in parts."""
+    return b"".join((packet_head(BINARY_ACK if attachments else ACK, namespace, number, attachments), *body))
+
+
+def encode_payload(packets: Iterable[Outgoing]) -> bytes:
+    """The body of a poll's response, or of a POST."""
+    return _SEPARATOR.join(
+        b"b" + binascii.b2a_base64(packet.data, newline=False) if isinstance(packet, Attachment) else packet
+        for packet in packets
+    )
+
+
+def payload_size(packet: Outgoing) -> int:
+    """How many bytes it takes in a payload, with its separator."""
+    return 2 + (len(packet.data) + 2) // 3 * 4 if isinstance(packet, Attachment) else 1 + len(packet)
+
+
+def decode_payload(body: bytes, most: int) -> Sequence[Outgoing]:
+    """All packets of a payload, at most so many. Raises `Malformed` if one of them is no Engine.IO packet."""
+    packets = body.split(_SEPARATOR, most)
+    if len(packets) > most:
+        raise Malformed(f"more than {most} packets in one payload")
+    try:
+        if not body.isascii():
+            body.decode()
+        return [_decode(packet) for packet in packets]
+    except UnicodeDecodeError:
+        raise Malformed("not UTF-8") from None
+    except binascii.Error:
+        raise Malformed("not base64") from None
+
+
+def _decode(packet: bytes) -> Outgoing:
+    if packet[:1] == b"b":
+        return Attachment(binascii.a2b_base64(packet[1:], strict_mode=True))
+    if packet[:1] not in KINDS:
+        raise Malformed("not an Engine.IO packet")
+    return packet

@@ -1,0 +1,118 @@
+"""What a connection is written to, and two wrappers around it that change when packets leave, never their order.
+
+A connection always writes to `connection.channel`. That is the transport's channel, except in two states:
+
+- While a join is handled it is a `Gate`. The gate holds every packet, and the ack of the join, which is written past it,
+  leaves first: calls that wait for a computer, and notices of its new office, follow from the join.
+- In a crowd it is a `Batch`, which gathers notices for some milliseconds. Whatever else is written goes behind them.
+
+A wrapper is put on and taken off by the hub (gate) and by the notices (batch), in one step of the event loop, so no
+packet is ever between the two. Neither is on the way of a call to a connection that is in no such state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from a2c_smcp.server.fields import Json
+
+__all__ = ["Batch", "Channel", "Gate"]
+
+
+class Channel(Protocol):
+    """Writes never wait. What does not fit into the budget of unread bytes ends the session."""
+
+    def send(self, *parts: Json) -> None:
+        """One text packet, with the `4` of its Engine.IO MESSAGE, in parts."""
+
+    def send_all(self, packets: Sequence[bytes]) -> None:
+        """Several text packets, in one write if the transport can do that."""
+
+    def send_attached(self, packet: bytes, attachments: Sequence[bytes]) -> None:
+        """A text packet and its binary attachments."""
+
+    def check_room(self, size: int) -> None:
+        """Raises `RateLimited` if a call of this size does not fit into the budget of unread bytes."""
+
+    def close(self) -> None:
+        """Ends the session; the peer may still read what was sent."""
+
+
+class Gate:
+    """Holds what is sent until it is opened."""
+
+    __slots__ = ("_held", "_size", "channel")
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self._held: list[tuple[bytes, Sequence[bytes]]] = []
+        self._size = 0
+
+    def open(self) -> Channel:
+        """Sends what was held, and gives back the channel."""
+        held, self._held = self._held, []
+        for packet, attachments in held:
+            if attachments:
+                self.channel.send_attached(packet, attachments)
+            else:
+                self.channel.send(packet)
+        return self.channel
+
+    def send(self, *parts: Json) -> None:
+        self.send_attached(b"".join(parts), ())
+
+    def send_all(self, packets: Sequence[bytes]) -> None:
+        for packet in packets:
+            self.send_attached(packet, ())
+
+    def send_attached(self, packet: bytes, attachments: Sequence[bytes]) -> None:
+        self._held.append((packet, attachments))
+        self._size += len(packet) + sum(map(len, attachments))
+
+    def check_room(self, size: int) -> None:
+        self.channel.check_room(self._size + size)
+
+    def close(self) -> None:
+        self.channel.close()
+
+
+class Batch:
+    """Gathers packets, up to a size, until it is flushed."""
+
+    __slots__ = ("_packets", "_size", "channel")
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self._packets: list[bytes] = []
+        self._size = 0
+
+    def add(self, packet: bytes, most: int) -> None:
+        self._packets.append(packet)
+        self._size += len(packet)
+        if self._size >= most:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._packets:
+            packets, self._packets, self._size = self._packets, [], 0
+            self.channel.send_all(packets)
+
+    def send(self, *parts: Json) -> None:
+        self.flush()
+        self.channel.send(*parts)
+
+    def send_all(self, packets: Sequence[bytes]) -> None:
+        self.flush()
+        self.channel.send_all(packets)
+
+    def send_attached(self, packet: bytes, attachments: Sequence[bytes]) -> None:
+        self.flush()
+        self.channel.send_attached(packet, attachments)
+
+    def check_room(self, size: int) -> None:
+        self.channel.check_room(self._size + size)
+
+    def close(self) -> None:
+        self.flush()
+        self.channel.close()

@@ -1,0 +1,130 @@
+"""An event that came in: its name, the routing fields of its payload, and the payload as the bytes it came as.
+
+Only the routing fields are decoded (see `fields`). The payload is passed on untouched: what a client wrote arrives to
+the last character. A payload with binary parts is no different: its JSON has placeholders, and the attachments travel
+beside it; only there the JSON is parsed, to check that each placeholder has its attachment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from a2c_smcp.errors import BadRequest, TooLarge
+from a2c_smcp.protocol.codec import loads, loads_exactly
+from a2c_smcp.server.fields import LARGE, NAMES, Json, is_array, read_fields
+from a2c_smcp.server.outcomes import Answer, BinaryAnswer
+
+__all__ = ["HEAD_ROOM", "Envelope", "name_in", "read_answer", "read_object", "read_payload"]
+
+HEAD_ROOM = 64
+"""Bytes that the head of a packet may take: what is passed on gets another one, and may not outgrow the limit by it."""
+
+_HEAD = re.compile(rb'\s*\[\s*("(?:[^"\\]|\\.){0,1024}")\s*(,?)\s*', re.DOTALL)
+_MOST_BESIDE_ATTACHMENTS = 256 * 1024
+"""Of JSON, in bytes: beside attachments it is parsed as a whole."""
+
+
+class Envelope:
+    """A payload: its routing fields, the JSON object they were read from, and its binary parts."""
+
+    __slots__ = ("attachments", "body", "fields")
+
+    def __init__(self, fields: dict[str, Any], body: Json, attachments: Sequence[bytes] = ()) -> None:
+        self.fields = fields
+        self.body = body
+        self.attachments = attachments
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + sum(map(len, self.attachments)) if self.attachments else len(self.body)
+
+
+def name_in(event: Json) -> str:
+    """The name that an event `["<name>",…]` begins with; empty if that cannot be read."""
+    head = _HEAD.match(event)
+    if head is None:
+        return ""
+    try:
+        name = loads(head[1].decode())
+    except (BadRequest, UnicodeDecodeError):
+        return ""
+    return name if isinstance(name, str) else ""
+
+
+def read_payload(event: Json, attachments: Sequence[bytes] = ()) -> Envelope:
+    """The only argument of an event. Raises `BadRequest` or `TooLarge`."""
+    if attachments:
+        _check_attachments(event, attachments)
+    head = _HEAD.match(event)
+    if head and head[2]:
+        event = event if event[-1:] == b"]" else bytes(event).rstrip()
+        body = event[head.end() : -1]
+        fields = read_fields(body)
+        if fields is not None:
+            return Envelope(fields, body, attachments)
+    return _parsed(event, attachments)
+
+
+def read_object(event: bytes, start: int) -> Envelope:
+    """The same for an event whose object begins at `start`, if it ends with the event."""
+    body = event[start:-1]
+    fields = read_fields(body)
+    return read_payload(event) if fields is None else Envelope(fields, body)
+
+
+def _parsed(event: Json, attachments: Sequence[bytes]) -> Envelope:
+    """A payload that is small and unusual, such as one with half a surrogate pair, or wrong."""
+    if len(event) >= LARGE:
+        raise BadRequest("an event carries one object")
+    arguments = loads(_text(event))
+    if not (isinstance(arguments, list) and arguments and isinstance(arguments[0], str)):
+        raise BadRequest("an event is an array that begins with its name")
+    head = _HEAD.match(event)
+    if len(arguments) != 2 or head is None:
+        raise BadRequest("an event carries one object")
+    payload = arguments[1]
+    if not isinstance(payload, dict):
+        raise BadRequest("the payload must be an object")
+    body = bytes(event[head.end() :]).rstrip()[:-1]
+    return Envelope({name: payload[name] for name in NAMES & payload.keys()}, body, attachments)
+
+
+def read_answer(ack: Json, attachments: Sequence[bytes] = ()) -> Answer | BinaryAnswer:
+    """The arguments of an ack. Raises `BadRequest` or `TooLarge`."""
+    if attachments:
+        _check_attachments(ack, attachments)
+        return BinaryAnswer(ack, attachments)
+    if not is_array(ack) and (len(ack) >= LARGE or not isinstance(loads(_text(ack)), list)):
+        raise BadRequest("an ack is an array")
+    return Answer(ack)
+
+
+def _check_attachments(packet: Json, attachments: Sequence[bytes]) -> None:
+    if len(packet) > _MOST_BESIDE_ATTACHMENTS:
+        size, limit = len(packet), _MOST_BESIDE_ATTACHMENTS
+        raise TooLarge(f"{size} bytes of JSON beside attachments, at most {limit} are taken", size=size, limit=limit)
+    arguments = loads_exactly(_text(packet))
+    if not isinstance(arguments, list):
+        raise BadRequest("a packet with attachments is an array")
+    stack: list[Any] = [arguments]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, list):
+            stack.extend(item)
+        elif isinstance(item, dict):
+            if item.get("_placeholder") is True and not _has_attachment(item.get("num"), len(attachments)):
+                raise BadRequest("the attachments do not match their placeholders")
+            stack.extend(item.values())
+
+
+def _has_attachment(number: object, count: int) -> bool:
+    return type(number) is int and 0 <= number < count
+
+
+def _text(packet: Json) -> str:
+    try:
+        return str(packet, "utf-8")
+    except UnicodeDecodeError:
+        raise BadRequest("not UTF-8") from None

@@ -1,0 +1,435 @@
+"""An event that came in: decode it, ask the protocol, carry it out, answer it.
+
+Events of one connection are handled in the order in which they came, because there is one queue. An event that can be
+handled without waiting, which nearly all are, is handled inside `receive`. One that has to wait (a join, anything that
+asks a shared store) makes the connection's `inbox`: later events stay in it, and one task handles it and them, one after
+the other, until the inbox is empty and gone. A call in flight is not waiting: its event was handled when it was passed
+on, and its answer is sent whenever it comes.
+
+The end of a connection is the last entry of that queue: what a client said before it went is carried out first. From the
+moment it is gone nothing is written to it any more.
+
+A handler is a generator: it yields what it has to wait for, and returns the answer. So each is written once, whether the
+directory knows the answer at once or has to ask for it.
+
+Errors become acks in `_refuse` (and `acks`, which knows their shapes), and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from a2c_smcp.engine.events import Ack, Fault, Faulty
+from a2c_smcp.engine.events import Event as Came
+from a2c_smcp.errors import BadRequest, RateLimited, SMCPError, TooLarge, Unavailable
+from a2c_smcp.protocol import routing, version
+from a2c_smcp.protocol.codec import decode, loads
+from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, Event, lookup
+from a2c_smcp.protocol.offices import Member, Notice, Office, instance_digest
+from a2c_smcp.server import acks, audit
+from a2c_smcp.server.auth import AuthenticationProvider, admit
+from a2c_smcp.server.background import Background
+from a2c_smcp.server.channels import Channel
+from a2c_smcp.server.connections import Connection, Connections
+from a2c_smcp.server.directory import Directory, MemoryDirectory
+from a2c_smcp.server.directory.nodes import sid_at
+from a2c_smcp.server.envelope import Envelope, name_in, read_answer, read_object, read_payload
+from a2c_smcp.server.fields import Json
+from a2c_smcp.server.handshake import Handshake
+from a2c_smcp.server.metrics import Metrics
+from a2c_smcp.server.neighbours import shared
+from a2c_smcp.server.notices import Notices, Told, encode_event
+from a2c_smcp.server.outcomes import NOTHING, Outcome, Refused
+from a2c_smcp.server.relay import Relay, check_size
+from a2c_smcp.server.routes import ROUTE_FIELDS
+from a2c_smcp.server.seating import Seating
+from a2c_smcp.server.settings import Limits
+
+__all__ = ["Handshake", "Hub"]
+
+logger = logging.getLogger(__name__)
+
+_OLDER_FIELDS = frozenset(OLDER_FIELDS.values())
+_DISCONNECT = b"41/smcp,"
+_MOST_HELD = 1024
+
+Steps: TypeAlias = Generator[Awaitable[Any], Any, Outcome | None]
+"""A handler under way: what it waits for, and in the end the answer, or `None` if the call that it began will answer."""
+
+
+_NAMED = {row.name: row for row in EVENTS} | {row.older: row for row in EVENTS if row.older}
+_KNOWN = {b'["%s",{' % said.encode(): (said, row) for said, row in _NAMED.items()}
+"""The rows of the event table by how nearly all events begin. All others are read the long way, to the same effect."""
+
+
+class _Held(NamedTuple):
+    """An event that waits."""
+
+    event: Event
+    number: int | None
+    steps: Steps
+    waits_for: Awaitable[Any]
+
+
+class _End(NamedTuple):
+    """The end of a connection, as an entry of its inbox."""
+
+    is_clean: bool
+
+
+class Hub:
+    """All that a Server does with what its connections say. The transports call `connect`, `receive`, `acked` and
+    `disconnected`, in this order, and write what the hub sends to a connection's channel."""
+
+    def __init__(
+        self,
+        auth: AuthenticationProvider,
+        *,
+        directory: Directory | None = None,
+        limits: Limits | None = None,
+        require_version: str | None = None,
+        legacy_notices: bool = False,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.auth = auth
+        self.limits = limits or Limits()
+        self.metrics = metrics or Metrics()
+        self.background = Background()
+        self.connections = Connections(self.metrics)
+        self.directory = directory or MemoryDirectory()
+        self._require_version = require_version
+        self._nodes = shared(self.directory)
+        self._notices = Notices(
+            self.connections,
+            self.background,
+            self.limits,
+            self._nodes.announce if self._nodes else None,
+            older_to_all=legacy_notices,
+        )
+        self._relay = Relay(
+            self.directory, self.connections, self.background, self.metrics, self.limits, self._nodes
+        )
+        self.calls = self._relay.calls
+        self._seating = Seating(
+            self.directory,
+            self.connections,
+            self._relay,
+            self._notices,
+            self.background,
+            self.limits,
+            self.dismiss,
+        )
+        self.directory.listener = self._seating
+        self._is_draining = False
+        self._handlers: dict[Action, Callable[[Connection, Event, Envelope, str, int | None], Steps]] = {
+            Action.JOIN: self._join,
+            Action.LEAVE: self._leave,
+            Action.LIST: self._list_room,
+            Action.CANCEL: self._cancel,
+            Action.BROADCAST: self._update,
+            Action.FORWARD: self._request,
+        }
+
+    # What the transports say
+
+    async def connect(
+        self, channel: Channel, handshake: Handshake, auth: Json, *, sid: str | None = None
+    ) -> Connection:
+        """Authenticates a CONNECT. Raises `SMCPError`, which is a CONNECT_ERROR."""
+        try:
+            if self._is_draining:
+                raise Unavailable("the server is shutting down")
+            spoken = version.accept(handshake.version, self._require_version)
+            principal = await admit(
+                self.auth,
+                handshake.sio,
+                handshake.environ,
+                _read_auth(auth),
+                handshake.headers,
+                self.limits.authentication_timeout,
+            )
+        except SMCPError as error:
+            self.metrics.count("refused_total", code=error.code)
+            audit.record("refused", code=error.code, client=handshake.client)
+            raise
+        connection = self.connections.add(sid or self._new_sid(), principal, spoken, channel)
+        if principal.expires is not None:
+            loop = asyncio.get_running_loop()
+            connection.expiry = loop.call_later(principal.expires - time.time(), self.dismiss, connection)
+        audit.record("connected", principal=principal.id, version=spoken, client=handshake.client)
+        return connection
+
+    def receive(self, connection: Connection, event: Came | Faulty) -> None:
+        """Handles an event, or puts it behind one that waits. Raises nothing."""
+        if connection.inbox is not None:
+            self._hold(connection, event)
+        elif held := self._begin(connection, event):
+            connection.inbox = deque()
+            self.background.spawn(self._work(connection, held))
+
+    def acked(self, connection: Connection, ack: Ack | Faulty) -> None:
+        """The answer to a call. Unknown ack ids are ignored. Raises nothing."""
+        call = connection.pending.pop(ack.id, None)  # type: ignore[arg-type]  # no id, no call
+        if call is None:
+            return
+        try:
+            if isinstance(ack, Ack):
+                outcome: Outcome = read_answer(ack.body, ack.attachments)
+            else:
+                outcome = Refused(_fault(ack))
+        except SMCPError as error:
+            outcome = Refused(error)
+        self.calls.answered(call, connection, outcome)
+
+    def disconnected(self, connection: Connection, *, is_clean: bool, reason: str | None = None) -> None:
+        """The session has ended: cleanly by a Socket.IO DISCONNECT, or otherwise. A second time is ignored."""
+        if connection.is_gone:
+            return
+        self.connections.remove(connection)
+        self.calls.disconnected(connection.sid)
+        self._seating.lose(connection)
+        audit.record("disconnected", principal=connection.principal.id, reason=reason)
+        end = _End(is_clean or connection.is_over)
+        if connection.inbox is not None:
+            connection.inbox.append(end)
+        else:
+            connection.inbox = deque((end,))
+            self.background.spawn(self._work(connection))
+
+    # What operators say
+
+    def dismiss(self, connection: Connection) -> None:
+        """Ends a connection and its seats for good."""
+        connection.is_over = True
+        connection.channel.send(_DISCONNECT)
+        connection.channel.close()
+        self.disconnected(connection, is_clean=True, reason="dismissed")
+
+    def reload(self) -> None:
+        """Reads the credentials again and disconnects whom they no longer admit."""
+        self.auth.reload()
+        for connection in self.connections:
+            if not self.auth.valid(connection.principal):
+                self.dismiss(connection)
+
+    def is_engaged(self, connection: Connection) -> bool:
+        """Whether a connection asks or is asked for something."""
+        return connection.inbox is not None or self.calls.is_engaged(connection.sid)
+
+    async def drain(self) -> None:
+        """Stops taking newcomers and calls, and returns when no call is in flight any more."""
+        self._is_draining = True
+        await self.calls.drain()
+
+    async def close(self) -> None:
+        self._seating.close()
+        self._notices.close()
+        await self.background.close()
+        await self.directory.close()
+
+    # The order of events
+
+    def _hold(self, connection: Connection, event: Came | Faulty) -> None:
+        assert connection.inbox is not None
+        size = event.size if isinstance(event, Faulty) else len(event.body) + sum(map(len, event.attachments))
+        if len(connection.inbox) < _MOST_HELD and connection.inbox_bytes + size <= self.limits.in_flight_bytes:
+            connection.inbox.append(event)
+            connection.inbox_bytes += size
+        else:
+            error = RateLimited("an earlier event of this connection waits, try again later")
+            self._refuse(connection, event.id, _row_of(event), error)
+
+    async def _work(self, connection: Connection, held: _Held | None = None) -> None:
+        """Handles an event that waits, and those behind it."""
+        if held:
+            await self._finish(connection, held)
+        while connection.inbox:
+            event = connection.inbox.popleft()
+            if isinstance(event, _End):
+                await self._end(connection, is_clean=event.is_clean)
+            elif held := self._begin(connection, event):
+                await self._finish(connection, held)
+            else:
+                await asyncio.sleep(0)  # others have their turn
+        connection.inbox = None
+        connection.inbox_bytes = 0
+
+    def _begin(self, connection: Connection, came: Came | Faulty) -> _Held | None:
+        """Handles an event as far as that goes without waiting."""
+        event: Event | None = None
+        number = came.id
+        try:
+            if isinstance(came, Faulty):
+                event = _row_of(came)
+                raise _fault(came)
+            body = came.body
+            start = body.find(b'"', 2) + 2 if isinstance(body, bytes) else 0
+            known = _KNOWN.get(body[: start + 1]) if isinstance(body, bytes) else None
+            if known is not None and not came.attachments:
+                said, event = known
+                envelope = read_object(body, start)
+            else:
+                said = name_in(body)
+                event = lookup(said)
+                envelope = read_payload(body, came.attachments)
+            fields = envelope.fields
+            if event.action is Action.FORWARD:
+                route = connection.routes.find(said, fields, self.directory.office_at_hand)
+                if route is not None:
+                    decode(event, fields, known=ROUTE_FIELDS)
+                    self._relay.begin(route, envelope, connection, number)
+                    return None
+            decode(event, fields)
+            if said != event.name or not _OLDER_FIELDS.isdisjoint(fields):
+                connection.speaks_older_names = True
+            steps = self._handlers[event.action](connection, event, envelope, said, number)
+            waits_for = next(steps)
+        except StopIteration as end:
+            self._answer(connection, number, event, end.value)
+        except SMCPError as error:
+            self._refuse(connection, number, event, error)
+        except Exception:
+            logger.exception("%s failed", event.name if event else "an event")
+            self._refuse(connection, number, event, SMCPError())
+        else:
+            return _Held(event, number, steps, waits_for)
+        return None
+
+    async def _finish(self, connection: Connection, held: _Held) -> None:
+        """The rest of an event that has to wait."""
+        event, number, steps, waits_for = held
+        try:
+            while True:
+                try:
+                    found = await waits_for
+                except Exception as error:
+                    waits_for = steps.throw(error)
+                else:
+                    waits_for = steps.send(found)
+        except StopIteration as end:
+            self._answer(connection, number, event, end.value)
+        except SMCPError as error:
+            self._refuse(connection, number, event, error)
+        except Exception:
+            logger.exception("%s failed", event.name)
+            self._refuse(connection, number, event, SMCPError())
+
+    def _answer(self, connection: Connection, number: int | None, event: Event | None, answer: Outcome | None) -> None:
+        if answer is not None:
+            connection.reply_to_join(number, event, answer)
+
+    def _refuse(self, connection: Connection, number: int | None, event: Event | None, error: SMCPError) -> None:
+        connection.reply_to_join(number, event, Refused(error))
+
+    async def _end(self, connection: Connection, *, is_clean: bool) -> None:
+        try:
+            await self._seating.disconnected(connection, is_clean=is_clean)
+        except Unavailable:
+            pass  # the seats are given up when their time is over
+        except Exception:
+            logger.exception("the seats of a connection that has ended were not given up")
+
+    # What clients ask for
+
+    def _join(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
+        fields = envelope.fields
+        role, name, office_id, instance = fields["role"], fields["name"], fields["office_id"], fields.get("instance")
+        owner = connection.principal.id
+        connection.principal.check(role, name, office_id)
+        if self._is_draining:
+            raise Unavailable("the server is shutting down")
+        digest = instance_digest(owner, role, name, instance) if instance else None
+        newcomer = Member(connection.sid, role, name, office_id, digest, owner, connection.version)
+        connection.close_gate()
+        yield self._seating.join(connection, newcomer)
+        return acks.DONE
+
+    def _leave(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
+        yield self._seating.leave(connection, envelope.fields["office_id"])
+        return acks.DONE
+
+    def _list_room(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
+        seats = yield from self._seats(connection)
+        office = yield from self._office(envelope.fields["office_id"])
+        return acks.answer(routing.list_room(event, seats, office, envelope.fields))
+
+    def _cancel(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
+        seats, fields = (yield from self._seats(connection)), envelope.fields
+        offices = self.calls.cancel(routing.seated(event, seats, fields), fields["req_id"], envelope.body)
+        notices = self._encoded(connection, routing.cancel(event, seats, fields, offices), envelope)
+        yield from self._spread(notices)
+        return NOTHING
+
+    def _update(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
+        seats = yield from self._seats(connection)
+        notice = routing.broadcast(event, seats, envelope.fields)
+        (told,) = self._encoded(connection, [notice], envelope)
+        if due := self._notices.admit(connection.sid, event, told):
+            yield from self._spread([due])
+        return NOTHING
+
+    def _request(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
+        seats = yield from self._seats(connection)
+        offices = []
+        for seat in seats:
+            offices.append((yield from self._office(seat.office_id)))
+        route = self._relay.find(event, seats, offices, envelope)
+        connection.routes.keep(said, envelope.fields, route)
+        self._relay.begin(route, envelope, connection, number)
+        return None
+
+    def _seats(self, connection: Connection) -> Generator[Awaitable[Any], Any, Sequence[Member]]:
+        """Those of a connection, without asking the store where that is not needed."""
+        seats: Sequence[Member] | None = self.directory.seats_at_hand(connection.sid)
+        if seats is None:
+            seats = yield self.directory.seats(connection.sid)
+        return seats
+
+    def _office(self, office_id: str) -> Generator[Awaitable[Any], Any, Office]:
+        office: Office = self.directory.office_at_hand(office_id) or (yield self.directory.office(office_id))
+        return office
+
+    def _spread(self, notices: Sequence[Told]) -> Generator[Awaitable[Any], Any, None]:
+        if self._notices.is_shared:
+            yield self._notices.spread(*notices)
+        else:
+            self._notices.spread_soon(notices)
+
+    def _encoded(self, connection: Connection, notices: Sequence[Notice], came: Envelope) -> list[Told]:
+        """As bytes, once for everybody, and while their sender can still be told that they cannot be sent."""
+        told = [encode_event(notice, came) for notice in notices]
+        size = max((len(notice.body) for notice in told), default=0)
+        check_size(size + max((len(notice.event) for notice in told), default=0), self.limits)
+        offices = [self.directory.office_at_hand(notice.office_id) for notice in told]
+        copies = sum(len(office.members) for office in offices if office)
+        connection.may_tell(size, copies, self.limits.told_bytes)
+        return told
+
+    def _new_sid(self) -> str:
+        token = secrets.token_urlsafe(15)
+        return sid_at(self._nodes.node, token) if self._nodes else token
+
+
+def _read_auth(auth: Json) -> Any:
+    """The object of a CONNECT; `None` if there is none, or none that can be read."""
+    try:
+        return loads(str(auth, "utf-8")) if auth else None
+    except (BadRequest, UnicodeDecodeError):
+        return None
+
+
+def _row_of(event: Came | Faulty) -> Event:
+    """Raises `UnsupportedEvent`."""
+    return lookup(name_in(b"[%s]" % event.name if isinstance(event, Faulty) else event.body))
+
+
+def _fault(faulty: Faulty) -> SMCPError:
+    if faulty.fault is Fault.TOO_LARGE:
+        return TooLarge(faulty.reason, size=faulty.size, limit=faulty.limit)
+    return BadRequest(faulty.reason)

@@ -1,0 +1,73 @@
+"""What becomes of a request: a closed union, so that every reader has to say what it does with each of the four."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Any, TypeAlias
+
+from a2c_smcp.errors import SMCPError, Unavailable
+from a2c_smcp.server.fields import Json
+
+__all__ = ["NOTHING", "Answer", "BinaryAnswer", "Closing", "Moved", "Outcome", "Refused"]
+
+
+class Answer:
+    """The arguments of an ack: a JSON array, as it came."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: Json) -> None:
+        self.body = body
+
+    @property
+    def size(self) -> int:
+        return len(self.body)
+
+
+class BinaryAnswer:
+    """The arguments of an ack, with placeholders in their JSON for the attachments."""
+
+    __slots__ = ("attachments", "body")
+
+    def __init__(self, body: Json, attachments: Sequence[bytes]) -> None:
+        self.body = body
+        self.attachments = attachments
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + sum(map(len, self.attachments))
+
+
+class Refused:
+    """An error. Its traceback is dropped: it would hold the frames that hold the request."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: SMCPError) -> None:
+        error.__traceback__ = None
+        self.error = error
+
+
+class Moved(Enum):
+    """No answer from where the request was sent. Only what passes between nodes ends like this."""
+
+    GONE = auto()
+    """The member has no seat under this session any more. The request was not passed on to it."""
+    LOST = auto()
+    """The node has gone. Whether the request was passed on is not known."""
+    UNHEARD = auto()
+    """Nobody listens at the node: the request has not arrived."""
+
+
+Outcome: TypeAlias = Answer | BinaryAnswer | Refused | Moved
+
+NOTHING = Answer(b"[]")
+"""The empty ack."""
+
+
+class Closing(Unavailable):
+    """This Server shuts down. Another node may answer, once the client has connected there."""
+
+    def __init__(self, **details: Any) -> None:
+        super().__init__("the server is shutting down", **details)
