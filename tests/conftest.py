@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -13,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import uvicorn
 
 from a2c_smcp.server import Limits, Settings, SMCPApp, create_app
 from a2c_smcp.server.directory.redis import RedisDirectory
@@ -37,8 +39,9 @@ class Hub:
 
 
 @asynccontextmanager
-async def serving_hub(settings: Settings, store: str | None) -> AsyncIterator[Hub]:
+async def serving_hub(settings: Settings, store: str | None, *, is_mounted: bool = False) -> AsyncIterator[Hub]:
     """One Server, or two nodes that share a place in the store at this URL."""
+    serve = mounted if is_mounted else serving
     prefix = f"test-{uuid4().hex[:12]}:"
     async with AsyncExitStack() as stack:
         apps, addresses = [], []
@@ -48,20 +51,35 @@ async def serving_hub(settings: Settings, store: str | None) -> AsyncIterator[Hu
             node_url = f"http://{addresses[-1]}"
             directory = RedisDirectory(store, node=name, node_url=node_url, prefix=prefix) if store else None
             apps.append(create_app(replace(settings, directory=directory or settings.directory)))
-            await stack.enter_async_context(serving(apps[-1], listener))
+            await stack.enter_async_context(serve(apps[-1], listener))
         yield Hub(apps, addresses)
 
 
-@pytest.fixture(scope="session")
-def lane() -> str:
-    """How Servers of a test relay: `fast`, `plain`, or between two `nodes`."""
-    return "fast"
+@asynccontextmanager
+async def mounted(app: SMCPApp, listener: socket.socket) -> AsyncIterator[None]:
+    """Served by uvicorn, as an application that somebody mounts it in would be."""
+    config = uvicorn.Config(app, ws="websockets-sansio", ws_max_size=app.settings.limits.max_transport, log_config=None)
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        while not server.started:  # noqa: ASYNC110, uvicorn offers nothing to wait for
+            await asyncio.sleep(0.01)
+        yield
+    finally:
+        server.should_exit = server.force_exit = True
+        await task
 
 
 @pytest.fixture(scope="session")
-def store(lane: str) -> Iterator[str | None]:
+def hosting() -> str:
+    """How Servers of a test are served: by the `program`, `mounted` in an ASGI server, or as two `nodes`."""
+    return "program"
+
+
+@pytest.fixture(scope="session")
+def store(hosting: str) -> Iterator[str | None]:
     """The URL of what nodes share, where there are some."""
-    if lane != "nodes":
+    if hosting != "nodes":
         yield None
         return
     with running_valkey() as valkey:
@@ -69,20 +87,20 @@ def store(lane: str) -> Iterator[str | None]:
 
 
 @pytest.fixture(scope="session")
-def shared_hub(lane: str, store: str | None) -> Iterator[Hub]:
+def shared_hub(hosting: str, store: str | None) -> Iterator[Hub]:
     """One Server with default settings for all tests that need no other."""
-    with running(Settings(fast_lane=lane != "plain"), store) as hub:
+    with running(Settings(), store, is_mounted=hosting == "mounted") as hub:
         yield hub
 
 
 @contextmanager
-def running(settings: Settings, store: str | None = None) -> Iterator[Hub]:
+def running(settings: Settings, store: str | None = None, *, is_mounted: bool = False) -> Iterator[Hub]:
     """A Server in a thread of its own."""
     ready: Future[tuple[Hub, Callable[[], None]]] = Future()
 
     async def run() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        async with serving_hub(settings, store) as hub:
+        async with serving_hub(settings, store, is_mounted=is_mounted) as hub:
             ready.set_result((hub, lambda: loop.call_soon_threadsafe(stop.set)))
             await stop.wait()
 
@@ -97,13 +115,13 @@ def running(settings: Settings, store: str | None = None) -> Iterator[Hub]:
 
 
 @pytest.fixture
-async def serve(lane: str, store: str | None) -> AsyncIterator[Callable[..., Any]]:
+async def serve(hosting: str, store: str | None) -> AsyncIterator[Callable[..., Any]]:
     """Starts a Server with settings of its own: `await serve(require_version="0.4", limits={"resume_grace": 0.2})`."""
     async with AsyncExitStack() as stack:
 
         async def start(*, limits: dict[str, Any] | None = None, **settings: Any) -> Hub:
-            chosen = Settings(limits=Limits(**(limits or {})), **{"fast_lane": lane != "plain", **settings})
-            return await stack.enter_async_context(serving_hub(chosen, store))
+            chosen = Settings(limits=Limits(**(limits or {})), **settings)
+            return await stack.enter_async_context(serving_hub(chosen, store, is_mounted=hosting == "mounted"))
 
         yield start
 

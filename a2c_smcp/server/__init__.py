@@ -1,7 +1,5 @@
 """The Server: the signalling hub between agents and computers."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.server.app import SMCPApp, create_app
@@ -27,9 +25,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`SMCPNamespace` needs python-socketio, which nothing else here does."""
-    if name != "SMCPNamespace":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from a2c_smcp.server.namespace import SMCPNamespace
+    """`SMCPNamespace` needs python-socketio, which the Server itself does not."""
+    if name == "SMCPNamespace":
+        from a2c_smcp.server.namespace import SMCPNamespace
 
-    return SMCPNamespace
+        return SMCPNamespace
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,14 +18,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from a2c_smcp.errors import NotAuthenticated, NotAuthorised
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.types import Role
-
-if TYPE_CHECKING:
-    from socketio import AsyncServer
 
 __all__ = [
     "ANYBODY",
@@ -92,9 +89,12 @@ class AuthenticationProvider(ABC):
 
     @abstractmethod
     async def authenticate(
-        self, sio: AsyncServer, environ: dict[str, Any], auth: object, headers: Mapping[str, str]
+        self, sio: Any, environ: dict[str, Any], auth: object, headers: Mapping[str, str]
     ) -> bool | Principal:
-        """`True` admits anybody, a `Principal` admits them. `auth` is CONNECT's, `headers` have lower-case names."""
+        """`True` admits anybody, a `Principal` admits them. `auth` is CONNECT's, `headers` have lower-case names.
+
+        `sio` is the user's own `socketio.AsyncServer` under `SMCPNamespace`, and `None` in a Server of ours.
+        """
 
     def valid(self, principal: Principal) -> bool:
         """Whether somebody admitted earlier may stay. Asked after a reload."""
@@ -107,7 +107,7 @@ class AuthenticationProvider(ABC):
 
 async def admit(
     provider: AuthenticationProvider,
-    sio: AsyncServer,
+    sio: Any,
     environ: dict[str, Any],
     auth: object,
     headers: Mapping[str, str],
@@ -154,7 +154,7 @@ class DefaultAuthenticationProvider(AuthenticationProvider):
         self._holders = self._free | (_read_keys(self._file) if self._file else {})
 
     async def authenticate(
-        self, sio: AsyncServer, environ: dict[str, Any], auth: object, headers: Mapping[str, str]
+        self, sio: Any, environ: dict[str, Any], auth: object, headers: Mapping[str, str]
     ) -> bool | Principal:
         found = [holder for key in credentials(auth, headers, self._field) if (holder := self._find(hash_key(key)))]
         return next((holder for holder in found if not holder.expired), found[0] if found else False)

@@ -35,8 +35,8 @@ class Channel(Protocol):
     def check_room(self, size: int) -> None:
         """Raises `RateLimited` if a call of this size does not fit into the budget of unread bytes."""
 
-    def close(self) -> None:
-        """Ends the session; the peer may still read what was sent."""
+    def dismiss(self) -> None:
+        """Disconnects the client from `/smcp`, behind what was sent. The session stays: it may connect again."""
 
 
 class Gate:
@@ -73,8 +73,8 @@ class Gate:
     def check_room(self, size: int) -> None:
         self.channel.check_room(self._size + size)
 
-    def close(self) -> None:
-        self.channel.close()
+    def dismiss(self) -> None:
+        self.open().dismiss()
 
 
 class Batch:
@@ -113,6 +113,6 @@ class Batch:
     def check_room(self, size: int) -> None:
         self.channel.check_room(self._size + size)
 
-    def close(self) -> None:
+    def dismiss(self) -> None:
         self.flush()
-        self.channel.close()
+        self.channel.dismiss()

@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from a2c_smcp.engine.attachments import attach
+from a2c_smcp.engine.packets import Malformed
 from a2c_smcp.errors import BadRequest, TooLarge
 from a2c_smcp.protocol.codec import loads, loads_exactly
 from a2c_smcp.server.fields import LARGE, NAMES, Json, is_array, read_fields
@@ -108,19 +110,10 @@ def _check_attachments(packet: Json, attachments: Sequence[bytes]) -> None:
     arguments = loads_exactly(_text(packet))
     if not isinstance(arguments, list):
         raise BadRequest("a packet with attachments is an array")
-    stack: list[Any] = [arguments]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, list):
-            stack.extend(item)
-        elif isinstance(item, dict):
-            if item.get("_placeholder") is True and not _has_attachment(item.get("num"), len(attachments)):
-                raise BadRequest("the attachments do not match their placeholders")
-            stack.extend(item.values())
-
-
-def _has_attachment(number: object, count: int) -> bool:
-    return type(number) is int and 0 <= number < count
+    try:
+        attach(arguments, attachments)
+    except Malformed as error:
+        raise BadRequest(str(error)) from None
 
 
 def _text(packet: Json) -> str:

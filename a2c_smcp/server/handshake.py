@@ -23,7 +23,7 @@ class Handshake:
     scheme: str = "http"
     path: str = "/socket.io/"
     sio: Any = None
-    own_environ: dict[str, Any] | None = None
+    own: dict[str, Any] | None = None
 
     @property
     def version(self) -> str | None:
@@ -34,8 +34,8 @@ class Handshake:
     @property
     def environ(self) -> dict[str, Any]:
         """The request in the shape that python-socketio gives to its users: WSGI's, with the ASGI scope inside."""
-        if self.own_environ is not None:
-            return self.own_environ
+        if self.own is not None:
+            return self.own
         scope = {
             "type": "http",
             "method": "GET",

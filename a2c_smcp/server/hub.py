@@ -56,7 +56,6 @@ __all__ = ["Handshake", "Hub"]
 logger = logging.getLogger(__name__)
 
 _OLDER_FIELDS = frozenset(OLDER_FIELDS.values())
-_DISCONNECT = b"41/smcp,"
 _MOST_HELD = 1024
 
 Steps: TypeAlias = Generator[Awaitable[Any], Any, Outcome | None]
@@ -205,8 +204,7 @@ class Hub:
     def dismiss(self, connection: Connection) -> None:
         """Ends a connection and its seats for good."""
         connection.is_over = True
-        connection.channel.send(_DISCONNECT)
-        connection.channel.close()
+        connection.channel.dismiss()
         self.disconnected(connection, is_clean=True, reason="dismissed")
 
     def reload(self) -> None:

@@ -1,4 +1,4 @@
-"""What is said to a Server is said to one with the fast lane, one without, and two nodes, with the same answers."""
+"""What is said to the program, to a mounted Server and to two nodes is answered alike."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import pytest
 
 from tests.server.test_program import meets, starts  # noqa: F401, for all who want a program
 
-TALK = {"test_calls", "test_events", "test_lane", "test_offices", "test_outcomes", "test_resume"}
+TALK = {"test_calls", "test_events", "test_offices", "test_outcomes", "test_resume"}
 """What clients say to each other."""
 
-MODULES = {"plain": TALK | {"test_failures", "test_limits", "test_polling"}, "nodes": TALK}
-"""Where it may matter how requests travel. All else is asked of a Server as people run it."""
+MODULES = {"mounted": TALK | {"test_failures", "test_limits", "test_polling"}, "nodes": TALK}
+"""Where it may matter how a Server is served. All else is asked of the program, as people run it."""
 
 
-@pytest.fixture(scope="session", params=["fast", "plain", "nodes"])
-def lane(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(scope="session", params=["program", "mounted", "nodes"])
+def hosting(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _matters(item: pytest.Item) -> bool:
     call = getattr(item, "callspec", None)
-    lane = call.params.get("lane", "fast") if call else "fast"
-    if lane == "nodes" and item.get_closest_marker("one_process"):
+    hosting = call.params.get("hosting", "program") if call else "program"
+    if hosting == "nodes" and item.get_closest_marker("one_process"):
         return False
-    return lane == "fast" or item.path.stem in MODULES[lane]
+    return hosting == "program" or item.path.stem in MODULES[hosting]
