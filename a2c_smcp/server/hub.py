@@ -1,16 +1,16 @@
 """An event that came in: decode it, ask the protocol, carry it out, answer it.
 
 Events of one connection are handled in the order in which they came, because there is one queue. An event that can be
-handled without waiting, which nearly all are, is handled inside `receive`. One that has to wait (a join, anything that
-asks a shared store) makes the connection's `inbox`: later events stay in it, and one task handles it and them, one after
-the other, until the inbox is empty and gone. A call in flight is not waiting: its event was handled when it was passed
-on, and its answer is sent whenever it comes.
+handled without waiting, which nearly all are, is handled inside `receive`. One that has to wait (a join, anything
+that asks a shared store) makes the connection's `inbox`: later events stay in it, and one task handles it and them,
+one after the other, until the inbox is empty and gone. A call in flight is not waiting: its event was handled when it
+was passed on, and its answer is sent whenever it comes.
 
-The end of a connection is the last entry of that queue: what a client said before it went is carried out first. From the
-moment it is gone nothing is written to it any more.
+The end of a connection is the last entry of that queue: what a client said before it went is carried out first. From
+the moment it is gone nothing is written to it any more.
 
-A handler is a generator: it yields what it has to wait for, and returns the answer. So each is written once, whether the
-directory knows the answer at once or has to ask for it.
+A handler is a generator: it yields what it has to wait for, and returns the answer. So each is written once, whether
+the directory knows the answer at once or has to ask for it.
 
 Errors become acks in `_refuse` (and `acks`, which knows their shapes), and nowhere else.
 """
@@ -59,7 +59,7 @@ _OLDER_FIELDS = frozenset(OLDER_FIELDS.values())
 _MOST_HELD = 1024
 
 Steps: TypeAlias = Generator[Awaitable[Any], Any, Outcome | None]
-"""A handler under way: what it waits for, and in the end the answer, or `None` if the call that it began will answer."""
+"""A handler under way: what it waits for, and in the end the answer; `None` if the call that it began will answer."""
 
 
 _NAMED = {row.name: row for row in EVENTS} | {row.older: row for row in EVENTS if row.older}
@@ -265,9 +265,11 @@ class Hub:
                 event = _row_of(came)
                 raise _fault(came)
             body = came.body
-            start = body.find(b'"', 2) + 2 if isinstance(body, bytes) else 0
-            known = _KNOWN.get(body[: start + 1]) if isinstance(body, bytes) else None
-            if known is not None and not came.attachments:
+            known = None
+            if isinstance(body, bytes) and not came.attachments:
+                start = body.find(b'"', 2) + 2
+                known = _KNOWN.get(body[: start + 1])
+            if known is not None:
                 said, event = known
                 envelope = read_object(body, start)
             else:
@@ -378,7 +380,7 @@ class Hub:
         seats = yield from self._seats(connection)
         offices = []
         for seat in seats:
-            offices.append((yield from self._office(seat.office_id)))
+            offices.append((yield from self._office(seat.office_id)))  # noqa: PERF401, it may wait in between
         route = self._relay.find(event, seats, offices, envelope)
         connection.routes.keep(said, envelope.fields, route)
         self._relay.begin(route, envelope, connection, number)
