@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import ssl
 from functools import partial
@@ -24,7 +25,7 @@ from a2c_smcp.server.auth import AuthenticationProvider, DefaultAuthenticationPr
 from a2c_smcp.server.directory.nodes import check_name, new_name
 from a2c_smcp.server.gate import is_loopback
 from a2c_smcp.server.jwt import JWTAuthenticationProvider
-from a2c_smcp.server.settings import Limits, Settings
+from a2c_smcp.server.settings import Limits, Network, Settings
 
 __all__ = ["server"]
 
@@ -36,11 +37,11 @@ _OF_TOKENS = "Correct that; `a2c-smcp server --help` tells of the options for to
 _OPTIONS: list[str] = []
 
 
-def _option(panel: str, variable: str, text: str, *, opposite: str = "", **more: Any) -> Any:
+def _option(panel: str, variable: str, text: str, **more: Any) -> Any:
     flag = f"--{variable.lower().replace('_', '-')}"
     _OPTIONS.append(flag)
     return typer.Option(
-        f"{flag}{opposite}",
+        flag,
         envvar=server_variable(flag),
         help=text,
         rich_help_panel=panel,
@@ -72,9 +73,12 @@ def server(
     legacy_notices: Annotated[
         bool, _connections("LEGACY_NOTICES", "Send notices under their older names too, to everybody.")
     ] = False,
-    fast_lane: Annotated[
-        bool, _connections("FAST_LANE", "Relay requests on websockets as they come.", opposite="/--no-fast-lane")
-    ] = True,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        _connections(
+            "TRUSTED_PROXY", "Network (CIDR) of proxies whose X-Forwarded-For names the client; repeat for more."
+        ),
+    ] = None,
     api_key: Annotated[
         list[str] | None, _admission("API_KEY", "API key that may do anything; repeat for more.")
     ] = None,
@@ -142,7 +146,7 @@ def server(
         trusted_hosts=None if auth or insecure else frozenset(),
         legacy_notices=legacy_notices,
         metrics=metrics,
-        fast_lane=fast_lane,
+        trusted_proxies=_networks(trusted_proxy or []),
     )
     if post:
         run(serve_at_post(settings, door, post))
@@ -206,6 +210,13 @@ def _check_exposure(host: str, auth: AuthenticationProvider | None, *, insecure:
             f"{host} can be reached from other machines and nobody would be asked for a key",
             "Give --api-key, --keys-file or --jwt-…, or --insecure if that is what you want.",
         )
+
+
+def _networks(given: list[str]) -> tuple[Network, ...]:
+    try:
+        return tuple(ipaddress.ip_network(network) for network in given)
+    except ValueError as error:
+        raise WrongUse(f"--trusted-proxy: {error}", "Write an address or a network, such as 10.0.0.0/8.") from None
 
 
 def _check_version(required: str | None) -> None:

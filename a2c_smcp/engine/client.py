@@ -61,7 +61,7 @@ class ClientSession(Session):
         try:
             said: Any = json.loads(packet[1:])
             opened = Opened(
-                str(said["sid"]),
+                _checked_sid(said["sid"]),
                 tuple(map(str, said["upgrades"])),
                 said["pingInterval"] / 1000,
                 said["pingTimeout"] / 1000,
@@ -110,3 +110,9 @@ class ClientSession(Session):
     def upgrade_failed(self) -> None:
         """Polling goes on."""
         self._is_pausing = False
+
+
+def _checked_sid(sid: object) -> str:
+    if not (isinstance(sid, str) and sid):
+        raise ValueError("no session id")
+    return sid

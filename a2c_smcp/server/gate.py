@@ -1,28 +1,22 @@
-"""What is settled in HTTP, before Socket.IO hears of a connection: its address, its protocol version, health."""
+"""What is settled in HTTP, before a session hears of a request: its address, its protocol version, its web page."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
-from typing import Any
-from urllib.parse import parse_qs
 
 from a2c_smcp.errors import BadRequest, SMCPError, Unavailable, VersionMismatch
 from a2c_smcp.protocol import version
-from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.server.neighbours import Shared
-from a2c_smcp.server.wires import Message, Scope, Send
+from a2c_smcp.server.transport.request import Fields, Request, Response, json_response
 
-__all__ = ["check_host", "check_newcomer", "is_loopback", "is_welcome", "readiness", "refuse", "respond", "session_in"]
-
-_PAGE_SCHEMES = {"ws": "http", "wss": "https"}
+__all__ = ["check_host", "check_newcomer", "check_page", "is_loopback", "readiness", "refusal"]
 
 
-def check_host(scope: Scope, trusted: frozenset[str] | None) -> None:
+def check_host(request: Request, trusted: frozenset[str] | None) -> None:
     """Refuses to be addressed by a foreign name: a web page can point its own name at this machine."""
     if trusted is None:
         return
-    host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
+    host = request.header(b"host")
     name = host.removeprefix("[").partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     if name.lower() not in trusted and not is_loopback(name):
         raise BadRequest(
@@ -39,28 +33,38 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def check_newcomer(scope: Scope, required_version: str | None, *, is_draining: bool) -> None:
+def check_newcomer(request: Request, required_version: str | None, *, is_draining: bool) -> None:
     """Refuses a new session that comes too late, or speaks no version of ours."""
     if is_draining:
         raise Unavailable("the server is shutting down")
-    if _in_query(scope, "EIO") != "4":
+    if request.parameter("EIO") != "4":
         raise BadRequest("EIO: this server speaks Engine.IO 4, that is Socket.IO 3 or later")
-    if scope["type"] == "http" and _in_query(scope, "transport") == "websocket":
+    if request.parameter("transport") == "websocket" and not request.is_upgrade:
         raise BadRequest("transport: a websocket begins with an upgrade")
-    version.accept(_in_query(scope, "a2c_version", blank=True), required_version)
+    version.accept(request.parameter("a2c_version", blank=True), required_version)
 
 
-def is_welcome(allowed: frozenset[str], origin: str | None, environ: Mapping[str, Any]) -> bool:
-    """Whether a web page of this origin may connect: one that is allowed, or that this very server is the origin of."""
-    scheme = environ["asgi.scope"]["scheme"]
-    scheme = _first(environ, "HTTP_X_FORWARDED_PROTO") or _PAGE_SCHEMES.get(scheme, scheme)
-    hosts = (_first(environ, name) for name in ("HTTP_HOST", "HTTP_X_FORWARDED_HOST"))
-    return bool(allowed & {origin, "*"}) or origin in {f"{scheme}://{host}" for host in hosts if host}
+def check_page(request: Request, allowed: frozenset[str]) -> Fields:
+    """Whether a web page may ask this, and what its browser is told. Raises `BadRequest`.
 
-
-def session_in(scope: Scope) -> str | None:
-    """The Engine.IO session that a request belongs to; `None` for one that opens a session."""
-    return _in_query(scope, "sid")
+    It may if its origin is allowed, or if it comes from this very server.
+    """
+    if not (origin := request.header(b"origin")):
+        return ()
+    scheme = _first(request, b"x-forwarded-proto") or request.scheme
+    hosts = (_first(request, name) for name in (b"host", b"x-forwarded-host"))
+    if not (allowed & {origin, "*"} or origin in {f"{scheme}://{host}" for host in hosts if host}):
+        raise BadRequest("this server does not serve pages of this origin")
+    told = [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-allow-credentials", b"true"),
+        (b"vary", b"origin"),
+    ]
+    if request.method == "OPTIONS":
+        told.append((b"access-control-allow-methods", b"OPTIONS, GET, POST"))
+        if wanted := request.header(b"access-control-request-headers"):
+            told.append((b"access-control-allow-headers", wanted.encode("latin-1")))
+    return told
 
 
 def readiness(directory: Shared | None, *, is_draining: bool) -> dict[str, str]:
@@ -71,39 +75,13 @@ def readiness(directory: Shared | None, *, is_draining: bool) -> dict[str, str]:
     return {"status": status, "node": directory.node}
 
 
-async def refuse(scope: Scope, send: Send, error: SMCPError) -> None:
+def refusal(error: SMCPError) -> Response:
     """An error before there is anything to ack: HTTP, with the error as its body (WIRE §1)."""
     status = 400 if isinstance(error, BadRequest) else error.code
-    headers = {"x-a2c-error-code": str(error.code)} if isinstance(error, VersionMismatch) else {}
-    body = {"code": error.code, "message": error.message, **error.details}
-    await respond(scope, send, status, dumps(body), "application/json", headers)
+    headers = ((b"x-a2c-error-code", b"%d" % error.code),) if isinstance(error, VersionMismatch) else ()
+    return json_response(status, {"code": error.code, "message": error.message, **error.details}, headers)
 
 
-async def respond(
-    scope: Scope, send: Send, status: int, body: str, content_type: str, headers: Mapping[str, str] | None = None
-) -> None:
-    """One whole response. Towards a websocket it takes the place of the handshake."""
-    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
-        await send({"type": "websocket.close"})
-        return
-    data = body.encode()
-    fields = {"content-type": content_type, "content-length": str(len(data)), **(headers or {})}
-    prefix = "websocket." if scope["type"] == "websocket" else ""
-    start: dict[str, Any] = {
-        "type": f"{prefix}http.response.start",
-        "status": status,
-        "headers": [(name.encode(), value.encode()) for name, value in fields.items()],
-    }
-    ending: Message = {"type": f"{prefix}http.response.body", "body": data}
-    await send(start)
-    await send(ending)
-
-
-def _in_query(scope: Scope, name: str, *, blank: bool = False) -> str | None:
-    """A value of the URL's query. The library takes a blank one for none, and so must whoever asks about sessions."""
-    return next(iter(parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=blank).get(name, ())), None)
-
-
-def _first(environ: Mapping[str, Any], name: str) -> str:
+def _first(request: Request, name: bytes) -> str:
     """What the first of several proxies has written into this header."""
-    return str(environ.get(name, "")).partition(",")[0].strip()
+    return request.header(name).partition(",")[0].strip()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import ssl
-from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -17,15 +16,12 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from a2c_smcp.errors import BadRequest, SMCPError, Unavailable
-from a2c_smcp.server import polling
 from a2c_smcp.server.neighbours import Neighbours, Shared
 from a2c_smcp.server.settings import Limits
-from a2c_smcp.server.tunnel import Handing, tunnel
-from a2c_smcp.server.wires import DIRECT, Message, Receive, Scope, Send
+from a2c_smcp.server.transport.request import MAX_UNAUTHENTICATED, Fields, Request, Response
+from a2c_smcp.server.tunnel import End, dial, upgrade_request
 
-__all__ = ["Proxy"]
-
-Fields = list[tuple[bytes, bytes]]
+__all__ = ["Onward", "Proxy"]
 
 _NODE, _CLIENT = b"x-a2c-node", b"x-a2c-client"
 _BETWEEN_NODES = frozenset({_NODE, _CLIENT})
@@ -43,13 +39,27 @@ _FAILURES = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
-class _Onward:
+class Onward:
     """A request as another node will see it. Over TLS, `trust` says whose certificate that node may show."""
 
     node: str
     url: str
     headers: Fields
     trust: ssl.SSLContext | None
+
+    async def dial(self) -> End:
+        """Raises `Unavailable`."""
+        try:
+            return await dial(self.url, self.trust, _DIAL)
+        except _FAILURES:
+            raise self.is_silent() from None
+
+    def request(self, ahead: bytes) -> bytes:
+        """The bytes of an upgrade request, and those that came behind it."""
+        return upgrade_request(self.url, self.headers) + ahead
+
+    def is_silent(self) -> Unavailable:
+        return Unavailable(f"node {self.node!r}, which has this session, does not answer")
 
 
 class Proxy:
@@ -66,26 +76,32 @@ class Proxy:
         self._polls: set[asyncio.Task[Any]] = set()
         self._is_draining = False
 
-    async def look_at(self, scope: Scope, sid: str | None) -> tuple[Scope, str | None]:
+    async def find(self, request: Request) -> tuple[Request, str | None]:
         """The request as its client made it, and the other node that it has to be passed on to, if any."""
+        sid = request.parameter("sid")
         node = self._neighbours.owner(sid) if sid else None
-        shown = {name: value for name, value in scope["headers"] if name in _BETWEEN_NODES}
+        shown = {name: value for name, value in request.headers if name in _BETWEEN_NODES}
         if not shown:
-            return scope, node
-        scope = {**scope, "headers": [field for field in scope["headers"] if field[0] not in _BETWEEN_NODES]}
+            return request, node
+        headers = [field for field in request.headers if field[0] not in _BETWEEN_NODES]
+        request = replace(request, headers=headers)
         if await self._neighbours.knows(shown.get(_NODE, b"")):
-            return {**scope, **_client_in(shown.get(_CLIENT, b""))}, None
-        return scope, node
+            return replace(request, **_client_in(shown.get(_CLIENT, b""))), None
+        return request, node
 
-    async def carry(self, node: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def respond(self, node: str, request: Request) -> Response:
         """Raises `BadRequest` if there is no such node, `Unavailable` if it does not answer."""
-        onward = await self._onward(node, scope)
-        if scope["type"] == "websocket":
-            await self._carry_websocket(onward, scope, receive, send)
-        elif scope["method"] == "POST":
-            await self._carry_post(onward, scope, receive, send)
-        else:
-            await polling.poll(partial(self._poll, onward), scope, receive, send)
+        onward = await self.onward(node, request)
+        if request.method == "POST":
+            return await self._post(onward, request)
+        return await self._poll(onward, request)
+
+    async def onward(self, node: str, request: Request) -> Onward:
+        url = await self._neighbours.url_of(node)
+        query = quote(request.query, safe=_PRINTABLE)
+        secret = await self._neighbours.secret()
+        headers = [*_lasting(request.headers), (_CLIENT, _client_of(request)), (_NODE, secret)]
+        return Onward(node, f"{url}/socket.io/?{query}", headers, self._trust_for(url))
 
     def drain(self) -> None:
         """Polls would wait longer than this node does: whoever polls comes again elsewhere."""
@@ -98,12 +114,6 @@ class Proxy:
         if self._session:
             await self._session.close()
 
-    async def _onward(self, node: str, scope: Scope) -> _Onward:
-        url = await self._neighbours.url_of(node)
-        query = quote(scope["query_string"].decode("latin-1"), safe=_PRINTABLE)
-        headers = [*_lasting(scope["headers"]), (_CLIENT, _client_of(scope)), (_NODE, await self._neighbours.secret())]
-        return _Onward(node, f"{url}/socket.io/?{query}", headers, self._trust_for(url))
-
     def _trust_for(self, url: str) -> ssl.SSLContext | None:
         if url.startswith("https:") and self._trust is None:
             self._trust = ssl.create_default_context()
@@ -111,14 +121,15 @@ class Proxy:
 
     # Polling
 
-    async def _poll(self, onward: _Onward, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _poll(self, onward: Onward, request: Request) -> Response:
+        """If its client goes away it is cancelled, and the other node sees that its own client went away."""
         poll = asyncio.current_task()
         assert poll
         if self._is_draining:
-            poll.cancel()
+            raise Unavailable("the server is shutting down")
         self._polls.add(poll)
         try:
-            await self._pass_on(onward, scope, receive, send)
+            return await self._ask(onward, request.method, None)
         except asyncio.CancelledError:
             if not self._is_draining:
                 raise
@@ -126,26 +137,21 @@ class Proxy:
         finally:
             self._polls.discard(poll)
 
-    async def _pass_on(self, onward: _Onward, scope: Scope, receive: Receive, send: Send) -> None:
-        request = await receive()
-        body = request["body"] if scope["method"] == "POST" else None
-        status, headers, body = await self._ask(onward, scope["method"], body)
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
-    async def _carry_post(self, onward: _Onward, scope: Scope, receive: Receive, send: Send) -> None:
-        """One that is refused ends its session, as it does where the session is."""
-        limit, patience = self._limits.max_transport, self._limits.handshake_timeout
+    async def _post(self, onward: Onward, request: Request) -> Response:
+        """One that is refused here ends its session, as it does where the session is."""
+        length = request.header(b"content-length")
+        is_small = length.isdecimal() and int(length) <= MAX_UNAUTHENTICATED
+        is_authenticated = not is_small and (await self._ask(onward, "HEAD", None)).status == HTTPStatus.OK
+        limit = self._limits.max_transport if is_authenticated else MAX_UNAUTHENTICATED
         try:
-            await polling.post(partial(self._pass_on, onward), scope, receive, send, limit=limit, patience=patience)
-        except Unavailable:
-            raise
+            body = await request.read(limit, is_authenticated=is_authenticated)
         except SMCPError:
             with suppress(Unavailable):
                 await self._ask(onward, "POST", _CLOSE)
             raise
+        return await self._ask(onward, "POST", body)
 
-    async def _ask(self, onward: _Onward, method: str, body: bytes | None) -> tuple[int, Fields, bytes]:
+    async def _ask(self, onward: Onward, method: str, body: bytes | None) -> Response:
         try:
             async with self._http().request(
                 method,
@@ -158,9 +164,9 @@ class Proxy:
                 answer = await response.read()
                 fields = [(name.lower(), value) for name, value in response.raw_headers]
         except _FAILURES:
-            raise _silent(onward) from None
+            raise onward.is_silent() from None
         kept = [field for field in _lasting(fields) if field[0] != b"date"]
-        return response.status, [*kept, (b"content-length", str(len(answer)).encode())], answer
+        return Response(response.status, kept, answer)
 
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -177,21 +183,16 @@ class Proxy:
 
     # Websockets
 
-    async def _carry_websocket(self, onward: _Onward, scope: Scope, receive: Receive, send: Send) -> None:
-        """Through a tunnel if the web server can give the connection away, else message by message."""
-        direct: Handing | None = scope.get("extensions", {}).get(DIRECT)
+    async def open(self, onward: Onward) -> aiohttp.ClientWebSocketResponse:
+        """For a web server that does not give its connections away. Raises `BadRequest` or `Unavailable`."""
         try:
-            if direct:
-                await tunnel(direct, onward.url, onward.headers, trust=onward.trust, patience=_DIAL)
-                return
-            there = await self._open(onward)
+            return await self._open(onward)
         except aiohttp.WSServerHandshakeError as refusal:
             raise BadRequest(f"its node refuses the upgrade of this session with {refusal.status}") from None
         except _FAILURES:
-            raise _silent(onward) from None
-        await _exchange(there, receive, send)
+            raise onward.is_silent() from None
 
-    async def _open(self, onward: _Onward) -> aiohttp.ClientWebSocketResponse:
+    async def _open(self, onward: Onward) -> aiohttp.ClientWebSocketResponse:
         headers = [field for field in onward.headers if not field[0].startswith(_OF_A_WEBSOCKET)]
         return await self._http().ws_connect(
             URL(onward.url, encoded=True),
@@ -201,51 +202,20 @@ class Proxy:
         )
 
 
-async def _exchange(there: aiohttp.ClientWebSocketResponse, receive: Receive, send: Send) -> None:
-    """Messages both ways, each awaited until it is written, until either side closes."""
-    await receive()
-    await send({"type": "websocket.accept"})
-    ways = [asyncio.ensure_future(way) for way in (_outward(there, receive), _inward(there, send))]
-    try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
-        await there.close()
-
-
-async def _outward(there: aiohttp.ClientWebSocketResponse, receive: Receive) -> None:
-    while (message := await receive())["type"] == "websocket.receive":
-        if (text := message.get("text")) is not None:
-            await there.send_str(text)
-        else:
-            await there.send_bytes(message["bytes"])
-    await there.close(code=message.get("code") or 1000)
-
-
-async def _inward(there: aiohttp.ClientWebSocketResponse, send: Send) -> None:
-    async for message in there:
-        kind = "text" if message.type is aiohttp.WSMsgType.TEXT else "bytes"
-        await send({"type": "websocket.send", kind: message.data})
-    ending: Message = {"type": "websocket.close", "code": there.close_code or 1011}
-    await send(ending)
-
-
-def _lasting(headers: Iterable[tuple[bytes, bytes]]) -> Fields:
+def _lasting(headers: Fields) -> list[tuple[bytes, bytes]]:
     """Without what is said from one hop to the next."""
     fields = list(headers)
     named = {word.strip().lower() for name, value in fields if name == b"connection" for word in value.split(b",")}
     return [field for field in fields if field[0] not in _OF_ONE_HOP and field[0] not in named]
 
 
-def _client_of(scope: Scope) -> bytes:
-    host, port = scope.get("client") or ("-", 0)
-    return f"{scope['scheme']} {host} {port}".encode()
+def _client_of(request: Request) -> bytes:
+    host, port = request.client or ("-", 0)
+    return f"{request.scheme} {host} {port}".encode()
 
 
 def _client_in(value: bytes) -> dict[str, Any]:
-    """What the request's scope says of its client, as the node that was asked first has seen it."""
+    """What the request says of its client, as the node that was asked first has seen it."""
     match value.decode("latin-1").split(" "):
         case [scheme, host, port] if port.isdecimal():
             return {"scheme": scheme, "client": None if host == "-" else (host, int(port))}
@@ -254,7 +224,3 @@ def _client_in(value: bytes) -> dict[str, Any]:
 
 def _text(fields: Fields) -> CIMultiDict[str]:
     return CIMultiDict((name.decode("latin-1"), value.decode("utf-8", "replace")) for name, value in fields)
-
-
-def _silent(onward: _Onward) -> Unavailable:
-    return Unavailable(f"node {onward.node!r}, which has this session, does not answer")

@@ -1,62 +1,25 @@
-"""Serving the application on a socket: uvicorn, set up for long-lived connections and an orderly end."""
+"""Serving the application on sockets, in plain or with TLS, up to an orderly end."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
-from a2c_smcp.server import web
 from a2c_smcp.server.app import SMCPApp
+from a2c_smcp.server.settings import Limits
+from a2c_smcp.server.transport.http import Listener
+from a2c_smcp.server.transport.picows_adapter import check as check_picows
 
 __all__ = ["address_of", "listen", "reserve", "serving"]
 
 _DEAD_PEER = 20_000  # milliseconds until the kernel gives up on a peer that takes no data
 _CLOSE_TIMEOUT = 2
 _BACKLOG = 2048
-
-
-class _Uvicorn(uvicorn.Server):
-    """Signals belong to whoever runs the event loop. What comes in by the side door speaks no TLS.
-
-    Of a TLS peer that says nothing uvicorn would wait for a minute, so it is not asked to listen.
-    """
-
-    def __init__(self, config: uvicorn.Config, patience: float, side_door: socket.socket | None) -> None:
-        super().__init__(config)
-        self._patience = patience
-        self._side_door = side_door
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup([])
-        tls = {"ssl": self.config.ssl, "ssl_handshake_timeout": self._patience} if self.config.ssl else {}
-        for front in sockets or ():
-            await self._listen(front, **tls)
-        if self._side_door:
-            await self._listen(self._side_door)
-
-    async def _listen(self, listener: socket.socket, **tls: Any) -> None:
-        create = asyncio.get_running_loop().create_server
-        self.servers.append(await create(self._protocol, sock=listener, backlog=_BACKLOG, **tls))
-
-    def close_front(self) -> None:
-        """Accepts no more. By the side door other nodes still bring what belongs to sessions here."""
-        for accepting in self.servers[:-1] if self._side_door else self.servers:
-            accepting.close()
-
-    def _protocol(self) -> asyncio.Protocol:
-        create: Any = self.config.http_protocol_class
-        protocol: asyncio.Protocol = create(self.config, self.server_state, self.lifespan.state)
-        return protocol
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
@@ -107,33 +70,37 @@ async def serving(
 
     The `side_door` is a second listener, for other nodes, without TLS.
     """
-    config = uvicorn.Config(
-        app,
-        http=web.http_protocol(app.settings.limits.handshake_timeout),
-        ws=asyncio.Protocol,  # that upgrades are wanted: our HTTP protocol hands them over itself
-        ws_max_size=app.settings.limits.max_transport,
-        ws_per_message_deflate=False,
-        ws_ping_interval=None,
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=_CLOSE_TIMEOUT,
-        ssl_certfile=tls_cert,
-        ssl_keyfile=tls_key,
-    )
+    check_picows()
     await app.start()
-    server = _Uvicorn(config, app.settings.limits.handshake_timeout, side_door)
-    task = asyncio.create_task(server.serve(sockets=[listener]))
+    listener_of = Listener(app, app.settings.limits, app.settings.trusted_proxies)
+    app.sessions.start(listener_of.look_after)
+    doors = [await _open(listener_of, listener, _tls(tls_cert, tls_key), app.settings.limits)]
+    if side_door:
+        doors.append(await _open(listener_of, side_door, None, app.settings.limits))
     try:
-        while not server.started and not task.done():  # noqa: ASYNC110, uvicorn offers nothing to wait for
-            await asyncio.sleep(0.01)
-        if task.done():
-            task.result()
         yield
         if side_door or not app.is_shared:  # else there is no other door for other nodes: newcomers are refused
-            server.close_front()
+            doors[0].close()
         await app.drain()
     finally:
-        server.should_exit = True
-        await task
+        for door in doors:
+            door.close()
+        await app.sessions.close()
+        await listener_of.close(_CLOSE_TIMEOUT)
+        await app.close()
+
+
+async def _open(
+    listener: Listener, door: socket.socket, tls: ssl.SSLContext | None, limits: Limits
+) -> asyncio.AbstractServer:
+    options: dict[str, Any] = {"ssl": tls, "ssl_handshake_timeout": limits.handshake_timeout} if tls else {}
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(listener.protocol, sock=door, backlog=_BACKLOG, **options)
+
+
+def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if not (cert and key):
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return context

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
 
 from a2c_smcp.server.auth import AuthenticationProvider
 from a2c_smcp.server.directory import Directory
 
-__all__ = ["Limits", "Settings"]
+__all__ = ["Limits", "Network", "Settings"]
 
 MIB = 1024 * 1024
+
+Network = IPv4Network | IPv6Network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,9 @@ class Limits:
     unread_bytes: int = 16 * MIB
     write_timeout: float = 10.0
     handshake_timeout: float = 10.0
+    request_read_timeout: float = 60.0
+    newcomers_per_address: int = 1024
+    newcomers: int = 4096
     authentication_timeout: float = 5.0
     ping_interval: float = 10.0
     ping_timeout: float = 8.0
@@ -52,7 +58,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`auth=None` lets everybody in. With `trusted_hosts`, the Server answers only to these names and loopback ones."""
+    """`auth=None` lets everybody in. With `trusted_hosts`, the Server answers only to these names and loopback ones.
+
+    Of requests that come from `trusted_proxies` the client is whom `X-Forwarded-For` names.
+    """
 
     auth: AuthenticationProvider | None = None
     directory: Directory | None = None
@@ -62,4 +71,4 @@ class Settings:
     trusted_hosts: frozenset[str] | None = None
     legacy_notices: bool = False
     metrics: bool = False
-    fast_lane: bool = True
+    trusted_proxies: tuple[Network, ...] = ()

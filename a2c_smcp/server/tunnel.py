@@ -9,23 +9,16 @@ import asyncio
 import ssl
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Protocol, cast
+from typing import cast
 from urllib.parse import urlsplit
 
-__all__ = ["Handing", "tunnel"]
+__all__ = ["End", "dial", "tunnel", "upgrade_request"]
 
 _PORTS = {"http": 80, "https": 443}
 _FLUSH = 2.0
 
 
-class Handing(Protocol):
-    """A websocket of a web server that gives its connection away before it is opened."""
-
-    def hand_over(self, protocol: asyncio.Protocol) -> asyncio.Transport:
-        """Raises `OSError` if it has ended."""
-
-
-class _End(asyncio.Protocol):
+class End(asyncio.Protocol):
     """One end: what is read here is written at the other end, no faster than it is taken there."""
 
     transport: asyncio.Transport
@@ -53,36 +46,30 @@ class _End(asyncio.Protocol):
             self.over.set_result(None)
 
 
-async def tunnel(
-    client: Handing,
-    url: str,
-    headers: Iterable[tuple[bytes, bytes]],
-    *,
-    trust: ssl.SSLContext | None,
-    patience: float,
-) -> None:
-    """Until either end is gone. Raises `OSError` or `TimeoutError` while the client can still be answered."""
-    there = await _dial(url, trust, patience)
-    here = _End()
-    try:
-        here.transport = client.hand_over(here)
-    except OSError:
-        there.transport.abort()
-        return
-    here.other, there.other = there.transport, here.transport
-    there.transport.write(_upgrade_request(url, headers))
-    await _until_over(here, there)
-
-
-async def _dial(url: str, trust: ssl.SSLContext | None, patience: float) -> _End:
+async def dial(url: str, trust: ssl.SSLContext | None, patience: float) -> End:
+    """Raises `OSError` or `TimeoutError`."""
     parts = urlsplit(url)
     port = parts.port or _PORTS[parts.scheme]
     async with asyncio.timeout(patience):
-        _, end = await asyncio.get_running_loop().create_connection(_End, parts.hostname or "", port, ssl=trust)
+        _, end = await asyncio.get_running_loop().create_connection(End, parts.hostname or "", port, ssl=trust)
     return end
 
 
-async def _until_over(*ends: _End) -> None:
+async def tunnel(client: asyncio.Transport, there: End, ahead: bytes) -> None:
+    """Until either end is gone. The upgrade request, and what came behind it, is what goes ahead."""
+    if client.is_closing():
+        there.transport.abort()
+        return
+    here = End()
+    here.transport = client
+    here.other, there.other = there.transport, client
+    client.set_protocol(here)
+    there.transport.write(ahead)
+    client.resume_reading()
+    await _until_over(here, there)
+
+
+async def _until_over(*ends: End) -> None:
     """When one has ended, the other gets a moment to take what is on its way."""
     waits = [end.over for end in ends]
     try:
@@ -96,7 +83,7 @@ async def _until_over(*ends: _End) -> None:
                 end.transport.abort()
 
 
-def _upgrade_request(url: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+def upgrade_request(url: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     parts = urlsplit(url)
     lines = [f"GET {parts.path}?{parts.query} HTTP/1.1".encode(), b"connection: Upgrade", b"upgrade: websocket"]
     return b"\r\n".join([*lines, *(b"%s: %s" % field for field in headers), b"", b""])

@@ -136,13 +136,12 @@ def test_what_waits_at_an_upgrade_follows_over_the_websocket() -> None:
     probed = server.upgrade_receives(client.probe(), 1)
     assert isinstance(probed, bytes)
     assert client.probed(probed)
-    assert server.poll_is_due
     assert server.take(POLLING) == [b"6"]
     for end in (server, client):
         end.send(event_packet(NAMESPACE, None, b'["x"]'))
     assert client.take(POLLING) == []
     assert server.upgrade_receives(client.upgrade(), 1) == Upgraded()
-    assert not server.is_direct
+    assert server.queued
     assert pair.carry(1) == [Event(NAMESPACE, None, b'["x"]')] * 2
     assert server.is_direct
     assert client.is_direct

@@ -1,0 +1,105 @@
+"""What the Server holds for peers that have not authenticated: limited by address and in all, the oldest go first."""
+
+from __future__ import annotations
+
+import ipaddress
+import resource
+from collections.abc import Sequence
+from typing import Protocol
+
+from a2c_smcp.server.settings import Network
+from a2c_smcp.server.transport.request import Request
+
+__all__ = ["Newcomers", "Refusals", "client_address", "is_in"]
+
+_MINUTE = 60.0
+_MOST_REFUSALS = 10
+_DELAY = 1.0
+_MOST_ADDRESSES = 4096
+
+
+class Newcomer(Protocol):
+    def abort(self) -> None: ...
+
+
+class Newcomers:
+    """Connections, or sessions, in the order in which they came. One without an address is counted in all only."""
+
+    def __init__(self, per_address: int, in_all: int) -> None:
+        self._per_address = per_address
+        self._in_all = min(in_all, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        self._all: dict[Newcomer, str] = {}
+        self._by_address: dict[str, dict[Newcomer, None]] = {}
+
+    def add(self, newcomer: Newcomer, address: str) -> None:
+        """Aborts the oldest one if there are too many."""
+        here = self._by_address.setdefault(_home(address), {}) if address else {}
+        if len(here) >= self._per_address:
+            self._abort(next(iter(here)))
+        if len(self._all) >= self._in_all:
+            self._abort(next(iter(self._all)))
+        self._all[newcomer] = _home(address)
+        if address:
+            self._by_address.setdefault(_home(address), here)[newcomer] = None
+
+    def discard(self, newcomer: Newcomer) -> None:
+        """It has authenticated, or is gone."""
+        address = self._all.pop(newcomer, None)
+        if address and (here := self._by_address.get(address)) is not None:
+            here.pop(newcomer, None)
+            if not here:
+                del self._by_address[address]
+
+    def _abort(self, newcomer: Newcomer) -> None:
+        self.discard(newcomer)
+        newcomer.abort()
+
+
+class Refusals:
+    """Refused CONNECTs by address. Guessing keys is slowed down; a right key is never kept waiting."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[float, int]] = {}
+
+    def delay(self, address: str, now: float) -> float:
+        """Counts one more, and says how long to wait before it is told."""
+        began, count = self._counts.pop(_home(address), (now, 0))
+        if now - began > _MINUTE:
+            began, count = now, 0
+        while len(self._counts) >= _MOST_ADDRESSES:
+            del self._counts[next(iter(self._counts))]
+        self._counts[_home(address)] = began, count + 1
+        return _DELAY if count >= _MOST_REFUSALS else 0.0
+
+
+def client_address(request: Request, proxies: Sequence[Network]) -> tuple[str, int] | None:
+    """Who asks: the last address in X-Forwarded-For that is no proxy of ours, if it was one of ours that asked."""
+    if not (proxies and request.client and is_in(request.client[0], proxies)):
+        return request.client
+    named = [value.decode("latin-1") for name, value in request.headers if name == b"x-forwarded-for"]
+    for hop in reversed(",".join(named).split(",")):
+        host = hop.strip()
+        host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0] if "." in host else host
+        if not is_in(host, proxies):
+            return (host, 0) if _parsed(host) else request.client
+    return request.client
+
+
+def is_in(host: str, networks: Sequence[Network]) -> bool:
+    address = _parsed(host)
+    return address is not None and any(address in network for network in networks)
+
+
+def _parsed(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _home(address: str) -> str:
+    """One subscriber has a whole /64 of IPv6 addresses."""
+    if ":" not in address or (parsed := _parsed(address)) is None or parsed.version == 4:
+        return address
+    return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))

@@ -1,0 +1,294 @@
+"""The Server mounted in an ASGI application of somebody else's: requests and websockets through plain ASGI.
+
+The web server underneath decides how large a frame may be, what a slow reader costs, and how much of a request is read
+before an application hears of it. Everything above is the same as in the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping, Sequence
+from types import coroutine
+from typing import Any
+
+import aiohttp
+
+from a2c_smcp.engine.packets import Attachment, Json, Outgoing
+from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge
+from a2c_smcp.server.gate import refusal
+from a2c_smcp.server.proxy import Onward, Proxy
+from a2c_smcp.server.settings import Limits
+from a2c_smcp.server.transport.channel import Channel
+from a2c_smcp.server.transport.http import Application
+from a2c_smcp.server.transport.request import Request, Response
+
+__all__ = ["Receive", "Scope", "Send", "serve_http", "serve_websocket"]
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_MESSAGES, _BYTES = 64, 64 * 1024
+_CLOSE_TIMEOUT = 2.0
+_SCHEMES = {"ws": "http", "wss": "https"}
+
+
+def _request(scope: Scope, **more: Any) -> Request:
+    path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
+    client = scope.get("client")
+    return Request(
+        scope.get("method", "GET"),
+        path,
+        scope["query_string"].decode("latin-1"),
+        scope["headers"],
+        str(_SCHEMES.get(scope["scheme"], scope["scheme"])),
+        (client[0], client[1]) if client else None,
+        **more,
+    )
+
+
+# Requests
+
+
+async def serve_http(app: Application, limits: Limits, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers one request. A poll whose client goes away is cancelled."""
+    body = _Body(receive, limits)
+    work = asyncio.ensure_future(app.respond(_request(scope, read=body.read)))
+    if scope["method"] == "GET":
+        await asyncio.wait(
+            [work, gone := asyncio.ensure_future(body.until_gone())], return_when=asyncio.FIRST_COMPLETED
+        )
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        if not work.done():
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            return
+    await _respond(send, await work, "http.response")
+
+
+async def _respond(send: Send, response: Response, kind: str) -> None:
+    headers = [*response.headers, (b"content-length", b"%d" % len(response.body))]
+    start: Message = {"type": f"{kind}.start", "status": response.status, "headers": headers}
+    body: Message = {"type": f"{kind}.body", "body": response.body}
+    await send(start)
+    await send(body)
+
+
+class _Body:
+    """What is received of a request."""
+
+    def __init__(self, receive: Receive, limits: Limits) -> None:
+        self._receive = receive
+        self._limits = limits
+
+    async def until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def read(self, limit: int, *, is_authenticated: bool = False) -> bytes:
+        limits = self._limits
+        try:
+            async with asyncio.timeout(limits.request_read_timeout if is_authenticated else limits.handshake_timeout):
+                return await self._read(limit)
+        except TimeoutError:
+            raise CallTimeout("the body of the request did not come") from None
+
+    async def _read(self, limit: int) -> bytes:
+        parts, size, is_more = [], 0, True
+        while is_more:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise BadRequest("the body of the request is incomplete")
+            parts.append(message.get("body", b""))
+            size, is_more = size + len(parts[-1]), message.get("more_body", False)
+            if size > limit:
+                raise TooLarge(f"at most {limit} bytes are taken in one request", size=size, limit=limit)
+        return b"".join(parts)
+
+
+# Websockets
+
+
+async def serve_websocket(app: Application, proxy: Proxy | None, scope: Scope, receive: Receive, send: Send) -> None:
+    """Carries one websocket to its session, here or on another node."""
+    await receive()  # that it wants to connect
+    try:
+        outcome = await app.upgrade(_request(scope, is_upgrade=True))
+        if isinstance(outcome, Onward) and proxy:
+            await _exchange(await proxy.open(outcome), receive, send)
+            return
+    except SMCPError as error:
+        outcome = refusal(error)
+    if isinstance(outcome, Channel):
+        await WebSocket(outcome, send).serve(receive)
+    elif isinstance(outcome, Response) and "websocket.http.response" in scope.get("extensions", {}):
+        await _respond(send, outcome, "websocket.http.response")
+    else:
+        await send({"type": "websocket.close"})
+
+
+class WebSocket:
+    """Messages are sent at once, in the task that has them, where the web server takes them without waiting."""
+
+    def __init__(self, channel: Channel, send: Send) -> None:
+        self.is_blocked = False
+        self._channel = channel
+        self._send = send
+        self._task = asyncio.current_task()
+        self._writing: asyncio.Task[None] | None = None
+        self._unwritten = 0
+        self._is_over = False
+
+    async def serve(self, receive: Receive) -> None:
+        """Until either side closes."""
+        try:
+            await self._send({"type": "websocket.accept"})
+            self._channel.attach(self)
+            messages = size = 0
+            while not self._is_over and (message := await receive())["type"] == "websocket.receive":
+                size += self._hear(message)
+                messages += 1
+                if messages >= _MESSAGES or size >= _BYTES:
+                    messages = size = 0
+                    await asyncio.sleep(0)  # others come first
+        finally:
+            self._is_over = True
+            if self._writing:
+                self._writing.cancel()
+            self._channel.ended(self)
+
+    def _hear(self, message: Message) -> int:
+        if (text := message.get("text")) is not None:
+            data = text.encode(errors="surrogatepass")
+            self._channel.heard(self, data)
+        else:
+            data = message["bytes"]
+            self._channel.heard_binary(self, data)
+        return len(data)
+
+    # For its channel
+
+    @property
+    def unwritten(self) -> int:
+        return self._unwritten
+
+    def trust(self) -> None: ...
+
+    def write(self, parts: Sequence[Json]) -> None:
+        self._start(self._send({"type": "websocket.send", "text": str(b"".join(parts), "utf-8")}), parts)
+
+    def write_all(self, packets: Sequence[Outgoing]) -> None:
+        self._start(self._send_all(packets), [each if isinstance(each, bytes) else each.data for each in packets])
+
+    def close(self, code: int = 1000) -> None:
+        if not self._is_over:
+            self._start(self._close(self._writing, code), ())
+            self._is_over = True
+            if self._task:
+                asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT, self._task.cancel)
+
+    def abort(self) -> None:
+        self._is_over = True
+        for task in (self._task, self._writing):
+            if task:
+                task.cancel()
+
+    # What follows
+
+    async def _send_all(self, packets: Sequence[Outgoing]) -> None:
+        for packet in packets:
+            if isinstance(packet, Attachment):
+                await self._send({"type": "websocket.send", "bytes": packet.data})
+            else:
+                await self._send({"type": "websocket.send", "text": packet.decode()})
+
+    async def _close(self, writing: asyncio.Task[None] | None, code: int) -> None:
+        if writing:
+            await asyncio.wait([writing])
+        await self._send({"type": "websocket.close", "code": code})
+
+    def _start(self, work: Awaitable[None], data: Sequence[Json]) -> None:
+        """Writes now what can be written without waiting. What has to wait blocks all that follows."""
+        if self._is_over:
+            return
+        try:
+            rest = _begin(work)
+        except Exception:  # its peer is gone, and `receive` will say so
+            self._is_over = True
+            return
+        if rest is not None:
+            self.is_blocked, self._writing, self._unwritten = True, rest, sum(map(len, data))
+            rest.add_done_callback(self._written)
+            self._channel.blocked(self)
+
+    def _written(self, task: asyncio.Task[None]) -> None:
+        if task is self._writing:
+            self.is_blocked, self._writing, self._unwritten = False, None, 0
+        if not task.cancelled() and task.exception():
+            self._is_over = True
+        self._channel.unblocked(self)
+
+
+async def _exchange(there: aiohttp.ClientWebSocketResponse, receive: Receive, send: Send) -> None:
+    """Messages both ways, each awaited until it is written, until either side closes."""
+    await send({"type": "websocket.accept"})
+    ways = [asyncio.ensure_future(way) for way in (_outward(there, receive), _inward(there, send))]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+        await there.close()
+
+
+async def _outward(there: aiohttp.ClientWebSocketResponse, receive: Receive) -> None:
+    while (message := await receive())["type"] == "websocket.receive":
+        if (text := message.get("text")) is not None:
+            await there.send_str(text)
+        else:
+            await there.send_bytes(message["bytes"])
+    await there.close(code=message.get("code") or 1000)
+
+
+async def _inward(there: aiohttp.ClientWebSocketResponse, send: Send) -> None:
+    async for message in there:
+        kind = "text" if message.type is aiohttp.WSMsgType.TEXT else "bytes"
+        await send({"type": "websocket.send", kind: message.data})
+    ending: Message = {"type": "websocket.close", "code": there.close_code or 1011}
+    await send(ending)
+
+
+def _begin(awaitable: Awaitable[None]) -> asyncio.Task[None] | None:
+    """Runs it as far as it gets without waiting. The task that does the rest, or `None` if it came to its end."""
+    work = awaitable if isinstance(awaitable, Coroutine) else _awaited(awaitable)
+    try:
+        waits_for = work.send(None)
+    except StopIteration:
+        return None
+    return asyncio.get_running_loop().create_task(_go_on(work, waits_for))
+
+
+async def _awaited(awaitable: Awaitable[None]) -> None:
+    await awaitable
+
+
+async def _go_on(work: Coroutine[Any, Any, None], waits_for: Any) -> None:
+    await _rest_of(work, waits_for)
+
+
+@coroutine
+def _rest_of(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
+    """What `await` does, from the second step on."""
+    try:
+        while True:
+            try:
+                value = yield waits_for
+            except BaseException as error:
+                waits_for = work.throw(error)
+            else:
+                waits_for = work.send(value)
+    except StopIteration:
+        return

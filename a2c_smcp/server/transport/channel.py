@@ -1,0 +1,387 @@
+"""One Engine.IO session on its transports: what the hub writes to, and where what comes is handed to the hub.
+
+A session begins on a websocket or on polling, and may move from polling to a websocket once. Who may write where is
+the session's decision (`engine.ServerSession`); a channel carries it out. It has at most one websocket that is current
+(`_socket`), one that wants to take over (`_candidate`) and one poll that waits (`_poll`), and after each thing that
+happens it calls `flush`, which gives what is queued to whichever of them may have it. While a websocket is current,
+nothing is queued, and it is not blocked, a packet is written at once, without the queue.
+
+The end has one way too. Whatever ends a session (its client, a deadline, the hub, a lost transport, too much unread)
+closes the engine's session and calls `_finish`, which tells the hub, once, and never from within a call of the hub.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from a2c_smcp.engine.events import (
+    Ack,
+    Closed,
+    Connect,
+    Disconnected,
+    Event,
+    Faulty,
+    Happening,
+    Reason,
+    Upgraded,
+    UpgradeFailed,
+)
+from a2c_smcp.engine.packets import Json, Outgoing
+from a2c_smcp.engine.server import ServerSession
+from a2c_smcp.engine.session import POLLING, WEBSOCKET
+from a2c_smcp.errors import BadRequest, NotAuthenticated, RateLimited, SMCPError
+from a2c_smcp.protocol.codec import dumps, loads
+from a2c_smcp.server.connections import Connection
+from a2c_smcp.server.handshake import Handshake
+from a2c_smcp.server.transport.request import Request
+from a2c_smcp.smcp import SMCP_NAMESPACE
+
+if TYPE_CHECKING:
+    from a2c_smcp.server.transport.sessions import Sessions, Socket
+
+__all__ = ["Channel"]
+
+logger = logging.getLogger(__name__)
+
+_SMCP = SMCP_NAMESPACE.encode()
+
+
+class Channel:
+    """`connection` is there while its client is connected to `/smcp`."""
+
+    __slots__ = (
+        "_batch",
+        "_budget",
+        "_candidate",
+        "_is_finished",
+        "_opening",
+        "_poll",
+        "_sessions",
+        "_socket",
+        "address",
+        "connection",
+        "due",
+        "session",
+    )
+
+    def __init__(self, sessions: Sessions, session: ServerSession, request: Request, budget: int) -> None:
+        self.session = session
+        self.connection: Connection | None = None
+        self.address = request.client[0] if request.client else ""
+        self._sessions = sessions
+        self._opening = _packed(request)
+        self._budget = budget
+        self._socket: Socket | None = None
+        self._candidate: Socket | None = None
+        self._poll: asyncio.Future[list[Outgoing]] | None = None
+        self._batch = 0
+        self._is_finished = False
+        self.due: float = inf  # of the table: which bucket it waits in
+
+    # For the hub
+
+    @property
+    def sid(self) -> str:
+        """Of Engine.IO."""
+        return self.session.sid
+
+    @property
+    def is_closed(self) -> bool:
+        return self.session.is_closed
+
+    @property
+    def unread(self) -> int:
+        """Bytes that the client has not taken yet. A poll's batch counts until the client polls again."""
+        return self.session.queued + (self._socket.unwritten if self._socket else self._batch)
+
+    def check_room(self, size: int) -> None:
+        """Raises `RateLimited` if a call of this size does not fit any more."""
+        if self.session.is_closed or self.unread + size > self._budget:
+            raise RateLimited("this computer reads too slowly, try again later")
+
+    def next_id(self) -> int:
+        return self.session.next_id()
+
+    def send(self, *parts: Json) -> None:
+        """One whole text packet. A client that has too much unread already is cut."""
+        socket = self._socket
+        if socket is not None and self.session.is_direct and not socket.is_blocked:
+            socket.write(parts)
+        elif self._has_room(sum(map(len, parts))):
+            self.session.send(b"".join(parts))
+            self.flush()
+
+    def send_all(self, packets: Sequence[bytes]) -> None:
+        """Several text packets, in one write where that is possible."""
+        socket = self._socket
+        if socket is not None and self.session.is_direct and not socket.is_blocked:
+            socket.write_all(packets)
+        elif self._has_room(sum(map(len, packets))):
+            for packet in packets:
+                self.session.send(packet)
+            self.flush()
+
+    def send_attached(self, packet: bytes, attachments: Sequence[bytes]) -> None:
+        """A packet with binary parts."""
+        if self._has_room(len(packet) + sum(map(len, attachments))):
+            self.session.send(packet, attachments)
+            self.flush()
+
+    def dismiss(self) -> None:
+        """Ends `/smcp` for this client, of whom the hub knows nothing any more. It may connect again."""
+        self.connection = None
+        self.session.disconnect(_SMCP, monotonic())
+        self._sessions.is_unauthenticated(self)
+        self.flush()
+
+    def close(self, reason: Reason = Reason.SERVER) -> None:
+        """The client may still read what was sent to it, and that this is the end."""
+        if not self.session.is_closed:
+            self.session.close(reason)
+            self.flush()
+            self._finish()
+
+    def abort(self) -> None:
+        """The end, whether or not the client reads."""
+        self.session.lost(self.session.transport)
+        for socket in (self._socket, self._candidate):
+            if socket:
+                socket.abort()
+        self.flush()
+        self._finish()
+
+    # For websockets
+
+    def reserve(self) -> bool:
+        """Whether a websocket may try to take the session over. It is the next one that is attached."""
+        if not self.session.upgrade_opens(monotonic()):
+            return False
+        self._sessions.schedule(self)
+        return True
+
+    def attach(self, socket: Socket) -> None:
+        """A websocket with which the session begins, or which tries to take it over."""
+        if self.session.transport is WEBSOCKET:
+            self._socket = socket
+            socket.write((self.session.open(),))
+        else:
+            self._candidate = socket
+
+    def detach(self) -> None:
+        """The websocket that was to be attached is gone before it was."""
+        if self.session.transport is WEBSOCKET:
+            self.abort()
+        else:
+            self.session.upgrade_ends()
+
+    def heard(self, socket: Socket, text: bytes) -> None:
+        if socket is self._socket:
+            happening = self.session.receive(text, monotonic())
+            if type(happening) is Event and self.connection is not None:
+                self._sessions.hub.receive(self.connection, happening)
+            elif happening is not None:
+                self.handle(happening)
+            if self.session.queued or self.session.is_closed:
+                self.flush()
+        elif socket is self._candidate:
+            self._probe(socket, text)
+
+    def heard_binary(self, socket: Socket, data: bytes) -> None:
+        if socket is self._socket:
+            self.handle(self.session.receive_binary(data, monotonic()))
+            self.flush()
+        elif socket is self._candidate:
+            self._fail_upgrade()
+
+    def heard_too_much(self, socket: Socket) -> None:
+        """WIRE §6: what is too large for an unauthenticated client is not even read."""
+        if socket is self._socket:
+            self._refuse(_SMCP, NotAuthenticated())
+            self.close(Reason.REFUSED)
+        else:
+            self._fail_upgrade()
+
+    def blocked(self, socket: Socket) -> None:
+        self._sessions.blocked[socket] = monotonic()
+
+    def unblocked(self, socket: Socket) -> None:
+        self._sessions.blocked.pop(socket, None)
+        self.flush()
+
+    def ended(self, socket: Socket) -> None:
+        """This websocket is gone."""
+        self._sessions.blocked.pop(socket, None)
+        if socket is self._candidate:
+            self._candidate = None
+            self.session.upgrade_ends()
+        elif socket is self._socket:
+            self.session.lost(WEBSOCKET)
+            self._finish()
+
+    def _probe(self, socket: Socket, text: bytes) -> None:
+        answer = self.session.upgrade_receives(text, monotonic())
+        if isinstance(answer, Upgraded):
+            self._candidate, self._socket = None, socket
+            if self.connection:
+                socket.trust()
+            if self._poll:
+                self._answer_poll()
+        elif answer is None:
+            self._candidate = None
+            socket.close(1002)
+        else:
+            socket.write((answer,))
+        self.flush()
+
+    def _fail_upgrade(self) -> None:
+        socket, self._candidate = self._candidate, None
+        self.session.upgrade_ends()
+        if socket:
+            socket.close(1002)
+
+    # For polls
+
+    async def poll(self) -> list[Outgoing] | None:
+        """What a poll is answered with, as soon as there is something. `None` if it may not poll."""
+        self._batch = 0
+        if not self.session.open_poll():
+            self.flush()
+            if self.session.is_closed:
+                self._finish()
+            return None
+        self._poll = asyncio.get_running_loop().create_future()
+        self.flush()
+        try:
+            return await self._poll
+        except asyncio.CancelledError:  # nobody is there to read the answer
+            self.abort()
+            raise
+
+    def _answer_poll(self) -> None:
+        poll, self._poll = self._poll, None
+        packets = self.session.take(POLLING)
+        self._batch = sum(len(packet) if isinstance(packet, bytes) else len(packet.data) for packet in packets)
+        if poll and not poll.done():
+            poll.set_result(packets)
+
+    # What follows
+
+    def flush(self) -> None:
+        """Writes what may be written now."""
+        session, socket = self.session, self._socket
+        if socket is None:
+            if self._poll and session.poll_is_due:
+                self._answer_poll()
+            return
+        if session.queued and not socket.is_blocked:
+            socket.write_all(session.take(WEBSOCKET))
+        if session.is_closed and not session.queued:
+            socket.close()
+
+    def handle(self, happening: Happening | None) -> None:
+        match happening:
+            case Event() | Faulty(is_ack=False):
+                if self.connection:
+                    self._sessions.hub.receive(self.connection, happening)
+            case Ack() | Faulty():
+                if self.connection:
+                    self._sessions.hub.acked(self.connection, happening)
+            case Connect():
+                self._connect(happening)
+            case Disconnected():
+                self._depart(is_clean=True)
+                self._sessions.is_unauthenticated(self)
+            case UpgradeFailed():
+                self._fail_upgrade()
+            case Closed():
+                self._finish()
+
+    def tick(self, now: float) -> None:
+        self.handle(self.session.tick(now))
+        self.flush()
+
+    def _connect(self, event: Connect) -> None:
+        if event.body is None:
+            self._refuse(event.namespace, NotAuthenticated())
+            self.close(Reason.REFUSED)
+        elif event.namespace != _SMCP:
+            self._refuse(event.namespace, BadRequest(f"this server has the namespace {SMCP_NAMESPACE} only"))
+        elif event.is_repeated:
+            self._refuse(event.namespace, BadRequest("this namespace is connected, or about to be"))
+        else:
+            self._sessions.hub.background.spawn(self._authenticate(bytes(event.body)))
+
+    async def _authenticate(self, auth: bytes) -> None:
+        try:
+            connection = await self._sessions.hub.connect(self, _unpacked(self._opening), auth)
+        except SMCPError as error:
+            await self._sessions.before_refusal(self.address)
+            self._refuse(_SMCP, error)
+            return
+        except Exception:
+            logger.exception("a handshake failed")
+            self._refuse(_SMCP, SMCPError())
+            return
+        self.connection = connection
+        if self._is_finished or self.session.is_closed:
+            self._depart(is_clean=False)
+            return
+        self.session.accept(_SMCP, connection.sid, monotonic())
+        self._sessions.is_authenticated(self)
+        if self._socket:
+            self._socket.trust()
+        self.flush()
+
+    def _refuse(self, namespace: bytes, error: SMCPError) -> None:
+        body = {"message": error.message, "data": {"code": error.code, "message": error.message}}
+        closed = self.session.refuse(namespace, dumps(body).encode())
+        self.flush()
+        if closed:
+            self._finish()
+
+    def _has_room(self, size: int) -> bool:
+        """Whether so much more may be queued. If not, its client is cut, but not from within a call of the hub."""
+        if self.session.is_closed:
+            return False
+        if self.unread + size <= self._budget:
+            return True
+        self._sessions.cut(self)
+        return False
+
+    def _depart(self, *, is_clean: bool) -> None:
+        connection, self.connection = self.connection, None
+        if connection:
+            self._sessions.hub.disconnected(connection, is_clean=is_clean)
+
+    def _finish(self) -> None:
+        if not self._is_finished:
+            self._is_finished = True
+            asyncio.get_running_loop().call_soon(self._sessions.finished, self)
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether nothing is left that a poll could fetch."""
+        return self._socket is not None or not self.session.queued
+
+    def finish(self) -> None:
+        """Tells the hub."""
+        self._depart(is_clean=False)
+        if self._candidate:
+            self._fail_upgrade()
+
+
+def _packed(request: Request) -> bytes:
+    """What of a request is kept for as long as its session lives: a client may connect again."""
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
+    client = request.client[0] if request.client else None
+    return dumps([headers, request.query, client, request.scheme, request.path]).encode()
+
+
+def _unpacked(opening: bytes) -> Handshake:
+    headers, query, client, scheme, path = loads(opening.decode())
+    return Handshake(headers, query, client, scheme, f"{path}/")

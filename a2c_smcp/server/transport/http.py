@@ -1,0 +1,446 @@
+"""The program's own web server: HTTP/1.1 by httptools, one write a response, and limits on what a peer makes us hold.
+
+A connection reads one request after the other. Of each, the head is bounded, and the whole has one deadline: 10 s, or
+60 s for a body that an authenticated session posts (`Read`). A body is kept only if somebody reads it; otherwise the
+request is answered without it, and the connection ends. Requests that come before the one ahead of them is answered
+wait for it, up to a few. One that asks for a websocket gives the connection away: to a `WebSocket`, or to a tunnel.
+
+No timers here: `Listener.look_after` is called by the timer of the sessions and ends what is late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from email.utils import formatdate
+from http import HTTPStatus
+from math import inf
+from time import monotonic, time
+from typing import Protocol, cast
+from urllib.parse import unquote_to_bytes
+
+import httptools
+
+from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge
+from a2c_smcp.server.gate import refusal
+from a2c_smcp.server.proxy import Onward
+from a2c_smcp.server.settings import Limits, Network
+from a2c_smcp.server.transport.admission import Newcomers, is_in
+from a2c_smcp.server.transport.channel import Channel
+from a2c_smcp.server.transport.request import Request, Response
+from a2c_smcp.server.transport.websocket import Turns, WebSocket, upgrade_key
+from a2c_smcp.server.tunnel import tunnel
+
+__all__ = ["Application", "Listener"]
+
+logger = logging.getLogger(__name__)
+
+_MAX_HEAD = 64 * 1024
+_MAX_HELD = 64 * 1024
+_MAX_AHEAD = 16
+_MAX_FRAME_HELD = 48 * 1024  # picows' buffer, which doubles, stays below 64 KiB with it
+_KEEP_ALIVE = 5.0
+_LINGER = 2.0
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_REASONS = {status.value: status.phrase for status in HTTPStatus}
+
+
+class Application(Protocol):
+    """Who answers."""
+
+    async def respond(self, request: Request) -> Response: ...
+
+    async def upgrade(self, request: Request) -> Response | Channel | Onward:
+        """A refusal, the session that a websocket belongs to, or where it is to be carried."""
+
+
+class _Exchange:
+    """One request from its head to its response."""
+
+    __slots__ = ("_http", "_limit", "_parts", "_size", "_waiter", "expects", "is_whole", "keeps_alive", "request")
+
+    def __init__(self, http: Http, *, keeps_alive: bool, expects: bool) -> None:
+        self.is_whole = False
+        self.keeps_alive = keeps_alive
+        self.expects = expects
+        self.request: Request
+        self._http = http
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._limit = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def read(self, limit: int, *, is_authenticated: bool = False) -> bytes:
+        if is_authenticated:
+            self._http.is_authenticated()
+        if not self.is_whole:
+            self._limit = limit
+            self._waiter = asyncio.get_running_loop().create_future()
+            self._http.wants_body(self)
+            self._check()
+            await self._waiter
+        if self._size > limit:
+            raise TooLarge(f"at most {limit} bytes are taken in one request", size=self._size, limit=limit)
+        return b"".join(self._parts)
+
+    def fed(self, part: bytes) -> bool:
+        """Whether more is welcome."""
+        self._size += len(part)
+        if self._waiter is None:
+            if self._size <= _MAX_HELD:
+                self._parts.append(part)
+            return self._size <= _MAX_HELD
+        self._parts.append(part)
+        self._check()
+        return True
+
+    def ended(self, error: Exception | None = None) -> None:
+        """The body is whole, or will never be."""
+        self.is_whole = error is None
+        if self._waiter and not self._waiter.done():
+            if error:
+                self._waiter.set_exception(error)
+            else:
+                self._waiter.set_result(None)
+
+    def _check(self) -> None:
+        if self._size > self._limit:
+            self._parts.clear()
+            if self._waiter and not self._waiter.done():
+                self._waiter.set_result(None)
+
+
+class Http(asyncio.Protocol):
+    """One connection."""
+
+    __slots__ = (
+        "_ahead",
+        "_exchange",
+        "_head",
+        "_headers",
+        "_is_blocked",
+        "_is_closing",
+        "_listener",
+        "_parser",
+        "_reading",
+        "_request_began",
+        "_task",
+        "_transport",
+        "_url",
+        "deadline",
+    )
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._head = 0
+        self._reading: _Exchange | None = None
+        self._exchange: _Exchange | None = None
+        self._ahead: deque[_Exchange] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._is_blocked = self._is_closing = False
+        self._request_began = 0.0
+        self.deadline = inf
+
+    # From the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._begin_request()
+        self._listener.opened(self, self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._parser is None:
+            return
+        if self._reading is None:
+            if not self._head and self._exchange is None:
+                self._begin_request()
+            self._head += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self._refuse("not HTTP")
+        if self._reading is None and self._head > _MAX_HEAD:
+            self._transport.abort()
+
+    def pause_writing(self) -> None:
+        self._is_blocked = True
+        self.deadline = monotonic() + self._listener.limits.write_timeout
+
+    def resume_writing(self) -> None:
+        self._is_blocked = False
+        self._rest()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._parser = None
+        self._listener.closed(self, self._transport)
+        if self._task:
+            self._task.cancel()
+
+    # From the parser
+
+    def on_message_begin(self) -> None:
+        self._url, self._headers = b"", []
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        assert self._parser
+        expects = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
+        exchange = self._reading = _Exchange(self, keeps_alive=self._parser.should_keep_alive(), expects=expects)
+        exchange.request = self._request(exchange)
+        self._head = 0
+        if self._parser.should_upgrade():
+            return
+        if self._exchange is None:
+            self._start(exchange)
+        elif len(self._ahead) < _MAX_AHEAD:
+            self._ahead.append(exchange)
+        else:
+            self._transport.abort()
+
+    def on_body(self, part: bytes) -> None:
+        if self._reading and not self._reading.fed(part) and not self._is_closing:
+            self._transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        if self._reading:
+            self._reading.ended()
+        if self._parser and self._parser.should_upgrade():
+            return
+        self._reading = None
+        if self._is_closing:
+            self._transport.close()
+        elif self._exchange:
+            self.deadline = inf
+
+    # For an exchange
+
+    def wants_body(self, exchange: _Exchange) -> None:
+        if exchange.expects:
+            self._transport.write(_CONTINUE)
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def is_authenticated(self) -> None:
+        """Who asks belongs to an authenticated session."""
+        self._listener.newcomers.discard(self._transport)
+        if self.deadline < inf:
+            self.deadline = self._request_began + self._listener.limits.request_read_timeout
+
+    # For the listener
+
+    def is_late(self) -> None:
+        """Its deadline has passed."""
+        if self._reading and self._reading is self._exchange and not (self._is_blocked or self._is_closing):
+            self.deadline = inf
+            self._reading.ended(CallTimeout("the body of the request did not come"))
+        else:
+            self.abort()
+
+    def shut(self) -> None:
+        """Nothing more is read. What is being answered gets a moment."""
+        self._is_closing = True
+        if self._exchange is None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        with suppress(RuntimeError):  # of uvloop, for one that is closed
+            self._transport.abort()
+
+    # What follows
+
+    def _begin_request(self) -> None:
+        self._request_began = monotonic()
+        self.deadline = self._request_began + self._listener.limits.handshake_timeout
+
+    def _request(self, exchange: _Exchange) -> Request:
+        assert self._parser
+        path, _, query = self._url.partition(b"?")
+        if not path.startswith(b"/"):  # in absolute form, as to a proxy
+            path = b"/" + path.partition(b"://")[2].partition(b"/")[2]
+        peer = self._transport.get_extra_info("peername")
+        return Request(
+            self._parser.get_method().decode("latin-1"),
+            unquote_to_bytes(path).decode(errors="replace").rstrip("/"),
+            query.decode("latin-1"),
+            self._headers,
+            "https" if self._transport.get_extra_info("sslcontext") else "http",
+            (peer[0], peer[1]) if isinstance(peer, tuple) else None,
+            exchange.read,
+        )
+
+    def _start(self, exchange: _Exchange) -> None:
+        self._exchange = exchange
+        self._task = asyncio.get_running_loop().create_task(self._answer(exchange))
+
+    async def _answer(self, exchange: _Exchange) -> None:
+        try:
+            response = await self._listener.app.respond(exchange.request)
+        except Exception:
+            logger.exception("%s %s failed", exchange.request.method, exchange.request.path)
+            response = refusal(SMCPError())
+        self._task = None
+        self._write(response, exchange)
+
+    def _write(self, response: Response, exchange: _Exchange) -> None:
+        """One whole response, in one write: some clients close as soon as they have the head."""
+        keeps_alive = exchange.keeps_alive and exchange.is_whole and not self._is_closing
+        self._exchange = None
+        self._transport.write(_encoded(response, is_head=exchange.request.method == "HEAD", keeps_alive=keeps_alive))
+        if not keeps_alive:
+            self._close(is_whole=exchange.is_whole)
+        elif self._ahead:
+            self._start(self._ahead.popleft())
+        else:
+            self._rest()
+
+    def _rest(self) -> None:
+        if self._exchange is None and not (self._is_blocked or self._is_closing):
+            self.deadline = monotonic() + _KEEP_ALIVE
+
+    def _close(self, *, is_whole: bool) -> None:
+        """A peer that is still writing could not read the response, if the connection ended now."""
+        self._is_closing = True
+        self._ahead.clear()
+        if is_whole:
+            self._transport.close()
+        elif not self._transport.is_closing():
+            self.deadline = monotonic() + _LINGER
+            self._transport.resume_reading()
+
+    def _refuse(self, why: str) -> None:
+        """What cannot be read is answered, whatever else is going on here."""
+        self._parser = None
+        if self._task:
+            self._task.cancel()
+        self._transport.write(_encoded(refusal(BadRequest(why)), is_head=False, keeps_alive=False))
+        self._transport.close()
+
+    # Websockets
+
+    def _upgrade(self, ahead: bytes) -> None:
+        exchange, self._parser = self._reading, None
+        names = {name: value.lower() for name, value in self._headers}
+        key = upgrade_key(self._headers) if names.get(b"upgrade") == b"websocket" else None
+        if key is None or exchange is None or self._exchange or exchange.request.method != "GET":
+            self._refuse("not a websocket upgrade that is understood here")
+            return
+        self.deadline = inf
+        self._transport.pause_reading()
+        self._task = asyncio.get_running_loop().create_task(
+            self._open(replace(exchange.request, is_upgrade=True), key, ahead)
+        )
+
+    async def _open(self, request: Request, key: str, ahead: bytes) -> None:
+        try:
+            outcome = await self._listener.app.upgrade(request)
+            if isinstance(outcome, Onward):
+                await self._listener.carry(self, self._transport, outcome, ahead)
+                return
+        except SMCPError as error:
+            outcome = refusal(error)
+        except Exception:
+            logger.exception("an upgrade failed")
+            outcome = refusal(SMCPError())
+        self._task = None
+        if isinstance(outcome, Channel):
+            self._listener.start_websocket(self, self._transport, outcome, key, ahead)
+        else:
+            self._transport.write(_encoded(outcome, is_head=False, keeps_alive=False))
+            self._transport.close()
+
+
+def _encoded(response: Response, *, is_head: bool, keeps_alive: bool) -> bytes:
+    lines = [
+        b"HTTP/1.1 %d %s" % (response.status, _REASONS.get(response.status, "").encode()),
+        b"date: %s" % formatdate(int(time()), usegmt=True).encode(),
+        *(b"%s: %s" % field for field in response.headers),
+        b"content-length: %d" % len(response.body),
+    ]
+    if not keeps_alive:
+        lines.append(b"connection: close")
+    return b"\r\n".join([*lines, b"", b"" if is_head else response.body])
+
+
+class Listener:
+    """Every connection that is not a websocket's yet."""
+
+    def __init__(self, app: Application, limits: Limits, proxies: Sequence[Network]) -> None:
+        self.app = app
+        self.limits = limits
+        self.newcomers = Newcomers(limits.newcomers_per_address, limits.newcomers)
+        self._proxies = proxies
+        self._connections: set[Http] = set()
+        self._tunnels: set[asyncio.Task[None]] = set()
+        self._turns = Turns()
+
+    def protocol(self) -> Http:
+        return Http(self)
+
+    def opened(self, http: Http, transport: asyncio.Transport) -> None:
+        self._connections.add(http)
+        peer = transport.get_extra_info("peername")
+        host = peer[0] if isinstance(peer, tuple) else ""
+        self.newcomers.add(transport, "" if is_in(host, self._proxies) else host)
+
+    def closed(self, http: Http, transport: asyncio.Transport) -> None:
+        self._connections.discard(http)
+        self.newcomers.discard(transport)
+
+    def start_websocket(
+        self, http: Http, transport: asyncio.Transport, channel: Channel, key: str, ahead: bytes
+    ) -> None:
+        """From here on the connection belongs to the channel."""
+        self.closed(http, transport)
+        if transport.is_closing():
+            channel.detach()
+            return
+        socket = WebSocket(transport, channel, self._turns)
+        socket.start(key, max_size=self.limits.max_transport, most_held=_MAX_FRAME_HELD)
+        channel.attach(socket)
+        socket.listen(ahead)
+
+    async def carry(self, http: Http, transport: asyncio.Transport, onward: Onward, ahead: bytes) -> None:
+        """A websocket of another node, until it ends. Raises `Unavailable` if that node does not answer."""
+        there = await onward.dial()
+        self.closed(http, transport)
+        task = asyncio.current_task()
+        assert task
+        self._tunnels.add(task)
+        try:
+            await tunnel(transport, there, onward.request(ahead))
+        finally:
+            self._tunnels.discard(task)
+
+    def look_after(self, now: float) -> None:
+        """Ends what is late."""
+        for http in [http for http in self._connections if http.deadline < now]:
+            http.is_late()
+
+    async def close(self, patience: float) -> None:
+        """Ends every connection; what is being answered gets a moment."""
+        for http in list(self._connections):
+            http.shut()
+        for task in list(self._tunnels):
+            task.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while self._connections or self._tunnels:  # noqa: ASYNC110, a handful of turns, once
+                    await asyncio.sleep(0.01)
+        for http in list(self._connections):
+            http.abort()
+        await asyncio.sleep(0)

@@ -1,0 +1,67 @@
+"""Requests under `/socket.io/` that are no websockets: sessions opened, polls, posts, and questions of browsers."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+from a2c_smcp.engine.packets import Malformed, encode_payload
+from a2c_smcp.engine.session import POLLING
+from a2c_smcp.errors import BadRequest, SMCPError
+from a2c_smcp.server.settings import Limits
+from a2c_smcp.server.transport.channel import Channel
+from a2c_smcp.server.transport.request import MAX_UNAUTHENTICATED, Fields, Request, Response, text_response
+from a2c_smcp.server.transport.sessions import Sessions
+
+__all__ = ["respond", "session_of"]
+
+_PER_TURN = 64
+
+
+def session_of(request: Request, sessions: Sessions) -> Channel:
+    """The session that a request belongs to. Raises `BadRequest`."""
+    channel = sessions.get(request.parameter("sid") or "")
+    if channel is None or (channel.is_closed and channel.is_fetched):
+        raise BadRequest("no such session")
+    return channel
+
+
+async def respond(request: Request, sessions: Sessions, limits: Limits, headers: Fields) -> Response:
+    """Raises `SMCPError`, which ends the session that the request belongs to."""
+    if request.method == "OPTIONS":
+        return text_response(200, b"OK", headers)
+    if request.parameter("transport") not in (None, "polling"):
+        raise BadRequest("transport: there is polling, and websocket with an upgrade")
+    if request.method == "GET":
+        if request.parameter("sid") is None:
+            return text_response(200, sessions.open(request, POLLING).session.open(), headers)
+        packets = await session_of(request, sessions).poll()
+        if packets is None:
+            raise BadRequest("this session is not polled here, or by somebody else already")
+        return text_response(200, encode_payload(packets), headers)
+    if request.method == "HEAD":  # of another node, before it reads a large body
+        is_authenticated = session_of(request, sessions).session.is_authenticated
+        return text_response(200 if is_authenticated else 404, b"", headers)
+    if request.method != "POST":
+        return text_response(405, b"Method not allowed", headers)
+    await _post(request, session_of(request, sessions), limits)
+    return text_response(200, b"OK", headers)
+
+
+async def _post(request: Request, channel: Channel, limits: Limits) -> None:
+    is_authenticated = channel.session.is_authenticated
+    try:
+        body = await request.read(
+            limits.max_transport if is_authenticated else MAX_UNAUTHENTICATED, is_authenticated=is_authenticated
+        )
+        happenings = channel.session.receive_payload(body, monotonic())
+    except (Malformed, SMCPError, asyncio.CancelledError) as error:
+        channel.abort()
+        if isinstance(error, Malformed):
+            raise BadRequest(f"not a list of Engine.IO packets: {error}") from None
+        raise
+    for number, happening in enumerate(happenings):
+        if number % _PER_TURN == _PER_TURN - 1:
+            await asyncio.sleep(0)
+        channel.handle(happening)
+    channel.flush()

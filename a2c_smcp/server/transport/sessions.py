@@ -1,0 +1,195 @@
+"""Every Engine.IO session of this node: opened, found, pinged and ended; and one timer for all that is due.
+
+A session is due when its engine says so (`deadline`: a ping to send, a pong that is missing, a handshake or an upgrade
+that takes too long). Sessions wait in buckets of one `_period` each. A deadline that moved away meanwhile is noticed
+when its bucket comes up, so nothing has to be moved on the way of a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
+from time import monotonic
+from typing import Protocol
+
+from a2c_smcp.engine.packets import Json, Outgoing
+from a2c_smcp.engine.server import ServerSession
+from a2c_smcp.engine.session import EngineLimits, Transport
+from a2c_smcp.server.directory.nodes import sid_at
+from a2c_smcp.server.hub import Hub
+from a2c_smcp.server.metrics import Metrics
+from a2c_smcp.server.settings import Limits
+from a2c_smcp.server.transport.admission import Newcomers, Refusals
+from a2c_smcp.server.transport.channel import Channel
+from a2c_smcp.server.transport.request import Request
+
+__all__ = ["Sessions", "Socket"]
+
+logger = logging.getLogger(__name__)
+
+_CLOSE_GRACE = 2.0
+_HEAD_ROOM = 64  # what is passed on gets another head, and may not outgrow the limit by it
+_PER_TURN = 256
+
+
+class Socket(Protocol):
+    """A websocket, whichever web server has it."""
+
+    is_blocked: bool
+
+    @property
+    def unwritten(self) -> int: ...
+
+    def trust(self) -> None: ...
+
+    def write(self, parts: Sequence[Json]) -> None: ...
+
+    def write_all(self, packets: Sequence[Outgoing]) -> None: ...
+
+    def close(self, code: int = 1000) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+class Sessions:
+    """Starts its timer with the first session: a Server that is mounted is not told when it begins."""
+
+    def __init__(self, hub: Hub, limits: Limits, metrics: Metrics, node: str | None) -> None:
+        self.hub = hub
+        self.blocked: dict[Socket, float] = {}
+        self._limits = limits
+        self._engine_limits = EngineLimits(
+            ping_interval=limits.ping_interval,
+            ping_timeout=limits.ping_timeout,
+            handshake_timeout=limits.handshake_timeout,
+            max_payload=limits.max_transport,
+            max_message=limits.max_message,
+            max_ack=limits.max_message - _HEAD_ROOM,
+        )
+        self._metrics = metrics
+        self._node = node
+        self._channels: dict[str, Channel] = {}
+        self._newcomers = Newcomers(limits.newcomers_per_address, limits.newcomers)
+        self._refusals = Refusals()
+        self._period = max(
+            0.02,
+            min(
+                0.5, min(limits.ping_interval, limits.ping_timeout, limits.handshake_timeout, limits.write_timeout) / 8
+            ),
+        )
+        self._due: dict[int, list[Channel]] = {}
+        self._tick = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._chores: list[Callable[[float], None]] = []
+
+    def __len__(self) -> int:
+        return len(self._channels)
+
+    def __iter__(self) -> Iterator[Channel]:
+        return iter(list(self._channels.values()))
+
+    def open(self, request: Request, transport: Transport) -> Channel:
+        """A new session, which this request opens."""
+        self.start()
+        token = secrets.token_urlsafe(15)
+        sid = sid_at(self._node, token) if self._node else token
+        session = ServerSession(sid, self._engine_limits, monotonic(), transport)
+        channel = self._channels[sid] = Channel(self, session, request, self._limits.unread_bytes)
+        self._newcomers.add(channel, channel.address)
+        self.schedule(channel)
+        return channel
+
+    def get(self, sid: str) -> Channel | None:
+        channel = self._channels.get(sid)
+        if channel:
+            channel.tick(monotonic())
+        return channel
+
+    def start(self, chore: Callable[[float], None] | None = None) -> None:
+        """Starts the timer. The chore is done whenever it goes off."""
+        if chore:
+            self._chores.append(chore)
+        if self._timer is None:
+            self._tick = int(monotonic() / self._period)
+            self._wait()
+
+    async def close(self) -> None:
+        """Ends every session, and the timer."""
+        for channel in self:
+            channel.close()
+        await asyncio.sleep(0)
+        if self._timer:
+            self._timer.cancel()
+
+    # For channels
+
+    def is_authenticated(self, channel: Channel) -> None:
+        self._newcomers.discard(channel)
+
+    def is_unauthenticated(self, channel: Channel) -> None:
+        self._newcomers.add(channel, channel.address)
+        self.schedule(channel)
+
+    async def before_refusal(self, address: str) -> None:
+        """Waits, if this address was refused too often."""
+        if delay := self._refusals.delay(address, monotonic()):
+            await asyncio.sleep(delay)
+
+    def cut(self, channel: Channel) -> None:
+        """Ends a session whose client does not read, in a moment: its caller may be in the middle of something."""
+        self._metrics.count("cut_total")
+        channel.session.lost(channel.session.transport)
+        asyncio.get_running_loop().call_soon(channel.abort)
+
+    def finished(self, channel: Channel) -> None:
+        """Whoever polls may still fetch what was sent last."""
+        self._newcomers.discard(channel)
+        channel.finish()
+        if channel.is_fetched:
+            self._channels.pop(channel.sid, None)
+        else:
+            asyncio.get_running_loop().call_later(_CLOSE_GRACE, self._channels.pop, channel.sid, None)
+
+    def schedule(self, channel: Channel) -> None:
+        """To be called when its deadline may have come nearer."""
+        if channel.session.deadline < inf:
+            due = int(channel.session.deadline / self._period) + 1
+            if due < channel.due:
+                channel.due = due
+                self._due.setdefault(due, []).append(channel)
+
+    # The timer
+
+    def _wait(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._period, self._go_off)
+
+    def _go_off(self) -> None:
+        now = monotonic()
+        self._wait()
+        due: list[Channel] = []
+        while self._tick <= now / self._period:
+            due += [channel for channel in self._due.pop(self._tick, ()) if channel.due == self._tick]
+            self._tick += 1
+        self._tick_some(due)
+        for socket in [socket for socket, since in self.blocked.items() if now - since > self._limits.write_timeout]:
+            self.blocked.pop(socket)
+            self._metrics.count("cut_total")
+            socket.abort()
+        for chore in self._chores:
+            chore(now)
+
+    def _tick_some(self, due: list[Channel]) -> None:
+        """A few in a turn of the loop: thousands may have come at the same time, and are due at the same time."""
+        now = monotonic()
+        for channel in due[:_PER_TURN]:
+            channel.due = inf
+            try:
+                channel.tick(now)
+            except Exception:
+                logger.exception("a session could not be looked after")
+            self.schedule(channel)
+        if rest := due[_PER_TURN:]:
+            asyncio.get_running_loop().call_soon(self._tick_some, rest)

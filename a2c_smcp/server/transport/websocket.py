@@ -1,0 +1,372 @@
+"""One websocket of the program's own web server: frames in, messages out.
+
+picows calls `on_ws_frame` for every frame that a read brought, so a read full of tiny frames would be handled in one
+turn of the event loop while all other connections wait. Here a connection may have a few messages handled in a turn
+(`_MESSAGES` and `_BYTES`; at least one, however large). The rest of what was read waits in `_waiting`, reading is
+paused, and `_go_on` takes as many again in the next turn, behind all others. Order is kept because nothing is handled
+directly while something waits, and what waits is bounded by the size of one read.
+
+Control frames and empty frames do nothing for anybody, nor do most frames of a peer that is not authenticated: they
+are counted, and a peer that sends many is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import sys
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Protocol
+
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSProtocolError, WSTransport
+
+from a2c_smcp.engine.packets import Attachment, Json, Outgoing
+from a2c_smcp.server.transport.picows_adapter import Reader
+
+__all__ = ["Owner", "Turns", "WebSocket", "upgrade_key"]
+
+_TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
+_CLOSE, _PING = WSMsgType.CLOSE, WSMsgType.PING
+_MESSAGES, _BYTES = 64, 64 * 1024
+_IDLE_FRAMES, _IDLE_TIME = 1000, 10.0
+_MAX_PONGS = 64 * 1024
+_CLOSE_TIMEOUT = 2.0
+_SMALL = 8 * 1024
+_FINAL = 0x80
+_PAUSES_AFTER_WRITELINES = not ((3, 12) <= sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2))
+"""asyncio's own transports did not tell in these versions that a peer has stopped reading (CVE-2024-12254)."""
+_CLOSE_CODES = {*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)}
+
+
+def upgrade_key(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The key of a sound upgrade request."""
+    named = [(name, value.strip()) for name, value in headers if name.startswith(b"sec-websocket-")]
+    keys = [value for name, value in named if name == b"sec-websocket-key"]
+    versions = [value for name, value in named if name == b"sec-websocket-version"]
+    try:
+        key = base64.b64decode(b"".join(keys), validate=True)
+    except binascii.Error:
+        return None
+    is_sound = versions == [b"13"] and len(keys) == 1 and len(key) == 16
+    return base64.b64encode(key).decode() if is_sound else None
+
+
+class Owner(Protocol):
+    """Who hears what comes over a websocket."""
+
+    def heard(self, socket: Any, text: bytes) -> None: ...
+
+    def heard_binary(self, socket: Any, data: bytes) -> None: ...
+
+    def heard_too_much(self, socket: Any) -> None:
+        """A peer that is not authenticated has begun a message larger than it may."""
+
+    def blocked(self, socket: Any) -> None:
+        """More is written than the peer reads."""
+
+    def unblocked(self, socket: Any) -> None: ...
+
+    def ended(self, socket: Any) -> None: ...
+
+
+class Turns:
+    """Numbers the turns of the event loop in which something was heard."""
+
+    __slots__ = ("_is_counted", "_number")
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._is_counted = False
+
+    def current(self) -> int:
+        if not self._is_counted:
+            self._is_counted = True
+            asyncio.get_running_loop().call_soon(self._next)
+        return self._number
+
+    def _next(self) -> None:
+        self._number += 1
+        self._is_counted = False
+
+
+class WebSocket(WSListener):
+    """Belongs to its owner from `start` to `ended`."""
+
+    __slots__ = (
+        "_bytes",
+        "_closing",
+        "_frames",
+        "_idle_frames",
+        "_idle_since",
+        "_is_over",
+        "_is_trusted",
+        "_messages",
+        "_owner",
+        "_parts",
+        "_reader",
+        "_transport",
+        "_turn",
+        "_turns",
+        "_unfinished",
+        "_waiting",
+        "is_blocked",
+    )
+
+    def __init__(self, transport: asyncio.Transport, owner: Owner, turns: Turns) -> None:
+        self.is_blocked = False
+        self._transport = transport
+        self._owner = owner
+        self._turns = turns
+        self._turn = -1
+        self._messages = self._bytes = 0
+        self._idle_frames, self._idle_since = 0, 0.0
+        self._waiting: deque[bytes | Attachment] | None = None
+        self._parts: bytearray | None = None
+        self._unfinished: WSMsgType | None = None
+        self._closing: asyncio.TimerHandle | None = None
+        self._is_over = False
+        self._is_trusted = False
+        self._frames: WSTransport | None = None
+        self._reader: Reader | None = None
+
+    def start(self, key: str, *, max_size: int, most_held: int) -> None:
+        """Answers the upgrade request."""
+        self._reader = Reader(self._transport, key, self, max_size=max_size, most_held=most_held)
+        self._reader.start()
+
+    def listen(self, ahead: bytes) -> None:
+        """The owner hears of everything that follows, and of what came with the upgrade request."""
+        if self._reader:
+            self._reader.read(ahead)
+        self._read_on()
+
+    # For its owner
+
+    @property
+    def unwritten(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def trust(self) -> None:
+        """Its peer is authenticated."""
+        if self._reader and not self._is_trusted:
+            self._is_trusted = True
+            self._reader.trust()
+
+    def write(self, parts: Sequence[Json]) -> None:
+        """One text message, which comes in parts."""
+        size = sum(map(len, parts))
+        if self._frames and size <= _SMALL:
+            self._frames.send(_TEXT, b"".join(parts) if len(parts) > 1 else parts[0])
+        else:
+            self._write_parts([_head(_TEXT, size), *parts])
+
+    def write_all(self, packets: Sequence[Outgoing]) -> None:
+        """Several messages in one go."""
+        if len(packets) == 1 and isinstance(packets[0], bytes):
+            self.write(packets)  # type: ignore[arg-type]  # a sequence of one text
+            return
+        parts: list[Json] = []
+        for packet in packets:
+            kind, data = (_BINARY, packet.data) if isinstance(packet, Attachment) else (_TEXT, packet)
+            parts += (_head(kind, len(data)), data)
+        self._write_parts(parts)
+
+    def close(self, code: int = 1000) -> None:
+        """The peer may still read what was written. It is cut if it does not take that or does not answer."""
+        if not self._is_over and self._frames:
+            self._is_over = True
+            self._frames.send_close(WSCloseCode(code))
+            self._closing = asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT, self.abort)
+            self._read_on()
+
+    def abort(self) -> None:
+        self._is_over = True
+        with suppress(RuntimeError):  # of uvloop, for one that is closed
+            self._transport.abort()
+
+    # For picows
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._frames = transport
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        kind = frame.msg_type
+        if (self._is_over or transport.is_close_frame_sent) and kind is not _CLOSE:
+            return
+        if frame.rsv1 or frame.rsv2 or frame.rsv3:
+            raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "no extension was agreed on")
+        if not self._is_trusted and self._reader:
+            self._reader.held = frame.tail_size
+        if kind is _TEXT and frame.fin and self._unfinished is None:
+            text = frame.get_payload_as_bytes()
+            self._take_text(text)
+            if len(text) == 1 and not frame.tail_size and not self.is_blocked and self._reader:
+                self._reader.renew()
+        elif kind is _TEXT or kind is _BINARY or kind is _CONTINUATION:
+            self._take_part(kind, frame)
+        elif kind is _CLOSE:
+            self._take_close(transport, frame)
+        elif not self._is_idle_too_often() and kind is _PING:
+            self._pong(frame)
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self._is_over = True
+        self._waiting = None
+        if self._closing:
+            self._closing.cancel()
+        self._owner.ended(self)
+
+    def pause_writing(self) -> None:
+        self.is_blocked = True
+        self._owner.blocked(self)
+
+    def resume_writing(self) -> None:
+        self.is_blocked = False
+        self._owner.unblocked(self)
+
+    def holds_too_much(self) -> None:
+        """Nothing more is heard. The peer may still read why."""
+        if self._reader and not self._is_over:
+            self._reader.discard()
+            self._owner.heard_too_much(self)
+
+    # What follows
+
+    def _take_text(self, text: bytes) -> None:
+        if not text.isascii():
+            _check_text(text)
+        if not (text and self._is_trusted) and self._is_idle_too_often():
+            return
+        if self._may_handle(len(text)):
+            self._owner.heard(self, text)
+        else:
+            self._wait(text)
+
+    def _take_part(self, kind: WSMsgType, frame: WSFrame) -> None:
+        """A binary message, or a part of one that comes in several frames."""
+        if (kind is _CONTINUATION) is (self._unfinished is None):
+            raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "a message within a message")
+        if not (frame.payload_size and self._is_trusted) and self._is_idle_too_often():
+            return
+        if kind is not _CONTINUATION:
+            self._unfinished = kind
+        if self._parts is None:
+            self._parts = bytearray()
+        self._parts += frame.get_payload_as_memoryview()
+        if self._reader and len(self._parts) > self._reader.max_message:
+            if self._is_trusted:
+                raise WSProtocolError(WSCloseCode.MESSAGE_TOO_BIG, "too large")
+            self.holds_too_much()
+        elif not frame.fin:
+            if not self._may_handle(frame.payload_size):
+                self._wait_for_turn()
+        else:
+            kind, self._unfinished = self._unfinished or kind, None
+            whole, self._parts = bytes(self._parts), None
+            if kind is _TEXT:
+                self._take_text(whole)
+            elif self._may_handle(len(whole)):
+                self._owner.heard_binary(self, whole)
+            else:
+                self._wait(Attachment(whole))
+
+    def _take_close(self, transport: WSTransport, frame: WSFrame) -> None:
+        said = frame.get_payload_as_bytes()[:2]
+        if said and int.from_bytes(said) not in _CLOSE_CODES:
+            raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "no such close code")
+        self.close()
+        transport.disconnect()
+
+    def _pong(self, frame: WSFrame) -> None:
+        """A peer that pings has to read the pongs too."""
+        if self._transport.get_write_buffer_size() > _MAX_PONGS:
+            self.abort()
+        elif self._frames:
+            self._frames.send_pong(frame.get_payload_as_bytes())
+
+    def _is_idle_too_often(self) -> bool:
+        """Counts a frame that brings nothing. Whether this was one too many, and its peer was cut."""
+        self._idle_frames += 1
+        if self._idle_frames <= _IDLE_FRAMES:
+            return self._is_over
+        if monotonic() - self._idle_since > _IDLE_TIME:
+            self._idle_frames, self._idle_since = 1, monotonic()
+            return self._is_over
+        self.abort()
+        return True
+
+    # Turns of the loop
+
+    def _may_handle(self, size: int) -> bool:
+        """Whether this connection has a share of this turn left, for a message of this size or at all."""
+        if self._waiting:
+            return False
+        turn = self._turns.current()
+        if turn != self._turn:
+            self._turn, self._messages, self._bytes = turn, 1, size
+            return True
+        if self._messages >= _MESSAGES or self._bytes >= _BYTES:
+            return False
+        self._messages += 1
+        self._bytes += size
+        return True
+
+    def _wait(self, message: bytes | Attachment) -> None:
+        self._wait_for_turn().append(message)
+
+    def _wait_for_turn(self) -> deque[bytes | Attachment]:
+        if self._waiting is None:
+            self._waiting = deque()
+            if not self._transport.is_closing():
+                self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on)
+        return self._waiting
+
+    def _go_on(self) -> None:
+        """In a later turn."""
+        waiting, self._waiting = self._waiting, None
+        while waiting and not self._is_over:
+            message = waiting[0]
+            is_text = isinstance(message, bytes)
+            if not self._may_handle(len(message if is_text else message.data)):  # type: ignore[union-attr]
+                self._waiting = waiting
+                asyncio.get_running_loop().call_soon(self._go_on)
+                return
+            waiting.popleft()
+            if is_text:
+                self._owner.heard(self, message)  # type: ignore[arg-type]
+            else:
+                self._owner.heard_binary(self, message.data)  # type: ignore[union-attr]
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if self._waiting is None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _write_parts(self, parts: Sequence[Json]) -> None:
+        """Without a copy, where what the peer does not read is noticed all the same."""
+        if self._is_over or not self._frames or self._frames.is_close_frame_sent:
+            return
+        if _PAUSES_AFTER_WRITELINES:
+            self._transport.writelines(parts)
+        else:
+            self._transport.write(b"".join(parts))
+
+
+def _head(kind: WSMsgType, size: int) -> bytes:
+    """Of a whole message from a server."""
+    first = _FINAL | kind.value
+    if size < 126:
+        return bytes((first, size))
+    return bytes((first, 126)) + size.to_bytes(2) if size < 1 << 16 else bytes((first, 127)) + size.to_bytes(8)
+
+
+def _check_text(data: bytes) -> None:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        raise WSProtocolError(WSCloseCode.INVALID_TEXT, "not UTF-8") from None
