@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.engine.events import Ack, Fault, Faulty
 from a2c_smcp.engine.events import Event as Came
-from a2c_smcp.errors import BadRequest, RateLimited, SMCPError, TooLarge, Unavailable
+from a2c_smcp.errors import BadRequest, RateLimited, SMCPError, TooLarge, Unavailable, UnsupportedEvent
 from a2c_smcp.protocol import routing, version
 from a2c_smcp.protocol.codec import decode, loads
 from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, Event, lookup
@@ -239,7 +239,7 @@ class Hub:
             connection.inbox_bytes += size
         else:
             error = RateLimited("an earlier event of this connection waits, try again later")
-            self._refuse(connection, event.id, _row_of(event), error)
+            connection.reply(event.id, _row_of(event), Refused(error))
 
     async def _work(self, connection: Connection, held: _Held | None = None) -> None:
         """Handles an event that waits, and those behind it."""
@@ -262,7 +262,7 @@ class Hub:
         number = came.id
         try:
             if isinstance(came, Faulty):
-                event = _row_of(came)
+                event = lookup(_name_of(came))
                 raise _fault(came)
             body = came.body
             known = None
@@ -426,9 +426,15 @@ def _read_auth(auth: Json) -> Any:
         return None
 
 
-def _row_of(event: Came | Faulty) -> Event:
-    """Raises `UnsupportedEvent`."""
-    return lookup(name_in(b"[%s]" % event.name if isinstance(event, Faulty) else event.body))
+def _name_of(event: Came | Faulty) -> str:
+    return name_in(b"[%s]" % event.name if isinstance(event, Faulty) else event.body)
+
+
+def _row_of(event: Came | Faulty) -> Event | None:
+    try:
+        return lookup(_name_of(event))
+    except UnsupportedEvent:
+        return None
 
 
 def _fault(faulty: Faulty) -> SMCPError:

@@ -111,8 +111,6 @@ class Client:
         return json.loads(found[0][len(head) - 1 :]) if found else None
 
 
-
-
 @pytest.fixture
 async def hubs() -> AsyncIterator[Callable[..., Hub]]:
     made: list[Hub] = []
@@ -190,7 +188,9 @@ async def test_events_behind_a_join_that_waits_are_handled_after_it_in_their_ord
     assert [session["name"] for session in agent.answer(3)[0]["sessions"]] == ["planner", "laptop"]
     assert agent.answer(4) == [True, None]
     assert agent.answer(5)[0]["code"] == 403
-    assert [packet[:30] for packet in computer.packets if b"client:" in packet] == [b'42/smcp,1["client:tool_call",{'[:30]]
+    assert [packet[:30] for packet in computer.packets if b"client:" in packet] == [
+        b'42/smcp,1["client:tool_call",{'[:30]
+    ]
     assert agent.connection.inbox is None, "nothing waits any more"
 
 
@@ -203,7 +203,7 @@ async def test_what_waits_behind_a_join_is_bounded(hubs: Any) -> None:
     for number in range(2, 30):
         agent.call(number)
     directory.go.set()
-    await until(lambda: agent.answer(29) is not None)
+    await until(lambda: len(agent.packets) == 29)
     codes = [agent.answer(number)[0]["code"] for number in range(2, 30)]
     assert codes[0] == 404, "what fits is handled after the join"
     assert codes[-1] == 429
@@ -265,7 +265,7 @@ async def test_bytes_in_calls_that_are_not_answered_have_a_budget_per_member(hub
     computer.ack(1, RESULT)
     agent.call(6, params={"x": "x" * 6000})
     assert agent.answer(6) is None
-    assert len(computer.packets) == 3
+    assert sum(b"tool_call" in packet for packet in computer.packets) == 3
 
 
 @pytest.mark.covers("calls-deadline", "calls-cancel")
@@ -286,9 +286,9 @@ async def test_what_a_client_said_before_it_went_is_carried_out_first(hubs: Any)
     await agent.join("agent", "planner")
     directory.go.clear()
     computer.ask_to_join(1, "computer", "laptop")
+    await until(lambda: directory.waiting == 1)
     computer.say(2, "server:update_newer", {"computer": "laptop"})
     hub.disconnected(computer.connection, is_clean=True)
-    await until(lambda: directory.waiting == 1)
     directory.go.set()
     await until(lambda: len(agent.packets) == 3)
     names = [json.loads(packet.removeprefix(b"42/smcp,"))[0] for packet in agent.packets]
@@ -331,8 +331,8 @@ async def test_a_crowd_hears_notices_in_order_and_before_whatever_follows(hubs: 
     heard = [json.loads(packet.removeprefix(b"42/smcp,"))[0] for packet in agent.packets[:-1]]
     assert heard == [f"notify:update_x{number}" for number in range(5)]
     assert agent.packets[-1].startswith(b"43/smcp,9[")
-    await until(lambda: len(crowd[1].packets) >= 5)
-    assert type(crowd[1].connection.channel) is Client
+    await until(lambda: type(crowd[1].connection.channel) is Client)
+    assert [packet for packet in crowd[1].packets if b"update_x" in packet] == agent.packets[:-1]
     assert not [packet for packet in crowd[0].packets if b"update_x" in packet]
 
 
