@@ -254,10 +254,10 @@ class Channel:
             if self.session.is_closed:
                 self._finish()
             return None
-        self._poll = asyncio.get_running_loop().create_future()
+        poll = self._poll = asyncio.get_running_loop().create_future()
         self.flush()
         try:
-            return await self._poll
+            return await poll
         except asyncio.CancelledError:  # nobody is there to read the answer
             self.abort()
             raise
