@@ -27,7 +27,15 @@ from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.engine.events import Ack, Fault, Faulty
 from a2c_smcp.engine.events import Event as Came
-from a2c_smcp.errors import BadRequest, RateLimited, SMCPError, TooLarge, Unavailable, UnsupportedEvent
+from a2c_smcp.errors import (
+    BadRequest,
+    ComputerNotFound,
+    RateLimited,
+    SMCPError,
+    TooLarge,
+    Unavailable,
+    UnsupportedEvent,
+)
 from a2c_smcp.protocol import routing, version
 from a2c_smcp.protocol.codec import decode, loads
 from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, Event, lookup
@@ -47,7 +55,7 @@ from a2c_smcp.server.neighbours import shared
 from a2c_smcp.server.notices import Notices, Told, encode_event
 from a2c_smcp.server.outcomes import NOTHING, Outcome, Refused
 from a2c_smcp.server.relay import Relay, check_size
-from a2c_smcp.server.routes import ROUTE_FIELDS
+from a2c_smcp.server.routes import ROUTE_FIELDS, Route
 from a2c_smcp.server.seating import Seating
 from a2c_smcp.server.settings import Limits
 
@@ -381,10 +389,23 @@ class Hub:
         offices = []
         for seat in seats:
             offices.append((yield from self._office(seat.office_id)))  # noqa: PERF401, it may wait in between
-        route = self._relay.find(event, seats, offices, envelope)
+        try:
+            route = self._relay.find(event, seats, offices, envelope)
+        except ComputerNotFound:
+            if self._nodes is None:
+                raise
+            route = yield self._look_again(event, seats, envelope)
         connection.routes.keep(said, envelope.fields, route)
         self._relay.begin(route, envelope, connection, number)
         return None
+
+    async def _look_again(self, event: Event, seats: Sequence[Member], envelope: Envelope) -> Route:
+        """A computer may have joined on another node just now, and this one not have heard of it yet."""
+        try:
+            offices = [await self.directory.office(seat.office_id) for seat in seats]
+        except Unavailable:
+            offices = []
+        return self._relay.find(event, seats, offices, envelope)
 
     def _seats(self, connection: Connection) -> Generator[Awaitable[Any], Any, Sequence[Member]]:
         """Those of a connection, without asking the store where that is not needed."""
