@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from a2c_smcp.engine.events import (
     Ack,
@@ -278,6 +280,20 @@ def test_space_around_the_json_is_json(frame: bytes) -> None:
     event = connected().receive(frame, 0)
     assert isinstance(event, Event)
     assert bytes(event.body).strip() == b'["x"]'
+
+
+pieces = st.sampled_from(
+    [b"42", b"43", b"/smcp", b",", b"1", b"07", b"[", b"]", b'"x"', b" ", b"-", b"{}", b"4", b"45"]
+)
+
+
+@given(st.lists(pieces, max_size=12).map(b"".join), st.sampled_from([b"", b"42/smcp,", b"43/smcp,1", b'42/smcp,7["x"']))
+def test_the_fast_path_and_the_slow_path_agree(rest: bytes, head: bytes) -> None:
+    fast, slow = (connected(max_message=20, max_ack=16) for _ in range(2))
+    slow.receive(b"40/other,", 0)
+    slow.accept(b"/other", "y", 0)  # the fast path is for the namespace that was connected last
+    assert fast.receive(head + rest, 0) == slow.receive(head + rest, 0)
+    assert fast.reason == slow.reason
 
 
 # Limits
