@@ -254,6 +254,11 @@ class Session:
             for data in attachments:
                 self._push(Attachment(data))
 
+    def send_binary(self, data: bytes) -> None:
+        """Queues a binary message of a `raw` session."""
+        if not self.is_closed:
+            self._push(Attachment(data))
+
     def take(self, transport: Transport) -> list[Outgoing]:
         """The packets that are to be written to this transport now."""
         if transport is not self.transport:
