@@ -96,6 +96,7 @@ class ServerSession(Session):
         if not self.is_closed:
             self._decided(namespace)
             self._enter(namespace)
+            self._refusals = 0
             self._handshake_by = inf
             self._schedule()
             self._push(packets.packet_head(packets.CONNECT, namespace) + b'{"sid":"%s"}' % sid.encode())
