@@ -41,7 +41,7 @@ def answer(session: ServerSession, happening: Happening) -> bytes:
         case Message(data, is_binary):
             session.send_binary(data) if is_binary else session.send(b"4" + data)
         case Connect(namespace, body) if namespace in NAMESPACES:
-            session.accept(namespace, uuid4().hex, now())
+            session.accept(namespace, uuid4().hex)
             return event_packet(namespace, None, b'["auth",', body or b"{}", b"]")
         case Connect(namespace):
             session.refuse(namespace, b'{"message":"Invalid namespace"}')
