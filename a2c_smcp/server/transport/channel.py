@@ -254,7 +254,8 @@ class Channel:
             if self.session.is_closed:
                 self._finish()
             return None
-        poll = self._poll = asyncio.get_running_loop().create_future()
+        poll: asyncio.Future[list[Outgoing]] = asyncio.get_running_loop().create_future()
+        self._poll = poll
         self.flush()
         try:
             return await poll
