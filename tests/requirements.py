@@ -46,6 +46,8 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "WIRE §1 transport": {
         "transports": "Polling, polling to websocket, and websocket-only clients all work, in any pair.",
+        "official-engine-io": "The cases of Engine.IO's official suite.",
+        "official-socket-io": "The cases of Socket.IO's official suite.",
         "ack-arguments": "A tuple travels as several ack arguments, any other answer as one.",
         "interop-0.1.2": "The published 0.1.2 package works as agent and as computer.",
         "interop-0.4.2": "The published 0.4.2 package works as agent and as computer.",

@@ -1,4 +1,16 @@
-"""The client's end of a session."""
+"""The client's end of a session.
+
+It begins with the OPEN packet, which is received like any other: as the first frame of a websocket, or in the
+response to the first poll. The server pings. `deadline` is the time at which the next ping is overdue; then `tick`
+ends the session. A namespace counts from `connect` on: events for it may arrive before its `Connected`.
+
+Upgrade. The session is polling; a websocket that names its sid has been opened. The shell writes `probe()` to it and
+gives the answer to `probed`. From then on nothing is posted and the shell begins no poll. When the last poll and the
+last POST have ended, it writes `upgrade()`, and the websocket is the transport. Packets cannot overtake each other:
+what was posted has been read by the server before it sees "5", what it queued for polls it either sent in the last
+poll or sends over the websocket afterwards. What is sent meanwhile waits in the queue. If the websocket fails before
+`upgrade()`, the shell calls `upgrade_failed` and polls on; after it, the loss is the end of the session.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +27,7 @@ __all__ = ["ClientSession"]
 
 
 class ClientSession(Session):
-    """One Server. It begins with the OPEN packet, which is received like all others."""
+    """A session with one server."""
 
     __slots__ = ("_is_pausing", "_max_payload", "_patience", "sid")
 
@@ -23,50 +35,47 @@ class ClientSession(Session):
         super().__init__(limits, transport, raw=raw)
         self.sid = ""
         self.deadline = inf
-        self._is_pausing = False
         self._patience = inf
         self._max_payload = limits.batch_bytes
+        self._is_pausing = False
 
     def connect(self, namespace: bytes, auth: Json = b"") -> None:
-        """Asks for a namespace. `Connected` or `Refused` answers it; events may come before."""
-        self._enter(namespace)
-        self.send(b"".join((packets.packet_head(packets.CONNECT, namespace), auth)))
+        """Asks for a namespace, which `Connected` or `Refused` answers. `auth` is JSON."""
+        if not self.is_closed:
+            self._enter(namespace)
+            self._push(b"".join((packets.packet_head(packets.CONNECT, namespace), auth)))
 
     def disconnect(self, namespace: bytes) -> None:
+        """Leaves a namespace."""
         if namespace in self._namespaces:
-            self.send(packets.packet_head(packets.DISCONNECT, namespace))
             self._leave(namespace)
+            self._push(packets.packet_head(packets.DISCONNECT, namespace))
 
-    def close(self, reason: Reason = Reason.CLIENT) -> Closed:
-        return super().close(reason)
+    def _change_namespace(self, packet: Packet, size: int, now: float) -> Happening | None:
+        namespace = packet.namespace
+        if namespace not in self._namespaces:
+            return None
+        if packet.type == packets.CONNECT:
+            return Connected(namespace, packet.body)
+        self._leave(namespace)
+        return Disconnected(namespace) if packet.type == packets.DISCONNECT else Refused(namespace, packet.body)
 
-    def tick(self, now: float) -> Closed | None:
-        """To be called when `deadline` has come."""
-        return self._end(Reason.PING_TIMEOUT) if not self.is_closed and now >= self.deadline else None
+    # Opening, pings, the end
 
     def _control(self, packet: bytes, now: float) -> Happening | None:
         kind = packet[:1]
         if kind == packets.PING:
             self.deadline = now + self._patience
             self._push(packets.PONG + packet[1:])
-        elif kind == packets.CLOSE:
-            return self._end(Reason.SERVER)
         elif kind == packets.OPEN and not self.sid:
             return self._open(packet, now)
-        elif kind not in packets.KINDS:
-            return self._end(Reason.PROTOCOL)
-        return None
+        elif kind == packets.CLOSE:
+            return self._end(Reason.SERVER)
+        return None if kind in packets.KINDS else self._end(Reason.PROTOCOL)
 
     def _open(self, packet: bytes, now: float) -> Opened | Closed:
         try:
-            said: Any = json.loads(packet[1:])
-            opened = Opened(
-                _checked_sid(said["sid"]),
-                tuple(map(str, said["upgrades"])),
-                said["pingInterval"] / 1000,
-                said["pingTimeout"] / 1000,
-                int(said.get("maxPayload", self._limits.max_payload)),
-            )
+            opened = _read_open(json.loads(packet[1:]), self._limits.max_payload)
         except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
             return self._end(Reason.PROTOCOL)
         self.sid = opened.sid
@@ -75,14 +84,16 @@ class ClientSession(Session):
         self.deadline = now + self._patience
         return opened
 
-    def _steer(self, packet: Packet, size: int, now: float) -> Happening | None:
-        namespace = packet.namespace
-        if namespace not in self._namespaces:
-            return None
-        if packet.type == packets.CONNECT:
-            return Connected(namespace, packet.body)
-        self._leave(namespace)
-        return Disconnected(namespace) if packet.type == packets.DISCONNECT else Refused(namespace, packet.body)
+    def tick(self, now: float) -> Closed | None:
+        """What the passing of time does. To be called when `deadline` has come."""
+        return self._end(Reason.PING_TIMEOUT) if now >= self.deadline else None
+
+    def close(self, reason: Reason = Reason.CLIENT) -> Closed:
+        return super().close(reason)
+
+    def _end(self, reason: Reason, *, politely: bool = False) -> Closed:
+        self.deadline = inf
+        return super()._end(reason, politely=politely)
 
     # Polling and upgrade
 
@@ -92,27 +103,29 @@ class ClientSession(Session):
         return [] if self._is_pausing else self._take_batch(self._max_payload)
 
     def probe(self) -> bytes:
-        """What is to be written first to a websocket that is to take over."""
+        """The first packet for a websocket that is to take over."""
         return packets.PROBE
 
     def probed(self, packet: bytes) -> bool:
-        """Whether that websocket works. If so nothing more is posted, and no new poll is to be begun."""
+        """The answer to the probe. Whether it is the right one: then begin no more polls."""
         self._is_pausing = packet == packets.PROBED
         return self._is_pausing
 
     def upgrade(self) -> bytes:
-        """The websocket takes over: to be called when no poll and no POST is open, and written to it."""
+        """The packet that makes the websocket the transport. Only when no poll and no POST is open."""
         self._is_pausing = False
         self.transport = WEBSOCKET
-        self.is_direct = not self._queue
+        self.is_direct = not self._queue and not self.is_closed
         return packets.UPGRADE
 
     def upgrade_failed(self) -> None:
-        """Polling goes on."""
+        """The websocket cannot take over: polling goes on."""
         self._is_pausing = False
 
 
-def _checked_sid(sid: object) -> str:
+def _read_open(said: Any, max_payload: int) -> Opened:
+    sid = said["sid"]
     if not (isinstance(sid, str) and sid):
         raise ValueError("no session id")
-    return sid
+    interval, timeout = said["pingInterval"] / 1000, said["pingTimeout"] / 1000
+    return Opened(sid, tuple(map(str, said["upgrades"])), interval, timeout, int(said.get("maxPayload", max_payload)))

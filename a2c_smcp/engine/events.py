@@ -1,4 +1,4 @@
-"""What a session makes of the bytes it is given: the closed union `Happening`."""
+"""What happens to a session: the closed union `Happening`. JSON in it is unread: bytes, or a view of a large frame."""
 
 from __future__ import annotations
 
@@ -8,26 +8,13 @@ from typing import NamedTuple, TypeAlias
 from a2c_smcp.engine.packets import Json
 
 __all__ = [
-    "Ack",
-    "Closed",
-    "Connect",
-    "Connected",
-    "Disconnected",
-    "Event",
-    "Fault",
-    "Faulty",
-    "Happening",
-    "Message",
-    "Opened",
-    "Reason",
-    "Refused",
-    "UpgradeFailed",
-    "Upgraded",
-]
+    "Ack", "Closed", "Connect", "Connected", "Disconnected", "Event", "Fault", "Faulty", "Happening", "Message",
+    "Opened", "Reason", "Refused", "UpgradeFailed", "Upgraded",
+]  # fmt: skip
 
 
 class Event(NamedTuple):
-    """`body` is a JSON array, unread: the event's name and its arguments. `id` asks for an ack."""
+    """`body` looks like a JSON array: the event's name and its arguments. With an `id` an ack is expected."""
 
     namespace: bytes
     id: int | None
@@ -36,7 +23,7 @@ class Event(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """`body` is a JSON array, unread: the arguments."""
+    """`body` looks like a JSON array: the arguments."""
 
     namespace: bytes
     id: int
@@ -51,9 +38,9 @@ class Fault(StrEnum):
 
 
 class Faulty(NamedTuple):
-    """An event or an ack that cannot be taken. With an `id` it is to be answered, or its caller told; else ignored.
+    """A packet that is not taken. With an `id`, answer it (an event) or fail its call (an ack); without, ignore it.
 
-    `name` is the name of the event, as JSON, if it could be read. `size` and `limit` belong to `TOO_LARGE`.
+    `name` is the JSON of the event's name, or empty. `size` and `limit` are set for `TOO_LARGE`.
     """
 
     namespace: bytes
@@ -67,9 +54,9 @@ class Faulty(NamedTuple):
 
 
 class Connect(NamedTuple):
-    """To be answered by `accept` or `refuse`. `body` is `None` if it was too large to be read: refuse, then close.
+    """Server: answer with `accept` or `refuse`. Without a `body` it was too large to be read: refuse it, then close.
 
-    `is_repeated`: this namespace is connected, or its first CONNECT is not answered yet.
+    `is_repeated`: this namespace is connected, or an earlier CONNECT to it is not answered yet.
     """
 
     namespace: bytes
@@ -78,11 +65,15 @@ class Connect(NamedTuple):
 
 
 class Connected(NamedTuple):
+    """Client: the namespace is connected."""
+
     namespace: bytes
     body: Json
 
 
 class Refused(NamedTuple):
+    """Client: the namespace is not connected. `body` is the CONNECT_ERROR's."""
+
     namespace: bytes
     body: Json
 
@@ -94,7 +85,7 @@ class Disconnected(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """Times are in seconds."""
+    """Client: the session has begun. Times are in seconds."""
 
     sid: str
     upgrades: tuple[str, ...]
@@ -104,15 +95,15 @@ class Opened(NamedTuple):
 
 
 class Upgraded(NamedTuple):
-    """The websocket is the transport from here on."""
+    """Server: the websocket is the transport from here on."""
 
 
 class UpgradeFailed(NamedTuple):
-    """The websocket that wanted to take over is to be closed. The session goes on polling."""
+    """Server: close the websocket that wanted to take over. The session goes on polling."""
 
 
 class Message(NamedTuple):
-    """Of a session that is `raw`: an Engine.IO message, without its `4`."""
+    """An Engine.IO message of a `raw` session, without its `4`."""
 
     data: bytes
     is_binary: bool
@@ -130,22 +121,12 @@ class Reason(StrEnum):
 
 
 class Closed(NamedTuple):
-    """The last thing that happens to a session."""
+    """The session is over: nothing happens to it any more."""
 
     reason: Reason
 
 
 Happening: TypeAlias = (
-    Event
-    | Ack
-    | Faulty
-    | Connect
-    | Connected
-    | Refused
-    | Disconnected
-    | Opened
-    | Upgraded
-    | UpgradeFailed
-    | Message
-    | Closed
-)
+    Event | Ack | Faulty | Connect | Connected | Refused | Disconnected
+    | Opened | Upgraded | UpgradeFailed | Message | Closed
+)  # fmt: skip

@@ -2,51 +2,37 @@
 
 A Socket.IO packet travels inside an Engine.IO MESSAGE, so its text begins with `4`:
 
-    4 <type> [<attachments>-] [<namespace>,] [<ack id>] [<JSON>]
+    4 <type> [<attachments>-] [<namespace>,] [<id>] [<JSON>]
 
-The JSON is never parsed here: a body is the bytes that came, or a view of them where a copy would be large.
+Its attachments follow as binary packets. The JSON is never parsed here: a body is the bytes that came, or a view of
+them where a copy would be large.
 """
 
 from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
-    "ACK",
-    "BINARY_ACK",
-    "BINARY_EVENT",
-    "CONNECT",
-    "CONNECT_ERROR",
-    "DISCONNECT",
-    "EVENT",
-    "LARGE",
-    "Attachment",
-    "Json",
-    "Malformed",
-    "Outgoing",
-    "Packet",
-    "ack_packet",
-    "decode_payload",
-    "encode_payload",
-    "event_packet",
-    "packet_head",
-    "read_packet",
-]
+    "ACK", "BINARY_ACK", "BINARY_EVENT", "CLOSE", "CONNECT", "CONNECT_ERROR", "DISCONNECT", "EVENT", "KINDS", "LARGE",
+    "MESSAGE", "NOOP", "OPEN", "PING", "PONG", "PROBE", "PROBED", "UPGRADE", "Attachment", "Json", "Malformed",
+    "Outgoing", "Packet", "ack_packet", "decode_payload", "encode_payload", "event_packet", "packet_head",
+    "payload_size", "read_packet",
+]  # fmt: skip
 
 KINDS = OPEN, CLOSE, PING, PONG, MESSAGE, UPGRADE, NOOP = b"0", b"1", b"2", b"3", b"4", b"5", b"6"
 PROBE, PROBED = b"2probe", b"3probe"
 CONNECT, DISCONNECT, EVENT, ACK, CONNECT_ERROR, BINARY_EVENT, BINARY_ACK = range(7)
 
 LARGE: Final = 64 * 1024
-"""From this size on, in bytes, a body is a view of its frame and not a copy."""
+"""From this size on, in bytes, a body is a view of its packet and not a copy."""
 
 Json: TypeAlias = bytes | memoryview
 
 _SEPARATOR = b"\x1e"
-LONGEST_ID = 15
+_LONGEST_NUMBER = 15
 _HEAD = re.compile(rb"([0-6])(?:(\d+)-)?(?:(/[^,]*)(?:,|\Z))?(\d*)")
 
 
@@ -55,7 +41,7 @@ class Malformed(ValueError):
 
 
 class Attachment(NamedTuple):
-    """A binary packet: a frame of its own on a websocket, base64 in a polling payload."""
+    """A binary packet: a binary frame of a websocket, base64 in a polling payload."""
 
     data: bytes
 
@@ -74,24 +60,21 @@ class Packet(NamedTuple):
 
 
 def read_packet(text: bytes, start: int = 1) -> Packet:
-    """The Socket.IO packet in an Engine.IO MESSAGE, of which it begins at `start`. Raises `Malformed`."""
+    """The Socket.IO packet that begins at `start` of a MESSAGE. Raises `Malformed`."""
     head = _HEAD.match(text, start)
     if head is None:
         raise Malformed("no type of packet")
-    kind, attachments, namespace, digits = head.groups()
-    if len(digits) > LONGEST_ID:
+    kind, attachments, namespace, number = head.groups()
+    if len(number) > _LONGEST_NUMBER:
         raise Malformed("an id of too many digits")
+    end = head.end()
     return Packet(
         int(kind),
         namespace.partition(b"?")[0] if namespace else b"/",
-        int(digits) if digits else None,
-        int(attachments[: LONGEST_ID + 1]) if attachments else 0,
-        _body(text, head.end()),
+        int(number) if number else None,
+        int(attachments[: _LONGEST_NUMBER + 1]) if attachments else 0,
+        text[end:] if len(text) < LARGE else memoryview(text)[end:],
     )
-
-
-def _body(text: bytes, start: int) -> Json:
-    return text[start:] if len(text) < LARGE else memoryview(text)[start:]
 
 
 def packet_head(kind: int, namespace: bytes, number: int | None = None, attachments: int = 0) -> bytes:
@@ -123,12 +106,12 @@ def encode_payload(packets: Iterable[Outgoing]) -> bytes:
 
 
 def payload_size(packet: Outgoing) -> int:
-    """How many bytes it takes in a payload, with its separator."""
+    """How many bytes a packet takes in a payload, with its separator."""
     return 2 + (len(packet.data) + 2) // 3 * 4 if isinstance(packet, Attachment) else 1 + len(packet)
 
 
-def decode_payload(body: bytes, most: int) -> Sequence[Outgoing]:
-    """All packets of a payload, at most so many. Raises `Malformed` if one of them is no Engine.IO packet."""
+def decode_payload(body: bytes, most: int) -> list[Outgoing]:
+    """The packets of a payload, at most so many. Raises `Malformed` if one of them is no Engine.IO packet."""
     packets = body.split(_SEPARATOR, most)
     if len(packets) > most:
         raise Malformed(f"more than {most} packets in one payload")

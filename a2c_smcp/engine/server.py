@@ -1,43 +1,55 @@
-"""The server's end of a session."""
+"""The server's end of a session.
+
+Connecting. A session begins without a namespace: it is unauthenticated. Then CONNECT is all that is read; what else
+comes is dropped, not kept. At most three CONNECTs of it are undecided or refused; the third refusal ends it. The
+first `accept` makes it authenticated, the end of its last namespace makes it unauthenticated again. In that state it
+has `handshake_timeout` to connect.
+
+Pings. The server pings; no pong within `ping_timeout` ends the session. `deadline` is the next time at which `tick`
+has something to do. A poll that is open carries the ping away; if none is, the ping waits in the queue, and the time
+runs.
+
+Polling. At most one poll is open (`open_poll` to `take`). The queue is only taken when a poll is there to carry it. A
+poll whose client is gone may have carried packets that never arrived, so its loss ends the session.
+
+Upgrade. A second transport, the candidate, is a websocket that names the session. It is in one of three states:
+
+    none ── upgrade_opens ──► open ── "2probe" / "3probe" ──► probed ── "5" ──► it is the transport; none again
+
+Any other packet, its loss and the deadline lead back to none; the session has been polling all the time, so nothing
+is lost by a failure. From `probed` on, polls are answered at once, with NOOP if nothing is queued: the client ends
+its polls before it sends "5". Three things may race with "5", which arrives on another connection than polls and
+posts:
+
+- a poll that is still open: it gets a NOOP and nothing of the queue, which goes to the websocket from here on;
+- a POST that arrives later: a client waits for its posts before it sends "5", so this is a mistake or a replay. It is
+  refused and not read, because its packets could otherwise follow younger ones;
+- another websocket: refused, while a candidate is there and after it has taken over.
+"""
 
 from __future__ import annotations
 
 from math import inf
 
 from a2c_smcp.engine import packets
-from a2c_smcp.engine.events import (
-    Closed,
-    Connect,
-    Disconnected,
-    Happening,
-    Reason,
-    Upgraded,
-    UpgradeFailed,
-)
+from a2c_smcp.engine.events import Closed, Connect, Disconnected, Happening, Reason, Upgraded, UpgradeFailed
 from a2c_smcp.engine.packets import Json, Outgoing, Packet
 from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits, Session, Transport
 
 __all__ = ["ServerSession"]
 
 _NONE, _OPEN, _PROBED = range(3)
-_OTHER_TYPES = tuple(b"%d" % kind for kind in range(1, 7))
+_NOT_CONNECT = tuple(b"%d" % kind for kind in range(7) if kind != packets.CONNECT)
 _LONGEST_NAMESPACE = 1024
 
 
 class ServerSession(Session):
-    """One client. `raw` leaves out Socket.IO: what comes are Engine.IO messages."""
+    """A session with one client. A `raw` one knows no Socket.IO: its happenings are Engine.IO messages."""
 
     __slots__ = (
-        "_candidate",
-        "_handshake_by",
-        "_is_pinged",
-        "_is_polled",
-        "_ping_at",
-        "_refusals",
-        "_undecided",
-        "_upgrade_by",
+        "_candidate", "_handshake_by", "_is_pinged", "_is_polled", "_ping_at", "_refusals", "_undecided", "_upgrade_by",
         "sid",
-    )
+    )  # fmt: skip
 
     def __init__(
         self, sid: str, limits: EngineLimits, now: float, transport: Transport = POLLING, *, raw: bool = False
@@ -56,61 +68,85 @@ class ServerSession(Session):
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether a namespace is connected. Until then nothing but CONNECT is read."""
+        """Whether a namespace is connected."""
         return bool(self._namespaces) or self._is_raw
 
     @property
     def max_frame(self) -> int:
-        """How many bytes one frame or one POST may have now.
+        """The most bytes that a frame or a POST may have now.
 
-        Of a longer one before authentication it is enough to hand in the beginning, up to this size.
+        Of a longer frame before authentication hand in the beginning, up to this size: a CONNECT is then refused.
         """
         return self._limits.max_payload if self.is_authenticated else self._limits.max_unauthenticated
 
     def open(self) -> bytes:
         """The OPEN packet: the whole response to the first poll, or the first frame."""
-        limits = self._limits
         return b'0{"sid":"%s","upgrades":[%s],"pingInterval":%d,"pingTimeout":%d,"maxPayload":%d}' % (
             self.sid.encode(),
             b'"websocket"' if self.transport is POLLING else b"",
-            round(limits.ping_interval * 1000),
-            round(limits.ping_timeout * 1000),
-            limits.max_payload,
+            round(self._limits.ping_interval * 1000),
+            round(self._limits.ping_timeout * 1000),
+            self._limits.max_payload,
         )
 
     # Namespaces
 
-    def accept(self, namespace: bytes, sid: str, now: float) -> None:
+    def accept(self, namespace: bytes, sid: str) -> None:
         """Answers a `Connect`."""
         if not self.is_closed:
             self._decided(namespace)
             self._enter(namespace)
+            self._refusals = 0
             self._handshake_by = inf
             self._schedule()
             self._push(packets.packet_head(packets.CONNECT, namespace) + b'{"sid":"%s"}' % sid.encode())
 
     def refuse(self, namespace: bytes, body: Json) -> Closed | None:
-        """Answers a `Connect`. `body` is the JSON of the CONNECT_ERROR. The third refusal ends a session."""
+        """Answers a `Connect` with a CONNECT_ERROR of this JSON."""
         if self.is_closed:
             return None
         self._decided(namespace)
         self._push(b"".join((packets.packet_head(packets.CONNECT_ERROR, namespace), body)))
-        if self.is_authenticated:
-            return None
-        self._refusals += 1
+        self._refusals += not self.is_authenticated
         return self.close(Reason.REFUSED) if self._refusals >= self._limits.max_refusals else None
 
     def disconnect(self, namespace: bytes, now: float) -> None:
-        """Ends one namespace. The client may connect it again."""
+        """Ends a namespace. The client may connect it again."""
         if namespace in self._namespaces:
             self._push(packets.packet_head(packets.DISCONNECT, namespace))
             self._depart(namespace, now)
 
+    def _read(self, packet: bytes, now: float) -> Happening | None:
+        return super()._read(packet, now) if self.is_authenticated else self._read_connect(packet)
+
+    def _read_connect(self, packet: bytes) -> Connect | None:
+        """Reads a CONNECT and nothing else; of a large one only the namespace."""
+        if packet[1:2] in _NOT_CONNECT or len(self._undecided) + self._refusals >= self._limits.max_refusals:
+            return None
+        size = len(packet) - 1
+        is_large = size > self._limits.max_connect
+        return self._connect(packets.read_packet(packet[: 2 * _LONGEST_NAMESPACE] if is_large else packet), size)
+
+    def _change_namespace(self, packet: Packet, size: int, now: float) -> Happening | None:
+        if packet.type == packets.CONNECT:
+            return self._connect(packet, size)
+        if packet.type == packets.CONNECT_ERROR or packet.namespace not in self._namespaces:
+            return None
+        self._depart(packet.namespace, now)
+        return Disconnected(packet.namespace)
+
+    def _connect(self, packet: Packet, size: int) -> Connect:
+        namespace = packet.namespace[:_LONGEST_NAMESPACE]
+        is_readable = size <= self._limits.max_connect and namespace == packet.namespace
+        is_repeated = namespace in self._namespaces or namespace in self._undecided
+        self._undecided += (namespace,)
+        return Connect(namespace, packet.body if is_readable else None, is_repeated)
+
     def _decided(self, namespace: bytes) -> None:
-        undecided = list(self._undecided)
-        if namespace in undecided:
-            undecided.remove(namespace)
-        self._undecided = tuple(undecided)
+        """Forgets one CONNECT to this namespace."""
+        if namespace in self._undecided:
+            at = self._undecided.index(namespace)
+            self._undecided = self._undecided[:at] + self._undecided[at + 1 :]
 
     def _depart(self, namespace: bytes, now: float) -> None:
         self._leave(namespace)
@@ -118,49 +154,21 @@ class ServerSession(Session):
             self._handshake_by = now + self._limits.handshake_timeout
             self._schedule()
 
-    def _read(self, packet: bytes, now: float) -> Happening | None:
-        return super()._read(packet, now) if self.is_authenticated else self._read_connect(packet)
+    # Pings and deadlines
 
-    def _read_connect(self, packet: bytes) -> Connect | None:
-        """Of a client that is not authenticated: no other packet is read, nor all of a large one."""
-        if packet[1:2] in _OTHER_TYPES or self._refusals + len(self._undecided) >= self._limits.max_refusals:
-            return None
-        size = len(packet) - 1
-        is_large = size > self._limits.max_connect
-        return self._connect(packets.read_packet(packet[:_LONGEST_NAMESPACE] if is_large else packet), size)
-
-    def _steer(self, packet: Packet, size: int, now: float) -> Happening | None:
-        if packet.type == packets.CONNECT:
-            return self._connect(packet, size)
-        if packet.type == packets.DISCONNECT and packet.namespace in self._namespaces:
-            self._depart(packet.namespace, now)
-            return Disconnected(packet.namespace)
-        return None
-
-    def _connect(self, packet: Packet, size: int) -> Connect:
-        is_repeated = packet.namespace in self._namespaces or packet.namespace in self._undecided
-        self._undecided += (packet.namespace,)
-        if size > self._limits.max_connect:
-            return Connect(packet.namespace[:_LONGEST_NAMESPACE], None, is_repeated)
-        return Connect(packet.namespace, packet.body, is_repeated)
-
-    # Engine.IO
-
-    def _control(self, packet: bytes, now: float) -> Happening | None:
+    def _control(self, packet: bytes, now: float) -> Closed | None:
         kind = packet[:1]
-        if kind == packets.PONG:
-            if self._is_pinged:
-                self._is_pinged = False
-                self._ping_at = now + self._limits.ping_interval
-                self._schedule()
-            return None
-        if kind == packets.CLOSE:
+        if kind == packets.PONG and self._is_pinged:
+            self._is_pinged = False
+            self._ping_at = now + self._limits.ping_interval
+            self._schedule()
+        elif kind == packets.CLOSE:
             return self._end(Reason.CLIENT)
         return None if kind in packets.KINDS else self._end(Reason.PROTOCOL)
 
     def tick(self, now: float) -> Closed | UpgradeFailed | None:
-        """To be called when `deadline` has come."""
-        if self.is_closed or now < self.deadline:
+        """What the passing of time does. To be called when `deadline` has come."""
+        if now < self.deadline:
             return None
         if now >= self._handshake_by:
             return self.close(Reason.HANDSHAKE)
@@ -178,10 +186,23 @@ class ServerSession(Session):
     def _schedule(self) -> None:
         self.deadline = inf if self.is_closed else min(self._ping_at, self._handshake_by, self._upgrade_by)
 
+    def close(self, reason: Reason = Reason.SERVER) -> Closed:
+        return super().close(reason)
+
+    def _end(self, reason: Reason, *, politely: bool = False) -> Closed:
+        closed = super()._end(reason, politely=politely)
+        self._schedule()
+        if self._is_polled and reason in (Reason.PROTOCOL, Reason.PING_TIMEOUT) and not politely:
+            self._push(packets.CLOSE)  # for the open poll; a client that closed itself gets a NOOP
+        return closed
+
     # Polls
 
     def open_poll(self) -> bool:
-        """A poll came. Whether it may wait for packets; a second one at a time ends the session."""
+        """A poll came. Whether it may wait for packets.
+
+        A second poll at a time ends the session. After the end one more may fetch what is still queued.
+        """
         if self.transport is not POLLING or (self.is_closed and not self._queue):
             return False
         if self._is_polled:
@@ -192,55 +213,45 @@ class ServerSession(Session):
 
     @property
     def poll_is_due(self) -> bool:
-        """Whether the open poll is to be answered now, with what `take(POLLING)` gives."""
-        return self._is_polled and bool(
-            self._queue or self._candidate == _PROBED or self.is_closed or self.transport is WEBSOCKET
-        )
+        """Whether there is an open poll that is to be answered now, with what `take(POLLING)` gives."""
+        is_released = self._candidate == _PROBED or self.transport is WEBSOCKET or self.is_closed
+        return self._is_polled and (is_released or bool(self._queue))
 
     def take(self, transport: Transport) -> list[Outgoing]:
         if transport is WEBSOCKET:
-            return super().take(transport)
+            return super().take(WEBSOCKET)
         if not self.poll_is_due:
             return []
         self._is_polled = False
-        return super().take(transport) or [packets.NOOP]
-
-    def close(self, reason: Reason = Reason.SERVER) -> Closed:
-        return super().close(reason)
-
-    def _end(self, reason: Reason, *, politely: bool = False) -> Closed:
-        closed = super()._end(reason, politely=politely)
-        self.deadline = inf
-        if self._is_polled and reason in (Reason.PROTOCOL, Reason.PING_TIMEOUT) and not politely:
-            self._push(packets.CLOSE)  # after the client's own CLOSE it is a NOOP
-        return closed
+        return super().take(POLLING) or [packets.NOOP]
 
     # Upgrade
 
     def upgrade_opens(self, now: float) -> bool:
-        """A websocket came that wants to take this session over. Whether it may try."""
-        if self.is_closed or self.transport is not POLLING or self._candidate:
+        """A websocket came that names this session. Whether it may try to take over."""
+        if self.is_closed or self.transport is not POLLING or self._candidate != _NONE:
             return False
-        self._candidate = _OPEN
-        self._upgrade_by = now + self._limits.handshake_timeout
-        self._schedule()
+        self._set_candidate(_OPEN, now + self._limits.handshake_timeout)
         return True
 
     def upgrade_receives(self, packet: bytes, now: float) -> bytes | Upgraded | None:
-        """A packet of that websocket. The answer to it, or that it has taken over, or `None`: close it."""
-        if not self.is_closed and self._candidate == _OPEN and packet == packets.PROBE:
-            self._candidate = _PROBED
-            return packets.PROBED
-        if self.is_closed or self._candidate != _PROBED or packet != packets.UPGRADE:
+        """A packet of the candidate: write the answer to it, or it has taken over, or (`None`) close it."""
+        expected = {_OPEN: packets.PROBE, _PROBED: packets.UPGRADE}.get(self._candidate)
+        if self.is_closed or packet != expected:
             self.upgrade_ends()
             return None
+        if self._candidate == _OPEN:
+            self._candidate = _PROBED
+            return packets.PROBED
         self.upgrade_ends()
         self.transport = WEBSOCKET
         self.is_direct = not self._queue
         return Upgraded()
 
     def upgrade_ends(self) -> None:
-        """That websocket is gone."""
-        self._candidate = _NONE
-        self._upgrade_by = inf
+        """The candidate is gone."""
+        self._set_candidate(_NONE, inf)
+
+    def _set_candidate(self, state: int, deadline: float) -> None:
+        self._candidate, self._upgrade_by = state, deadline
         self._schedule()

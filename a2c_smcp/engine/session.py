@@ -1,13 +1,21 @@
-"""What both ends of a session have in common: the queue of packets to send, and Socket.IO packets that came.
+"""Engine.IO and Socket.IO as far as both ends are alike: packets that come, the queue of packets to send, the end.
 
-A session never calls anybody. Bytes that came go in by `receive…` and come back as at most one happening each; bytes to
-send are queued and handed out by `take`. One thread owns a session, so nothing in here can race: what may race are the
-transports around it, and the modules of the two roles say how that ends.
+A session calls nothing and keeps no clock. Bytes go in by `receive`, `receive_binary` and `receive_payload`, each
+packet gives at most one happening. Packets to send are queued; the shell (the code that owns the sockets) writes what
+`take` gives after every call. It belongs to one thread, so nothing inside it can race. Transports can race with each
+other during an upgrade: `server.py` and `client.py` say why nothing is lost, doubled or out of order then.
 
-`receive` has a short way for the packets that are nearly all of the traffic, `42/smcp,<id>[…]` and `43/smcp,<id>[…]` of
-the namespace that was connected last. Every state in which those may not be taken so (not connected, attachments are
-awaited, closed) is expressed by heads that no packet begins with. The long way takes everything, these included, and
-comes to the same result.
+Outgoing order. Everything goes through one queue, with one exception: while `is_direct` (the transport is a websocket
+and the queue is empty) the shell may write a packet straight to the websocket. Any queued packet ends `is_direct`
+until it is taken, so nothing overtakes the queue.
+
+Incoming order. A packet with attachments is complete when the last of them has come. Until then no other Socket.IO
+packet may come; one that does spoils the packet that waits.
+
+Fast path. Nearly all traffic is `42/smcp,<id>[…]` and `43/smcp,<id>[…]` of the namespace that was connected last.
+`receive` recognises these by two heads. In every state in which they may not be taken (no namespace connected, an
+attachment is awaited, raw, closed) both heads are bytes that no packet begins with: one comparison asks for the
+state. The slow path reads every packet, these too, with the same result.
 """
 
 from __future__ import annotations
@@ -17,7 +25,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
 
 from a2c_smcp.engine import packets
 from a2c_smcp.engine.events import Ack, Closed, Event, Fault, Faulty, Happening, Message, Reason
@@ -25,14 +32,14 @@ from a2c_smcp.engine.packets import LARGE, Attachment, Json, Malformed, Outgoing
 
 __all__ = ["POLLING", "WEBSOCKET", "EngineLimits", "Session", "Transport"]
 
-_NEVER: Final = b"\xff"
-_OPENING, _CLOSING = b"[", b"]"
-_CLOSING_BYTE = ord("]")
-_LONGEST_HEAD = 16
-_STEERING = (packets.CONNECT, packets.DISCONNECT, packets.CONNECT_ERROR)
-_BINARY = (packets.BINARY_EVENT, packets.BINARY_ACK)
+_NO_HEAD = b"\xff"
+_LONGEST_ID = 16  # with the bracket behind it
+_BRACKET = ord("]")
 _NAME = re.compile(rb'\s*\[\s*("(?:[^"\\]|\\.){0,1024}")')
-_ROOM_FOR_SPACE = 64
+_MOST_SPACE = 64
+_ACKS = (packets.ACK, packets.BINARY_ACK)
+_BINARY = (packets.BINARY_EVENT, packets.BINARY_ACK)
+_OF_NAMESPACES = (packets.CONNECT, packets.DISCONNECT, packets.CONNECT_ERROR)
 
 
 class Transport(StrEnum):
@@ -45,18 +52,16 @@ POLLING, WEBSOCKET = Transport.POLLING, Transport.WEBSOCKET
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Sizes are in bytes, times in seconds."""
+    """Sizes are in bytes, times in seconds. A message is counted without its `4` and with its attachments."""
 
     ping_interval: float = 10
     ping_timeout: float = 8
     handshake_timeout: float = 10
     max_payload: int = 8 * 1024 * 1024
-    max_packets: int = 4096
-    """In one payload that comes."""
-    batch_packets: int = 16
+    max_packets: int = 4096  # in a payload that comes
+    batch_packets: int = 16  # in a payload that is sent
     batch_bytes: int = 64 * 1024
     max_message: int = 4 * 1024 * 1024
-    """Without the `4`, with all attachments."""
     max_ack: int = 4 * 1024 * 1024 - 64
     max_attachments: int = 64
     max_beside_attachments: int = 256 * 1024
@@ -72,96 +77,76 @@ class _Incoming:
 
     def __init__(self, packet: Packet, size: int) -> None:
         self.packet = packet
-        self.size = size
         self.parts: list[bytes] = []
+        self.size = size
 
 
 class Session:
-    """Use `ServerSession` or `ClientSession`."""
+    """The base of `ServerSession` and `ClientSession`."""
 
     __slots__ = (
-        "_ack_head",
-        "_event_head",
-        "_head_size",
-        "_home",
-        "_ids",
-        "_incoming",
-        "_is_raw",
-        "_limits",
-        "_namespaces",
-        "_queue",
-        "deadline",
-        "is_closed",
-        "is_direct",
-        "queued",
-        "reason",
-        "transport",
-    )
+        "_ack_head", "_event_head", "_fast_namespace", "_head_size", "_ids", "_incoming", "_is_raw", "_limits",
+        "_namespaces", "_queue", "deadline", "is_closed", "is_direct", "queued", "reason", "transport",
+    )  # fmt: skip
 
     def __init__(self, limits: EngineLimits, transport: Transport, *, raw: bool) -> None:
         self.transport = transport
         self.is_closed = False
         self.reason: Reason | None = None
-        self.queued = 0
         self.is_direct = transport is WEBSOCKET
-        self.deadline = 0.0
+        self.queued = 0
+        self._queue: list[Outgoing] = []
         self._limits = limits
         self._is_raw = raw
-        self._queue: list[Outgoing] = []
         self._namespaces: tuple[bytes, ...] = ()
-        self._home = b""
         self._incoming: _Incoming | None = None
         self._ids = 0
-        self._rest()
+        self._set_fast_path()
 
-    # In
+    # Packets that come
 
     def receive(self, packet: bytes, now: float) -> Happening | None:
         """One text packet of the current transport."""
         if packet.startswith(self._event_head):
-            at = self._head_size
-            start = packet.find(b"[", at, at + _LONGEST_HEAD)
-            size = len(packet)
-            if start > 0 and packet[-1] == _CLOSING_BYTE and size <= self._limits.max_message:
+            at, size = self._head_size, len(packet)
+            start = packet.find(b"[", at, at + _LONGEST_ID)
+            if start > 0 and packet[-1] == _BRACKET and size <= self._limits.max_message:
                 body = packet[start:] if size < LARGE else memoryview(packet)[start:]
                 number = packet[at:start]
                 if number.isdigit():
-                    return Event(self._home, int(number), body)
+                    return Event(self._fast_namespace, int(number), body)
                 if not number:
-                    return Event(self._home, None, body)
+                    return Event(self._fast_namespace, None, body)
         elif packet.startswith(self._ack_head):
-            at = self._head_size
-            start = packet.find(b"[", at, at + _LONGEST_HEAD)
-            size = len(packet)
-            if start > 0 and packet[-1] == _CLOSING_BYTE and size <= self._limits.max_ack:
+            at, size = self._head_size, len(packet)
+            start = packet.find(b"[", at, at + _LONGEST_ID)
+            if start > 0 and packet[-1] == _BRACKET and size <= self._limits.max_ack:
                 number = packet[at:start]
                 if number.isdigit():
                     body = packet[start:] if size < LARGE else memoryview(packet)[start:]
-                    return Ack(self._home, int(number), body)
-        return self._receive(packet, now)
+                    return Ack(self._fast_namespace, int(number), body)
+        return self._receive_slowly(packet, now)
 
     def receive_binary(self, data: bytes, now: float) -> Happening | None:
-        """One binary packet of the current transport. One that no packet waits for is ignored."""
+        """One binary packet of the current transport. It is ignored if no packet waits for it."""
         if self._is_raw and not self.is_closed:
             return Message(data, is_binary=True)
         incoming = self._incoming
         if incoming is None:
             return None
-        packet = incoming.packet
         incoming.size += len(data)
-        if fault := self._too_large(packet, incoming.size):
-            return self._drop_incoming(fault)
         incoming.parts.append(data)
-        if len(incoming.parts) < packet.attachments:
+        happening = self._too_large(incoming.packet, incoming.size)
+        if happening is None and len(incoming.parts) < incoming.packet.attachments:
             return None
-        self._incoming = None
-        self._arm()
-        return _whole(packet, tuple(incoming.parts))
+        self._await_attachments(None)
+        return happening or _whole(incoming.packet, tuple(incoming.parts))
 
     def receive_payload(self, body: bytes, now: float) -> Iterator[Happening]:
-        """The packets of a poll's response or of a POST.
+        """The packets of a POST, or of the response to a poll.
 
-        Raises `Malformed` before any of them is read; that ends the session.
+        Raises `Malformed` before any of them is read, if one is malformed, which ends the session, or if the session
+        is not polling.
         """
         if self.is_closed or self.transport is not POLLING:
             raise Malformed("this session is not polling")
@@ -172,10 +157,8 @@ class Session:
             raise
         return self._receive_all(found, now)
 
-    def _receive_all(self, found: Sequence[Outgoing], now: float) -> Iterator[Happening]:
+    def _receive_all(self, found: list[Outgoing], now: float) -> Iterator[Happening]:
         for packet in found:
-            if self.is_closed:
-                return
             if isinstance(packet, Attachment):
                 happening = self.receive_binary(packet.data, now)
             else:
@@ -183,125 +166,112 @@ class Session:
             if happening is not None:
                 yield happening
 
-    def _receive(self, packet: bytes, now: float) -> Happening | None:
-        """Any packet, the long way."""
+    def _receive_slowly(self, packet: bytes, now: float) -> Happening | None:
         if self.is_closed:
             return None
         if packet[:1] != packets.MESSAGE:
             return self._control(packet, now)
         if self._is_raw:
             return Message(packet[1:], is_binary=False)
-        if self._incoming is not None:
-            fault = _faulty(self._incoming.packet, Fault.ATTACHMENTS, "text in place of an attachment")
-            return self._drop_incoming(fault)
+        if incoming := self._incoming:
+            self._await_attachments(None)
+            return _faulty(incoming.packet, Fault.ATTACHMENTS, "text in place of an attachment")
         try:
             return self._read(packet, now)
         except Malformed as error:
             return Faulty(b"/", None, False, b"", Fault.MALFORMED, str(error))
 
     def _control(self, packet: bytes, now: float) -> Happening | None:
-        """An Engine.IO packet that is no MESSAGE."""
+        """An Engine.IO packet other than MESSAGE, or no packet at all."""
         raise NotImplementedError
 
     def _read(self, packet: bytes, now: float) -> Happening | None:
         """A Socket.IO packet. Raises `Malformed`."""
         read, size = packets.read_packet(packet), len(packet) - 1
-        if read.type in _STEERING:
-            return self._steer(read, size, now)
+        if read.type in _OF_NAMESPACES:
+            return self._change_namespace(read, size, now)
         if read.namespace not in self._namespaces:
             return None
         if fault := self._fault_in(read, size):
             return fault
-        if read.attachments:
-            self._incoming = _Incoming(read, size)
-            self._rest()
-            return None
-        return _whole(read, ())
+        if not read.attachments:
+            return _whole(read, ())
+        self._await_attachments(_Incoming(read, size))
+        return None
 
-    def _steer(self, packet: Packet, size: int, now: float) -> Happening | None:
-        """A packet about a namespace."""
+    def _change_namespace(self, packet: Packet, size: int, now: float) -> Happening | None:
         raise NotImplementedError
 
     def _fault_in(self, packet: Packet, size: int) -> Faulty | None:
-        if _is_ack(packet) and packet.id is None:
-            return _faulty(packet, Fault.MALFORMED, "an ack without an id")
+        limits, count = self._limits, packet.attachments
         if fault := self._too_large(packet, size):
             return fault
-        if packet.attachments and packet.type not in _BINARY:
+        if count and size > limits.max_beside_attachments:
+            return _too_large(packet, size, limits.max_beside_attachments, " beside binary attachments")
+        if count > limits.max_attachments:
+            return _faulty(packet, Fault.ATTACHMENTS, f"at most {limits.max_attachments} attachments are taken")
+        if count and packet.type not in _BINARY:
             return _faulty(packet, Fault.MALFORMED, "attachments to a packet that is not binary")
-        if packet.attachments > self._limits.max_attachments:
-            reason = f"at most {self._limits.max_attachments} binary attachments are taken"
-            return _faulty(packet, Fault.ATTACHMENTS, reason)
-        beside = self._limits.max_beside_attachments
-        if packet.attachments and size > beside:
-            reason = f"{size} bytes of JSON, at most {beside} are taken beside binary attachments"
-            return _faulty(packet, Fault.TOO_LARGE, reason, size, beside)
-        if not _is_array(packet.body):
-            return _faulty(packet, Fault.MALFORMED, "not an array")
-        return None
+        if packet.type in _ACKS and packet.id is None:
+            return _faulty(packet, Fault.MALFORMED, "an ack without an id")
+        return None if _is_array(packet.body) else _faulty(packet, Fault.MALFORMED, "not an array")
 
     def _too_large(self, packet: Packet, size: int) -> Faulty | None:
-        limit = self._limits.max_ack if _is_ack(packet) else self._limits.max_message
-        if size <= limit:
-            return None
-        return _faulty(packet, Fault.TOO_LARGE, f"{size} bytes, at most {limit} are taken", size, limit)
+        limit = self._limits.max_ack if packet.type in _ACKS else self._limits.max_message
+        return _too_large(packet, size, limit) if size > limit else None
 
-    def _drop_incoming(self, fault: Faulty) -> Faulty:
-        self._incoming = None
-        self._arm()
-        return fault
-
-    # The heads of the short way
-
-    def _arm(self) -> None:
-        if self._home in self._namespaces and not self.is_closed and not self._is_raw and self._incoming is None:
-            self._event_head, self._ack_head = _heads(self._home)
-            self._head_size = len(self._event_head)
-
-    def _rest(self) -> None:
-        self._event_head = self._ack_head = _NEVER
-        self._head_size = 1
+    def _await_attachments(self, incoming: _Incoming | None) -> None:
+        self._incoming = incoming
+        self._set_fast_path()
 
     def _enter(self, namespace: bytes) -> None:
-        if namespace not in self._namespaces:
-            self._namespaces += (namespace,)
-        self._home = namespace
-        self._arm()
+        self._leave(namespace)
+        self._namespaces += (namespace,)
+        self._set_fast_path()
 
     def _leave(self, namespace: bytes) -> None:
         self._namespaces = tuple(each for each in self._namespaces if each != namespace)
-        self._home = self._namespaces[-1] if self._namespaces else b""
-        self._rest()
-        self._arm()
+        self._set_fast_path()
 
-    # Out
+    def _set_fast_path(self) -> None:
+        self._fast_namespace, self._event_head, self._ack_head = b"", _NO_HEAD, _NO_HEAD
+        if self._namespaces and self._incoming is None:
+            self._fast_namespace = self._namespaces[-1]
+            self._event_head, self._ack_head = _heads(self._fast_namespace)
+        self._head_size = len(self._event_head)
+
+    # Packets to send
 
     def next_id(self) -> int:
-        """An id for an event that wants an ack."""
+        """An id for an event that expects an ack."""
         self._ids += 1
         return self._ids
 
     def send(self, packet: bytes, attachments: Sequence[bytes] = ()) -> None:
-        """Queues a text packet, which begins with `4`, and what is attached to it."""
+        """Queues a text packet, which begins with `4`, and its attachments. After the end it does nothing."""
         if not self.is_closed:
             self._push(packet)
             for data in attachments:
                 self._push(Attachment(data))
 
+    def send_binary(self, data: bytes) -> None:
+        """Queues a binary message of a `raw` session."""
+        if not self.is_closed:
+            self._push(Attachment(data))
+
     def take(self, transport: Transport) -> list[Outgoing]:
-        """What is to be written to this transport now. Call it after every other call, if something is `queued`."""
+        """The packets that are to be written to this transport now."""
         if transport is not self.transport:
             return []
         if transport is POLLING:
             return self._take_batch(self._limits.batch_bytes)
-        taken, self._queue = self._queue, []
-        self.queued = 0
+        taken, self._queue, self.queued = self._queue, [], 0
         self.is_direct = not self.is_closed
         return taken
 
     def _take_batch(self, most: int) -> list[Outgoing]:
-        """The next packets for one payload: at least one, and no more bytes than these if there are several."""
-        count, size = 0, 0
+        """The next packets for one payload: one, or several of so many bytes together."""
+        count = size = 0
         for packet in self._queue[: self._limits.batch_packets]:
             size += packets.payload_size(packet)
             if count and size > most:
@@ -320,30 +290,27 @@ class Session:
     # The end
 
     def close(self, reason: Reason) -> Closed:
-        """Ends the session. What is queued, and a CLOSE, is still to be taken and written."""
+        """Ends the session. What is queued, and a CLOSE behind it, is still to be taken and written."""
         return Closed(self.reason) if self.reason else self._end(reason, politely=True)
+
+    def lost(self, transport: Transport) -> Closed | None:
+        """This transport is gone. That ends the session if it was the current one."""
+        return None if self.is_closed or transport is not self.transport else self._end(Reason.TRANSPORT)
 
     def _end(self, reason: Reason, *, politely: bool = False) -> Closed:
         self.is_closed, self.reason, self.is_direct = True, reason, False
         self._namespaces = ()
-        self._incoming = None
-        self._rest()
+        self._await_attachments(None)
         if politely:
             self._push(packets.CLOSE)
         else:
             self._queue, self.queued = [], 0
         return Closed(reason)
 
-    def lost(self, transport: Transport) -> Closed | None:
-        """This transport is gone. That ends the session if it was the current one and the session was not over."""
-        if self.is_closed or transport is not self.transport:
-            return None
-        return self._end(Reason.TRANSPORT)
-
 
 @lru_cache(maxsize=64)
 def _heads(namespace: bytes) -> tuple[bytes, bytes]:
-    """How an event and an ack of a namespace begin. Shared, for there are many sessions and few namespaces."""
+    """How an event and an ack of a namespace begin: many sessions share them."""
     return packets.packet_head(packets.EVENT, namespace), packets.packet_head(packets.ACK, namespace)
 
 
@@ -351,25 +318,25 @@ def _size(packet: Outgoing) -> int:
     return len(packet.data) if isinstance(packet, Attachment) else len(packet)
 
 
-def _is_ack(packet: Packet) -> bool:
-    return packet.type in (packets.ACK, packets.BINARY_ACK)
-
-
 def _is_array(body: Json) -> bool:
-    """Whether it looks like one: reading it is left to who reads the rest."""
-    first, last = bytes(body[:_ROOM_FOR_SPACE]).lstrip(), bytes(body[-_ROOM_FOR_SPACE:]).rstrip()
-    return first.startswith(_OPENING) and last.endswith(_CLOSING)
+    """Whether it looks like a JSON array. To read it is the work of those who need what is inside."""
+    first, last = bytes(body[:_MOST_SPACE]).lstrip(), bytes(body[-_MOST_SPACE:]).rstrip()
+    return first.startswith(b"[") and last.endswith(b"]")
 
 
 def _whole(packet: Packet, attachments: tuple[bytes, ...]) -> Event | Ack:
-    if not _is_ack(packet):
+    if packet.type not in _ACKS:
         return Event(packet.namespace, packet.id, packet.body, attachments)
     assert packet.id is not None
     return Ack(packet.namespace, packet.id, packet.body, attachments)
 
 
-def _faulty(packet: Packet, fault: Fault, reason: str, size: int = 0, limit: int = 0) -> Faulty:
-    name = None if _is_ack(packet) else _NAME.match(packet.body)
-    return Faulty(
-        packet.namespace, packet.id, _is_ack(packet), name[1] if name else b"", fault, reason, size=size, limit=limit
-    )
+def _too_large(packet: Packet, size: int, limit: int, where: str = "") -> Faulty:
+    fault = _faulty(packet, Fault.TOO_LARGE, f"{size} bytes, at most {limit} are taken{where}")
+    return fault._replace(size=size, limit=limit)
+
+
+def _faulty(packet: Packet, fault: Fault, reason: str) -> Faulty:
+    is_ack = packet.type in _ACKS
+    name = None if is_ack else _NAME.match(packet.body)
+    return Faulty(packet.namespace, packet.id, is_ack, name[1] if name else b"", fault, reason)

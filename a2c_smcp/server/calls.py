@@ -1,16 +1,17 @@
 """Requests in flight: duplicates, deadlines, cancels, kept answers, and what happens to them when a member leaves.
 
-A call is in flight from `begin` to `finish`. `finish` is called by exactly one of: the ack of the computer, the answer of
-another node, the deadline, a cancel that the computer ignored, the leave of the computer, the end of this Server. What
-comes after the first of them is ignored: the call has its outcome. Nothing here waits, so nothing can come in between.
+A call is in flight from `begin` to `finish`. `finish` is called by exactly one of: the ack of the computer, the
+answer of another node, the deadline, a cancel that the computer ignored, the leave of the computer, the end of this
+Server. What comes after the first of them is ignored: the call has its outcome. Nothing here waits, so nothing can
+come in between.
 
 Every call is in flight at two sids, its caller's and its target's, in `_traffic`. They change only in `move`, when a
 client is back on another connection. A call whose computer is away stays where it is, unsent, until the computer is
 back (`move`), is given up (`computer_left`), or the deadline has passed.
 
 Tool calls are known by their key as well. One that comes again joins the first: it waits for the same outcome, with a
-deadline of its own. After the end the key still leads to the call as long as its answer is kept: for an agent that was
-gone (60 s), and for a client with an instance as long as its connection may be lost without anybody knowing.
+deadline of its own. After the end the key still leads to the call as long as its answer is kept: for an agent that
+was gone (60 s), and for a client with an instance as long as its connection may be lost without anybody knowing.
 """
 
 from __future__ import annotations

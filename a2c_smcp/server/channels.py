@@ -2,8 +2,8 @@
 
 A connection always writes to `connection.channel`. That is the transport's channel, except in two states:
 
-- While a join is handled it is a `Gate`. The gate holds every packet, and the ack of the join, which is written past it,
-  leaves first: calls that wait for a computer, and notices of its new office, follow from the join.
+- While a join is handled it is a `Gate`. The gate holds every packet, and the ack of the join, which is written past
+  it, leaves first: calls that wait for a computer, and notices of its new office, follow from the join.
 - In a crowd it is a `Batch`, which gathers notices for some milliseconds. Whatever else is written goes behind them.
 
 A wrapper is put on and taken off by the hub (gate) and by the notices (batch), in one step of the event loop, so no

@@ -68,15 +68,15 @@ class Connection:
 
     def reply(self, number: int | None, event: Event | None, outcome: Outcome) -> None:
         """Acks an event of this connection. Without a number its sender wants no ack."""
-        is_wanted = number is not None and not self.is_gone
-        if isinstance(outcome, Answer):
-            if is_wanted:
-                self.channel.send(b"43/smcp,%d" % number, outcome.body)
-        elif isinstance(outcome, Refused):
+        if isinstance(outcome, Refused):
             self._table.count_refusal(self, event, outcome)
-            if is_wanted:
-                self.channel.send(b"43/smcp,%d" % number, refusal(event, outcome.error))
-        elif isinstance(outcome, BinaryAnswer) and is_wanted:
+        if number is None or self.is_gone:
+            return
+        if isinstance(outcome, Answer):
+            self.channel.send(b"43/smcp,%d" % number, outcome.body)
+        elif isinstance(outcome, Refused):
+            self.channel.send(b"43/smcp,%d" % number, refusal(event, outcome.error))
+        elif isinstance(outcome, BinaryAnswer):
             head = b"46%d-/smcp,%d%s" % (len(outcome.attachments), number, outcome.body)
             self.channel.send_attached(head, outcome.attachments)
 

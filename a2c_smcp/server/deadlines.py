@@ -1,4 +1,4 @@
-"""Deadlines by the thousand: what is due within the same quarter of a second is in one set, and one timer serves all."""
+"""Deadlines by the thousand: what is due within the same quarter of a second is one set, and one timer serves all."""
 
 from __future__ import annotations
 

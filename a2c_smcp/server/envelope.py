@@ -69,7 +69,7 @@ def read_payload(event: Json, attachments: Sequence[bytes] = ()) -> Envelope:
     return _parsed(event, attachments)
 
 
-def read_object(event: bytes, start: int) -> Envelope:
+def read_object(event: Json, start: int) -> Envelope:
     """The same for an event whose object begins at `start`, if it ends with the event."""
     body = event[start:-1]
     fields = read_fields(body)

@@ -1,16 +1,16 @@
 """An event that came in: decode it, ask the protocol, carry it out, answer it.
 
 Events of one connection are handled in the order in which they came, because there is one queue. An event that can be
-handled without waiting, which nearly all are, is handled inside `receive`. One that has to wait (a join, anything that
-asks a shared store) makes the connection's `inbox`: later events stay in it, and one task handles it and them, one after
-the other, until the inbox is empty and gone. A call in flight is not waiting: its event was handled when it was passed
-on, and its answer is sent whenever it comes.
+handled without waiting, which nearly all are, is handled inside `receive`. One that has to wait (a join, anything
+that asks a shared store) makes the connection's `inbox`: later events stay in it, and one task handles it and them,
+one after the other, until the inbox is empty and gone. A call in flight is not waiting: its event was handled when it
+was passed on, and its answer is sent whenever it comes.
 
-The end of a connection is the last entry of that queue: what a client said before it went is carried out first. From the
-moment it is gone nothing is written to it any more.
+The end of a connection is the last entry of that queue: what a client said before it went is carried out first. From
+the moment it is gone nothing is written to it any more.
 
-A handler is a generator: it yields what it has to wait for, and returns the answer. So each is written once, whether the
-directory knows the answer at once or has to ask for it.
+A handler is a generator: it yields what it has to wait for, and returns the answer. So each is written once, whether
+the directory knows the answer at once or has to ask for it.
 
 Errors become acks in `_refuse` (and `acks`, which knows their shapes), and nowhere else.
 """
@@ -27,7 +27,15 @@ from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.engine.events import Ack, Fault, Faulty
 from a2c_smcp.engine.events import Event as Came
-from a2c_smcp.errors import BadRequest, RateLimited, SMCPError, TooLarge, Unavailable
+from a2c_smcp.errors import (
+    BadRequest,
+    ComputerNotFound,
+    RateLimited,
+    SMCPError,
+    TooLarge,
+    Unavailable,
+    UnsupportedEvent,
+)
 from a2c_smcp.protocol import routing, version
 from a2c_smcp.protocol.codec import decode, loads
 from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, Event, lookup
@@ -47,7 +55,7 @@ from a2c_smcp.server.neighbours import shared
 from a2c_smcp.server.notices import Notices, Told, encode_event
 from a2c_smcp.server.outcomes import NOTHING, Outcome, Refused
 from a2c_smcp.server.relay import Relay, check_size
-from a2c_smcp.server.routes import ROUTE_FIELDS
+from a2c_smcp.server.routes import ROUTE_FIELDS, Route
 from a2c_smcp.server.seating import Seating
 from a2c_smcp.server.settings import Limits
 
@@ -59,7 +67,7 @@ _OLDER_FIELDS = frozenset(OLDER_FIELDS.values())
 _MOST_HELD = 1024
 
 Steps: TypeAlias = Generator[Awaitable[Any], Any, Outcome | None]
-"""A handler under way: what it waits for, and in the end the answer, or `None` if the call that it began will answer."""
+"""A handler under way: what it waits for, and in the end the answer; `None` if the call that it began will answer."""
 
 
 _NAMED = {row.name: row for row in EVENTS} | {row.older: row for row in EVENTS if row.older}
@@ -239,7 +247,7 @@ class Hub:
             connection.inbox_bytes += size
         else:
             error = RateLimited("an earlier event of this connection waits, try again later")
-            self._refuse(connection, event.id, _row_of(event), error)
+            connection.reply(event.id, _row_of(event), Refused(error))
 
     async def _work(self, connection: Connection, held: _Held | None = None) -> None:
         """Handles an event that waits, and those behind it."""
@@ -262,12 +270,14 @@ class Hub:
         number = came.id
         try:
             if isinstance(came, Faulty):
-                event = _row_of(came)
+                event = lookup(_name_of(came))
                 raise _fault(came)
             body = came.body
-            start = body.find(b'"', 2) + 2 if isinstance(body, bytes) else 0
-            known = _KNOWN.get(body[: start + 1]) if isinstance(body, bytes) else None
-            if known is not None and not came.attachments:
+            known = None
+            if isinstance(body, bytes) and not came.attachments:
+                start = body.find(b'"', 2) + 2
+                known = _KNOWN.get(body[: start + 1])
+            if known is not None:
                 said, event = known
                 envelope = read_object(body, start)
             else:
@@ -378,11 +388,24 @@ class Hub:
         seats = yield from self._seats(connection)
         offices = []
         for seat in seats:
-            offices.append((yield from self._office(seat.office_id)))
-        route = self._relay.find(event, seats, offices, envelope)
+            offices.append((yield from self._office(seat.office_id)))  # noqa: PERF401, it may wait in between
+        try:
+            route = self._relay.find(event, seats, offices, envelope)
+        except ComputerNotFound:
+            if self._nodes is None:
+                raise
+            route = yield self._look_again(event, seats, envelope)
         connection.routes.keep(said, envelope.fields, route)
         self._relay.begin(route, envelope, connection, number)
         return None
+
+    async def _look_again(self, event: Event, seats: Sequence[Member], envelope: Envelope) -> Route:
+        """A computer may have joined on another node just now, and this one not have heard of it yet."""
+        try:
+            offices = [await self.directory.office(seat.office_id) for seat in seats]
+        except Unavailable:
+            offices = []
+        return self._relay.find(event, seats, offices, envelope)
 
     def _seats(self, connection: Connection) -> Generator[Awaitable[Any], Any, Sequence[Member]]:
         """Those of a connection, without asking the store where that is not needed."""
@@ -424,9 +447,15 @@ def _read_auth(auth: Json) -> Any:
         return None
 
 
-def _row_of(event: Came | Faulty) -> Event:
-    """Raises `UnsupportedEvent`."""
-    return lookup(name_in(b"[%s]" % event.name if isinstance(event, Faulty) else event.body))
+def _name_of(event: Came | Faulty) -> str:
+    return name_in(b"[%s]" % event.name if isinstance(event, Faulty) else event.body)
+
+
+def _row_of(event: Came | Faulty) -> Event | None:
+    try:
+        return lookup(_name_of(event))
+    except UnsupportedEvent:
+        return None
 
 
 def _fault(faulty: Faulty) -> SMCPError:

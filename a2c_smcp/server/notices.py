@@ -1,9 +1,9 @@
 """What is broadcast to an office, in order, under all the names it goes by, and not too often.
 
-A notice is encoded once, and written to the channel of every member of the office that is on this node. Nodes that share
-a directory hear it through the store, this one included, in step with the changes of offices. In a crowd, a member's
-notices are gathered for some milliseconds and written together (`channels.Batch`): that timer decides when they leave,
-never their order, because whatever else is written to the same connection goes behind them.
+A notice is encoded once, and written to the channel of every member of the office that is on this node. Nodes that
+share a directory hear it through the store, this one included, in step with the changes of offices. In a crowd, a
+member's notices are gathered for some milliseconds and written together (`channels.Batch`): that timer decides when
+they leave, never their order, because whatever else is written to the same connection goes behind them.
 """
 
 from __future__ import annotations

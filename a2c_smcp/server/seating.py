@@ -1,11 +1,11 @@
 """Apply committed office changes on this node: who hears notices, what happens to calls, what others are told.
 
-The directory says in which order offices change, on whatever node that was decided. A change is applied here as a whole,
-in the step of the event loop in which it is heard: nothing in it waits. For a join of this node that is while the join
-is handled, so the newcomer's gate is closed and everything sent to it here follows its ack.
+The directory says in which order offices change, on whatever node that was decided. A change is applied here as a
+whole, in the step of the event loop in which it is heard: nothing in it waits. For a join of this node that is while
+the join is handled, so the newcomer's gate is closed and everything sent to it here follows its ack.
 
-A seat with an instance is kept for a while after its connection was lost. Such a connection is `absent`: its calls wait,
-and a timer gives its seats up.
+A seat with an instance is kept for a while after its connection was lost. Such a connection is `absent`: its calls
+wait, and a timer gives its seats up.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Pair:
     def connect(self) -> None:
         self.client.connect(NAMESPACE, b'{"token":"t"}')
         assert self.carry() == [Connect(NAMESPACE, b'{"token":"t"}', is_repeated=False)]
-        self.server.accept(NAMESPACE, "x", 0)
+        self.server.accept(NAMESPACE, "x")
         assert self.carry() == [Connected(NAMESPACE, b'{"sid":"x"}')]
 
 

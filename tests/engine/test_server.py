@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from a2c_smcp.engine.events import (
     Ack,
@@ -38,7 +40,7 @@ def opened(transport: Transport = WEBSOCKET, limits: EngineLimits = LIMITS) -> S
 def connected(transport: Transport = WEBSOCKET, limits: EngineLimits = LIMITS, **changed: int) -> ServerSession:
     session = opened(transport, replace(limits, **changed) if changed else limits)
     session.receive(b"40/smcp,", 0)
-    session.accept(NAMESPACE, "x", 0)
+    session.accept(NAMESPACE, "x")
     assert written(session) == [b'40/smcp,{"sid":"x"}']
     return session
 
@@ -106,7 +108,7 @@ def test_which_namespace_may_be_connected_is_the_application_s_decision(namespac
     assert session.refuse(namespace, b'{"message":"no"}') is None
     assert written(session) == [b"44" + named + b'{"message":"no"}']
     session.receive(b"40" + named, 0)
-    session.accept(namespace, "x", 0)
+    session.accept(namespace, "x")
     assert written(session) == [b"40" + named + b'{"sid":"x"}']
     assert session.receive(b"42" + named + b'7["x"]', 0) == Event(namespace, 7, b'["x"]')
 
@@ -115,7 +117,7 @@ def test_several_namespaces_live_in_one_session() -> None:
     session = connected()
     assert session.receive(b"40/custom", 0) == Connect(b"/custom", b"", is_repeated=False)
     assert session.receive(b'42/custom,["x"]', 0) is None, "not accepted yet"
-    session.accept(b"/custom", "y", 0)
+    session.accept(b"/custom", "y")
     for namespace in (b"/custom", b"/smcp", b"/custom"):
         assert session.receive(b'42%s,7["x"]' % namespace, 0) == Event(namespace, 7, b'["x"]')
         assert session.receive(b"43%s,7[1]" % namespace, 0) == Ack(namespace, 7, b"[1]")
@@ -138,7 +140,7 @@ def test_a_connect_behind_one_that_is_not_decided_is_marked() -> None:
     assert session.receive(b"40/smcp,", 0) == Connect(NAMESPACE, b"", is_repeated=False)
     assert session.receive(b"40/smcp,", 0) == Connect(NAMESPACE, b"", is_repeated=True)
     session.refuse(NAMESPACE, b"{}")
-    session.accept(NAMESPACE, "x", 0)
+    session.accept(NAMESPACE, "x")
     assert session.receive(EVENT, 0) == Event(NAMESPACE, 1, b'["x"]')
 
 
@@ -185,14 +187,26 @@ def test_three_refused_connects_end_the_session() -> None:
     assert session.refuse(b"/other", b"{}") == Closed(Reason.REFUSED)
     assert written(session) == [b"44/smcp,{}", b"44/smcp,{}", b"44/other,{}", b"1"]
     assert session.receive(b"40/smcp,", 0) is None
-    session.accept(NAMESPACE, "x", 0)
+    session.accept(NAMESPACE, "x")
     assert written(session) == []
+
+
+def test_refusals_before_an_acceptance_are_forgotten() -> None:
+    session = opened()
+    for _ in range(3):
+        for _ in range(2):
+            session.receive(b"40/smcp,", 0)
+            assert session.refuse(NAMESPACE, b"{}") is None
+        session.receive(b"40/smcp,", 0)
+        session.accept(NAMESPACE, "x")
+        session.disconnect(NAMESPACE, 0)
+    assert not session.is_closed
 
 
 def test_no_more_than_three_connects_wait_for_a_decision() -> None:
     session = opened()
     assert [bool(session.receive(b"40/%d," % n, 0)) for n in range(5)] == [True] * 3 + [False] * 2
-    session.accept(b"/0", "x", 0)
+    session.accept(b"/0", "x")
     assert session.receive(b"40/4,", 0)
 
 
@@ -237,7 +251,7 @@ def test_what_is_no_socket_io_packet_is_said_to_be_malformed_and_harms_nothing(f
 def test_what_other_servers_close_a_session_for_is_said_to_be_malformed(frame: bytes) -> None:
     session = opened()
     session.receive(b"40", 0)
-    session.accept(b"/", "x", 0)
+    session.accept(b"/", "x")
     assert faulty(session, frame).fault is Fault.MALFORMED
     if frame == b"4abc":
         assert faulty(opened(), frame).fault is Fault.MALFORMED
@@ -278,6 +292,20 @@ def test_space_around_the_json_is_json(frame: bytes) -> None:
     event = connected().receive(frame, 0)
     assert isinstance(event, Event)
     assert bytes(event.body).strip() == b'["x"]'
+
+
+pieces = st.sampled_from(
+    [b"42", b"43", b"/smcp", b",", b"1", b"07", b"[", b"]", b'"x"', b" ", b"-", b"{}", b"4", b"45"]
+)
+
+
+@given(st.lists(pieces, max_size=12).map(b"".join), st.sampled_from([b"", b"42/smcp,", b"43/smcp,1", b'42/smcp,7["x"']))
+def test_the_fast_path_and_the_slow_path_agree(rest: bytes, head: bytes) -> None:
+    fast, slow = (connected(max_message=20, max_ack=16) for _ in range(2))
+    slow.receive(b"40/other,", 0)
+    slow.accept(b"/other", "y")  # the fast path is for the namespace that was connected last
+    assert fast.receive(head + rest, 0) == slow.receive(head + rest, 0)
+    assert fast.reason == slow.reason
 
 
 # Limits
@@ -575,7 +603,7 @@ def test_what_is_sent_before_a_close_leaves_before_it_and_nothing_afterwards() -
     assert not session.is_direct
     assert session.close() == Closed(Reason.SERVER)
     session.send(b'42/smcp,["y"]')
-    session.accept(NAMESPACE, "x", 0)
+    session.accept(NAMESPACE, "x")
     assert session.refuse(NAMESPACE, b"{}") is None
     session.disconnect(NAMESPACE, 0)
     assert session.close(Reason.PROTOCOL) == Closed(Reason.SERVER), "it ends once"

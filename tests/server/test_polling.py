@@ -90,6 +90,23 @@ async def test_an_upgrade_that_fails_leaves_the_session_polling(poller: Poller, 
         assert status == 200, text
 
 
+@pytest.mark.covers("malformed-frames", "transports")
+async def test_after_an_upgrade_requests_over_http_are_refused_and_harm_nothing(poller: Poller) -> None:
+    socket = await poller.http.ws_connect(poller.url.replace("transport=polling", "transport=websocket"))
+    await socket.send_str("2probe")
+    assert await socket.receive_str() == "3probe"
+    await socket.send_str("5")
+    await socket.send_str(GOOD)
+    assert (await socket.receive_str()).startswith("43/smcp,1[")
+    assert [(await poller.post(data))[0] for data in (GOOD, "x", "1", "")] == [400] * 4
+    assert (await poller.get())[0] == 400
+    with pytest.raises(aiohttp.WSServerHandshakeError):
+        await poller.http.ws_connect(poller.url.replace("transport=polling", "transport=websocket"))
+    await socket.send_str(GOOD)
+    assert (await socket.receive_str()).startswith("43/smcp,1[")
+    await socket.close()
+
+
 @pytest.mark.covers("office-leave-on-disconnect")
 async def test_a_poll_that_its_client_abandons_ends_the_session_instead_of_taking_packets(poller: Poller) -> None:
     poll = asyncio.create_task(poller.get())

@@ -332,7 +332,7 @@ class Channel:
         if self._is_finished or self.session.is_closed:
             self._depart(is_clean=False)
             return
-        self.session.accept(_SMCP, connection.sid, monotonic())
+        self.session.accept(_SMCP, connection.sid)
         self._sessions.is_authenticated(self)
         if self._socket:
             self._socket.trust()

@@ -56,7 +56,8 @@ async def _post(request: Request, channel: Channel, limits: Limits) -> None:
         )
         happenings = channel.session.receive_payload(body, monotonic())
     except (Malformed, SMCPError, asyncio.CancelledError) as error:
-        channel.abort()
+        if channel.session.transport is POLLING:  # else a websocket has taken over, which this request cannot harm
+            channel.abort()
         if isinstance(error, Malformed):
             raise BadRequest(f"not a list of Engine.IO packets: {error}") from None
         raise

@@ -1,0 +1,255 @@
+"""The cases of the official Engine.IO suite, in our words, against the echo application over real sockets.
+
+The suite of Socket.IO asks most of them again: those run for both applications. They differ from the originals in one
+thing. Pings come only where they are what is tested, so that a slow machine is not a failing test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import aiohttp
+import pytest
+
+from tests.engine.by_hand import PATIENCE, OpenHandshake, Polling, Visitor, WebSocket
+from tests.engine.conftest import Visits
+from tests.engine.echo import PING_INTERVAL, PING_TIMEOUT
+
+pytestmark = pytest.mark.covers("official-engine-io")
+
+NOOP = "6"
+OFFICIAL = {"ping_interval": PING_INTERVAL, "ping_timeout": PING_TIMEOUT}
+
+both = pytest.mark.parametrize("application", ["engine.io", "socket.io"])
+no_version = pytest.mark.parametrize("version", [[], ["EIO=abc"]], ids=["missing", "unknown"])
+no_transport = pytest.mark.parametrize("transport", [[], ["transport=abc"]], ids=["missing", "unknown"])
+
+
+def announced(opened: OpenHandshake) -> dict[str, object]:
+    """All fields but the sid, which must be some text."""
+    assert opened["sid"]
+    assert isinstance(opened["sid"], str)
+    return {name: value for name, value in opened.items() if name != "sid"}
+
+
+def expected(*upgrades: str) -> dict[str, object]:
+    return {"upgrades": list(upgrades), "pingInterval": 300, "pingTimeout": 200, "maxPayload": 1_000_000}
+
+
+# Handshake
+
+
+@both
+async def test_polling_opens_a_session(visits: Visits, application: str) -> None:
+    echo = await visits(application, **OFFICIAL)
+    response = await echo.request("GET", ["EIO=4", "transport=polling"])
+    assert response.status == 200
+    assert announced(OpenHandshake(response.text)) == expected("websocket")
+
+
+@both
+async def test_a_websocket_opens_a_session(visits: Visits, application: str) -> None:
+    echo = await visits(application, **OFFICIAL)
+    socket = await echo.websocket("EIO=4", "transport=websocket")
+    assert announced(OpenHandshake(await socket.receive_text())) == expected()
+
+
+@both
+@no_version
+async def test_polling_without_a_known_version_is_refused(
+    visits: Visits, application: str, version: Sequence[str]
+) -> None:
+    echo = await visits(application)
+    assert (await echo.request("GET", [*version, "transport=polling"])).status == 400
+
+
+@both
+@no_version
+async def test_a_websocket_without_a_known_version_is_refused(
+    visits: Visits, application: str, version: Sequence[str]
+) -> None:
+    echo = await visits(application)
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
+        await echo.websocket(*version, "transport=websocket")
+    assert refusal.value.status == 400
+
+
+@both
+@no_transport
+async def test_a_request_without_a_known_transport_is_refused(
+    visits: Visits, application: str, transport: Sequence[str]
+) -> None:
+    echo = await visits(application)
+    assert (await echo.request("GET", ["EIO=4", *transport])).status == 400
+
+
+@both
+@no_transport
+async def test_a_websocket_without_a_known_transport_is_refused(
+    visits: Visits, application: str, transport: Sequence[str]
+) -> None:
+    echo = await visits(application)
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
+        await echo.websocket("EIO=4", *transport)
+    assert refusal.value.status == 400
+
+
+@both
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+async def test_only_a_get_opens_a_session(visits: Visits, application: str, method: str) -> None:
+    echo = await visits(application)
+    assert (await echo.request(method, ["EIO=4", "transport=polling"])).status == 400
+
+
+# Messages: what is posted comes back
+
+
+@pytest.mark.parametrize(
+    "payload",
+    ["4hello", "4test1\x1e4test2\x1e4test3", "4hello\x1ebAQIDBA=="],
+    ids=["one packet", "several packets", "text and binary"],
+)
+async def test_polling_carries_a_payload_there_and_back(visits: Visits, payload: str) -> None:
+    polling = await (await visits("engine.io")).poll()
+    response = await polling.post(payload)
+    assert (response.status, response.text) == (200, "ok")
+    response = await polling.get()
+    assert (response.status, response.text) == (200, payload)
+
+
+async def test_a_malformed_packet_in_a_payload_ends_the_session(visits: Visits) -> None:
+    polling = await (await visits("engine.io")).poll()
+    assert (await polling.post("abc")).status == 400
+    assert (await polling.get()).status == 400
+
+
+async def test_two_polls_at_once_end_the_session(visits: Visits) -> None:
+    polling = await (await visits("engine.io")).poll()
+    polls = [asyncio.create_task(polling.get()) for _ in range(2)]
+    responses = [await poll for poll in polls]
+    assert sorted(response.status for response in responses) == [200, 400]
+    assert [response.text for response in responses if response.status == 200] == ["1"]
+    assert (await polling.get()).status == 400
+
+
+@pytest.mark.parametrize("message", ["4hello", b"\1\2\3\4"], ids=["text", "binary"])
+async def test_a_websocket_carries_a_message_there_and_back(visits: Visits, message: str | bytes) -> None:
+    socket = await (await visits("engine.io")).open()
+    await socket.send(message)
+    assert await socket.receive() == message
+
+
+async def test_a_malformed_packet_on_a_websocket_ends_the_session(visits: Visits) -> None:
+    socket = await (await visits("engine.io")).open()
+    await socket.send("abc")
+    assert await socket.is_closed_by_the_server()
+
+
+# Heartbeat
+
+
+@both
+async def test_pings_come_over_polling_for_as_long_as_they_are_answered(visits: Visits, application: str) -> None:
+    polling = await (await visits(application, ping_interval=0.05)).poll()
+    for _ in range(3):
+        response = await polling.get()
+        assert (response.status, response.text) == (200, "2")
+        assert (await polling.post("3")).status == 200
+
+
+@both
+async def test_pings_come_on_a_websocket_for_as_long_as_they_are_answered(visits: Visits, application: str) -> None:
+    socket = await (await visits(application, ping_interval=0.05)).open()
+    for _ in range(3):
+        assert await socket.receive() == "2"
+        await socket.send("3")
+
+
+@both
+async def test_a_ping_that_polling_leaves_unanswered_ends_the_session(visits: Visits, application: str) -> None:
+    polling = await (await visits(application, ping_interval=0.05, ping_timeout=0.05)).poll()
+    async with asyncio.timeout(PATIENCE):
+        while (await polling.post(NOOP)).status == 200:
+            pass
+    assert (await polling.get()).status == 400
+
+
+@both
+async def test_a_ping_that_a_websocket_leaves_unanswered_ends_the_session(visits: Visits, application: str) -> None:
+    socket = await (await visits(application, ping_interval=0.05, ping_timeout=0.05)).open()
+    assert await socket.receive() == "2"
+    assert await socket.is_closed_by_the_server()
+
+
+# Close
+
+
+@both
+async def test_a_close_that_is_posted_releases_the_poll_and_ends_the_session(visits: Visits, application: str) -> None:
+    echo = await visits(application)
+    polling = await echo.poll()
+    poll = asyncio.create_task(polling.get())
+    await echo.poll()  # a round trip on another connection: meanwhile the poll has arrived
+    assert (await polling.post("1")).status == 200
+    response = await poll
+    assert (response.status, response.text) == (200, NOOP)
+    assert (await polling.get()).status == 400
+
+
+@both
+async def test_a_close_on_a_websocket_ends_the_session(visits: Visits, application: str) -> None:
+    socket = await (await visits(application)).open()
+    await socket.send("1")
+    assert await socket.is_closed_by_the_server()
+
+
+# Upgrade
+
+
+@both
+async def test_a_session_moves_from_polling_to_a_websocket(visits: Visits, application: str) -> None:
+    echo = await visits(application)
+    polling = await echo.poll()
+    socket = await echo.upgrade(polling)
+    await socket.send("2probe")
+    assert await socket.receive() == "3probe"
+    response = await polling.get()
+    assert (response.status, response.text) == (200, NOOP)
+    await socket.send("5")
+    await assert_it_answers(socket, application)
+
+
+@both
+async def test_a_poll_after_an_upgrade_is_refused_and_harms_nothing(visits: Visits, application: str) -> None:
+    echo = await visits(application)
+    polling = await echo.poll()
+    socket = await upgraded(echo, polling)
+    assert (await polling.get()).status == 400
+    await assert_it_answers(socket, application)
+
+
+@both
+async def test_a_second_websocket_after_an_upgrade_is_closed_and_harms_nothing(
+    visits: Visits, application: str
+) -> None:
+    echo = await visits(application)
+    polling = await echo.poll()
+    socket = await upgraded(echo, polling)
+    second = await echo.upgrade(polling)
+    assert await second.is_closed_by_the_server()
+    await assert_it_answers(socket, application)
+
+
+async def upgraded(echo: Visitor, polling: Polling) -> WebSocket:
+    """The session has moved to this websocket, by a client that does not wait between its packets."""
+    socket = await echo.upgrade(polling)
+    await socket.send("2probe", "5")
+    assert await socket.receive() == "3probe"
+    return socket
+
+
+async def assert_it_answers(socket: WebSocket, application: str) -> None:
+    sent, answer = {"engine.io": ("4hello", "4hello"), "socket.io": ("40", '40{"sid":')}[application]
+    await socket.send(sent)
+    assert (await socket.receive_text()).startswith(answer)

@@ -1,0 +1,352 @@
+"""The hub between channels and directory, without sockets: order, gates, budgets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from a2c_smcp.engine.events import Ack, Event, Fault, Faulty
+from a2c_smcp.errors import NotAuthenticated, RateLimited
+from a2c_smcp.protocol.offices import Change
+from a2c_smcp.server import Limits, MemoryDirectory
+from a2c_smcp.server.auth import AuthenticationProvider
+from a2c_smcp.server.connections import Connection
+from a2c_smcp.server.hub import Handshake, Hub
+from tests.waiting import until
+
+MINE = "an-instance-of-my-own"
+CALL = {"agent": "planner", "computer": "laptop", "tool_name": "add", "params": {}, "timeout": 30}
+RESULT = b'[{"content":[],"isError":false}]'
+
+
+class KnowsToken(AuthenticationProvider):
+    """Admits everybody but those who say `no`."""
+
+    async def authenticate(self, sio: Any, environ: Any, auth: Any, headers: Any) -> bool:
+        return auth != {"token": "no"}
+
+
+class SlowDirectory(MemoryDirectory):
+    """Commits when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+        self.go.set()
+        self.waiting = 0
+
+    async def commit(self, change: Change) -> bool:
+        self.waiting += 1
+        await self.go.wait()
+        self.waiting -= 1
+        return await super().commit(change)
+
+
+class Client:
+    """A channel that keeps what is written to it, and a client at its end."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self.packets: list[bytes] = []
+        self.attachments: list[Sequence[bytes]] = []
+        self.room = 16 * 1024 * 1024
+        self.is_dismissed = False
+        self._connection: Connection | None = None
+
+    @property
+    def connection(self) -> Connection:
+        assert self._connection
+        return self._connection
+
+    async def connect(self, auth: bytes = b"") -> Client:
+        self._connection = await self.hub.connect(self, Handshake(), auth)
+        return self
+
+    # For the hub
+
+    def send(self, *parts: Any) -> None:
+        self.packets.append(b"".join(parts))
+
+    def send_all(self, packets: Sequence[bytes]) -> None:
+        self.packets += packets
+
+    def send_attached(self, packet: bytes, attachments: Sequence[bytes]) -> None:
+        self.packets.append(packet)
+        self.attachments.append(attachments)
+
+    def check_room(self, size: int) -> None:
+        if size > self.room:
+            raise RateLimited("full")
+
+    def dismiss(self) -> None:
+        self.is_dismissed = True
+
+    # For the test
+
+    def say(self, number: int | None, name: str, data: Any, attachments: tuple[bytes, ...] = ()) -> None:
+        self.hub.receive(self.connection, Event(b"/smcp", number, json.dumps([name, data]).encode(), attachments))
+
+    def ack(self, number: int, body: bytes, attachments: tuple[bytes, ...] = ()) -> None:
+        self.hub.acked(self.connection, Ack(b"/smcp", number, body, attachments))
+
+    def call(self, number: int, req_id: str = "", **more: Any) -> None:
+        self.say(number, "client:tool_call", {**CALL, "req_id": req_id or f"r{number}", **more})
+
+    def ask_to_join(self, number: int, role: str, name: str, office: str = "desk", **more: Any) -> None:
+        self.say(number, "server:join_office", {"role": role, "name": name, "office_id": office, **more})
+
+    async def join(self, role: str, name: str, office: str = "desk", **more: Any) -> None:
+        self.ask_to_join(1, role, name, office, **more)
+        await until(lambda: b"43/smcp,1[true,null]" in self.packets)
+        self.packets.clear()
+
+    def answer(self, number: int) -> Any:
+        """The ack with this number, if it has come."""
+        head = b"43/smcp,%d[" % number
+        found = [packet for packet in self.packets if packet.startswith(head)]
+        return json.loads(found[0][len(head) - 1 :]) if found else None
+
+
+@pytest.fixture
+async def hubs() -> AsyncIterator[Callable[..., Hub]]:
+    made: list[Hub] = []
+
+    def make(**options: Any) -> Hub:
+        made.append(Hub(KnowsToken(), **options))
+        return made[-1]
+
+    yield make
+    for hub in made:
+        await hub.close()
+
+
+async def pair(hub: Hub) -> tuple[Client, Client]:
+    agent, computer = await Client(hub).connect(), await Client(hub).connect()
+    await agent.join("agent", "planner")
+    await computer.join("computer", "laptop")
+    agent.packets.clear()
+    return agent, computer
+
+
+async def test_a_call_and_its_answer_pass_without_a_turn_of_the_loop_and_to_the_last_byte(hubs: Any) -> None:
+    agent, computer = await pair(hubs())
+    body = b'["client:newer",{"computer":"laptop" , "x":1e400,"z":"\xc3\xa9\\u00e9"}]'
+    agent.hub.receive(agent.connection, Event(b"/smcp", 5, body))
+    assert computer.packets == [b"42/smcp,1" + body.replace(b'["client:newer",', b'["client:newer",')]
+    computer.ack(1, b'[ 1e400 ,"\\ud800"]')
+    assert agent.packets == [b'43/smcp,5[ 1e400 ,"\\ud800"]']
+    assert computer.connection.pending == {}
+
+
+@pytest.mark.covers("ack-arguments")
+async def test_binary_parts_are_passed_on_as_they_came(hubs: Any) -> None:
+    agent, computer = await pair(hubs())
+    blob = {"_placeholder": True, "num": 0}
+    agent.say(5, "client:put_blob", {"computer": "laptop", "blob": blob}, (b"\x00\x01",))
+    assert computer.packets[0].startswith(b'451-/smcp,1["client:put_blob",{')
+    assert computer.attachments == [(b"\x00\x01",)]
+    computer.ack(1, json.dumps([blob]).encode(), (b"\x02",))
+    assert agent.packets == [b"461-/smcp,5" + json.dumps([blob]).encode()]
+    assert agent.attachments == [(b"\x02",)]
+
+
+@pytest.mark.covers("malformed-frames")
+@pytest.mark.parametrize("number", [1, -1, "0", None, True])
+async def test_a_placeholder_without_an_attachment_is_refused_on_both_ways(hubs: Any, number: Any) -> None:
+    agent, computer = await pair(hubs())
+    blob = {"_placeholder": True, "num": number}
+    agent.say(5, "client:put_blob", {"computer": "laptop", "blob": blob}, (b"x",))
+    assert agent.answer(5)[0]["code"] == 400
+    assert computer.packets == []
+    agent.call(6)
+    computer.ack(1, json.dumps([blob]).encode(), (b"x",))
+    assert agent.answer(6)[0]["code"] == 400
+
+
+async def test_events_behind_a_join_that_waits_are_handled_after_it_in_their_order(hubs: Any) -> None:
+    directory = SlowDirectory()
+    hub: Hub = hubs(directory=directory)
+    computer = await Client(hub).connect()
+    await computer.join("computer", "laptop")
+    agent = await Client(hub).connect()
+    directory.go.clear()
+    agent.ask_to_join(1, "agent", "planner")
+    agent.call(2)
+    agent.say(3, "server:list_room", {"agent": "planner", "req_id": "r", "office_id": "desk"})
+    agent.say(4, "server:leave_office", {"office_id": "desk"})
+    agent.call(5)
+    await until(lambda: directory.waiting == 1)
+    assert agent.packets == []
+    assert computer.packets == []
+    directory.go.set()
+    await until(lambda: agent.answer(5) is not None)
+    assert agent.answer(1) == [True, None]
+    assert [session["name"] for session in agent.answer(3)[0]["sessions"]] == ["planner", "laptop"]
+    assert agent.answer(4) == [True, None]
+    assert agent.answer(5)[0]["code"] == 403
+    assert [packet[:30] for packet in computer.packets if b"client:" in packet] == [
+        b'42/smcp,1["client:tool_call",{'[:30]
+    ]
+    assert agent.connection.inbox is None, "nothing waits any more"
+
+
+async def test_what_waits_behind_a_join_is_bounded(hubs: Any) -> None:
+    directory = SlowDirectory()
+    hub: Hub = hubs(directory=directory, limits=Limits(in_flight_bytes=1000))
+    agent = await Client(hub).connect()
+    directory.go.clear()
+    agent.ask_to_join(1, "agent", "planner")
+    for number in range(2, 30):
+        agent.call(number)
+    directory.go.set()
+    await until(lambda: len(agent.packets) == 29)
+    codes = [agent.answer(number)[0]["code"] for number in range(2, 30)]
+    assert codes[0] == 404, "what fits is handled after the join"
+    assert codes[-1] == 429
+
+
+@pytest.mark.covers("calls-resume")
+async def test_the_ack_of_a_join_leaves_before_what_follows_from_it(hubs: Any) -> None:
+    hub: Hub = hubs(directory=(directory := SlowDirectory()))
+    agent, first = await Client(hub).connect(), await Client(hub).connect()
+    await agent.join("agent", "planner")
+    await first.join("computer", "laptop", instance=MINE)
+    for number in range(2, 5):
+        agent.call(number)
+    agent.say(9, "server:tool_call_cancel", {"agent": "planner", "req_id": "r4"})
+    hub.disconnected(first.connection, is_clean=False)
+    second = await Client(hub).connect()
+    directory.go.clear()
+    second.ask_to_join(7, "computer", "laptop", instance=MINE)
+    await until(lambda: directory.waiting == 1)
+    directory.go.set()
+    await until(lambda: len(second.packets) == 4)
+    assert second.packets[0] == b"43/smcp,7[true,null]"
+    assert sorted(packet.partition(b"[")[2][:18] for packet in second.packets[1:]) == [
+        b'"client:tool_call"',
+        b'"client:tool_call"',
+        b'"notify:tool_call_',
+    ]
+
+
+async def test_a_refused_join_opens_the_gate_again(hubs: Any) -> None:
+    hub: Hub = hubs()
+    agent, computer = await pair(hub)
+    agent.ask_to_join(2, "computer", "planner")
+    await until(lambda: agent.answer(2) is not None)
+    assert agent.answer(2)[0] is False
+    agent.call(3)
+    computer.ack(1, RESULT)
+    assert agent.packets[-1] == b"43/smcp,3" + RESULT
+
+
+@pytest.mark.covers("limit-in-flight-bytes")
+async def test_bytes_in_calls_that_are_not_answered_have_a_budget_per_member(hubs: Any) -> None:
+    hub: Hub = hubs(limits=Limits(in_flight_bytes=10_000))
+    agent, computer = await pair(hub)
+    other = await Client(hub).connect()
+    await other.join("computer", "tablet")
+    agent.call(2, params={"x": "x" * 6000})
+    agent.call(3, params={"x": "x" * 6000})
+    agent.call(4, computer="tablet", params={"x": "x" * 6000})
+    agent.call(5, params={"x": "x"})
+    assert [agent.answer(number) and agent.answer(number)[0]["code"] for number in (2, 3, 4, 5)] == [
+        None,
+        429,
+        429,
+        None,
+    ]
+    assert agent.answer(3)[0]["details"]["outcome"] == "not_run"
+    assert len(hub.calls) == 2
+    computer.ack(1, RESULT)
+    agent.call(6, params={"x": "x" * 6000})
+    assert agent.answer(6) is None
+    assert sum(b"tool_call" in packet for packet in computer.packets) == 3
+
+
+@pytest.mark.covers("calls-deadline", "calls-cancel")
+async def test_a_computer_that_is_answered_for_is_told_to_stop(hubs: Any) -> None:
+    agent, computer = await pair(hubs())
+    agent.call(2, timeout=1)
+    await until(lambda: agent.answer(2) is not None)
+    assert agent.answer(2)[0]["code"] == 408
+    await until(lambda: len(computer.packets) == 2)
+    assert computer.packets[1] == b'42/smcp,["notify:tool_call_cancel",{"agent":"planner","req_id":"r2"}]'
+    computer.ack(1, RESULT)
+    assert len(agent.packets) == 1, "its answer comes too late"
+
+
+async def test_what_a_client_said_before_it_went_is_carried_out_first(hubs: Any) -> None:
+    hub: Hub = hubs(directory=(directory := SlowDirectory()))
+    agent, computer = await Client(hub).connect(), await Client(hub).connect()
+    await agent.join("agent", "planner")
+    directory.go.clear()
+    computer.ask_to_join(1, "computer", "laptop")
+    await until(lambda: directory.waiting == 1)
+    computer.say(2, "server:update_newer", {"computer": "laptop"})
+    hub.disconnected(computer.connection, is_clean=True)
+    directory.go.set()
+    await until(lambda: len(agent.packets) == 3)
+    names = [json.loads(packet.removeprefix(b"42/smcp,"))[0] for packet in agent.packets]
+    assert names == ["notify:enter_office", "notify:update_newer", "notify:leave_office"]
+    assert computer.packets == [], "nothing is written to a connection that is gone"
+    assert len(hub.connections) == 1
+
+
+async def test_what_cannot_be_read_is_answered_in_the_shape_of_its_event(hubs: Any) -> None:
+    agent, _ = await pair(hubs())
+    for number, (name, fault, code) in enumerate(
+        [
+            (b'"client:tool_call"', Fault.TOO_LARGE, 413),
+            (b'"client:tool_call"', Fault.MALFORMED, 400),
+            (b'"no:such_event"', Fault.ATTACHMENTS, 400),
+            (b"", Fault.MALFORMED, 400),
+        ]
+    ):
+        faulty = Faulty(b"/smcp", number, False, name, fault, "why", size=9, limit=8)
+        agent.hub.receive(agent.connection, faulty)
+        assert agent.answer(number)[0]["code"] == code
+        assert ("isError" in agent.answer(number)[0]) == (b"tool_call" in name)
+    join = Faulty(b"/smcp", 7, False, b'"server:join_office"', Fault.TOO_LARGE, "why", size=9, limit=8)
+    agent.hub.receive(agent.connection, join)
+    assert agent.answer(7) == [False, "413 Message too large: why"]
+
+
+async def test_a_crowd_hears_notices_in_order_and_before_whatever_follows(hubs: Any) -> None:
+    hub: Hub = hubs()
+    agent, _ = await pair(hub)
+    crowd = [await Client(hub).connect() for _ in range(20)]
+    for number, each in enumerate(crowd):
+        await each.join("computer", f"computer-{number}")
+    await until(lambda: len(agent.packets) == 20)
+    agent.packets.clear()
+    for number in range(5):
+        crowd[0].say(None, f"server:update_x{number}", {"computer": "computer-0"})
+    assert agent.packets == [], "in a crowd, notices are gathered"
+    agent.say(9, "no:such_event", {})
+    heard = [json.loads(packet.removeprefix(b"42/smcp,"))[0] for packet in agent.packets[:-1]]
+    assert heard == [f"notify:update_x{number}" for number in range(5)]
+    assert agent.packets[-1].startswith(b"43/smcp,9[")
+    await until(lambda: type(crowd[1].connection.channel) is Client)
+    assert [packet for packet in crowd[1].packets if b"update_x" in packet] == agent.packets[:-1]
+    assert not [packet for packet in crowd[0].packets if b"update_x" in packet]
+
+
+async def test_who_is_refused_leaves_nothing_behind(hubs: Any) -> None:
+    hub: Hub = hubs()
+    with pytest.raises(NotAuthenticated):
+        await Client(hub).connect(b'{"token":"no"}')
+    assert len(hub.connections) == 0
+
+
+async def test_who_is_dismissed_loses_his_seats_at_once(hubs: Any) -> None:
+    hub: Hub = hubs()
+    agent, computer = await pair(hub)
+    hub.dismiss(computer.connection)
+    assert computer.is_dismissed
+    await until(lambda: agent.packets != [])
+    assert json.loads(agent.packets[0].removeprefix(b"42/smcp,"))[0] == "notify:leave_office"
