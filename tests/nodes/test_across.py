@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from a2c_smcp.errors import NotInOffice
+from a2c_smcp.protocol.events import lookup
 from a2c_smcp.protocol.offices import Member
-from a2c_smcp.protocol.routing import Forward
 from a2c_smcp.server.background import Background
 from a2c_smcp.server.bus import Bus
+from a2c_smcp.server.call import Call
 from a2c_smcp.server.directory.listener import Listener
 from a2c_smcp.server.directory.redis import RedisDirectory
-from a2c_smcp.server.packets import Payload
+from a2c_smcp.server.envelope import Envelope
+from a2c_smcp.server.outcomes import Outcome, Refused
 from tests.nodes.processes import Cluster, NodeProcess, seconds_since
 from tests.peer import Peer, Wire
 from tests.valkey import Valkey
@@ -196,11 +198,12 @@ class Impostor(Listener):
     """A node that speaks for an agent who does not sit there, as one might that has missed how it lost its seat."""
 
     def __init__(self, directory: RedisDirectory) -> None:
-        self.bus = Bus(directory, lambda request, reply: None, Background())
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.bus = Bus(directory, lambda call, sid, outcome: self.outcome.set_result(outcome), Background())
         directory.listener = self
 
     def posted(self, message: bytes) -> None:
-        self.bus.hear(message)
+        assert not list(self.bus.hear(message))
 
 
 @pytest.mark.covers("nodes-calls", "office-one-agent")
@@ -212,10 +215,13 @@ async def test_what_is_asked_for_an_agent_who_does_not_sit_there_reaches_no_comp
         asked = {"agent": "rival", "computer": "laptop", "tool_name": "t", "params": {}, "timeout": 5, "req_id": "r"}
         caller = Member("n9.s", "agent", "rival", stage.office)
         target = Member(stage.computer.sid, "computer", "laptop", stage.office)
-        forward = Forward("client:tool_call", caller, target, Payload(asked, json.dumps(asked).encode()))
-        outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        Impostor(directory).bus.ask("n2", target.sid, forward, 5, outcome.set_result)
-        assert isinstance(await asyncio.wait_for(outcome, 20), NotInOffice)
+        envelope = Envelope(asked, json.dumps(asked).encode())
+        call = Call(lookup("client:tool_call"), caller, target, envelope, 0, None, 5, 5, None, None, False)
+        impostor = Impostor(directory)
+        impostor.bus.ask("n2", call, 5, sent_before=False)
+        outcome = await asyncio.wait_for(impostor.outcome, 20)
+        assert isinstance(outcome, Refused)
+        assert isinstance(outcome.error, NotInOffice)
     assert stage.computer.asked == []
     assert await stage.agent.call_tool("laptop") == DONE
 
