@@ -122,7 +122,7 @@ async def _serve(
     if membership:
         with usable(membership.redis):
             await app.start()
-    on_hangup(app.reload)
+    on_hangup(app.hub.reload)
     async with serving(app, listener, side_door=side_door, **door.tls):
         tell()
         await stop.wait()

@@ -78,7 +78,7 @@ class SMCPApp:
             self._starting = asyncio.create_task(self._start(self._shared))
         await asyncio.shield(self._starting)
 
-    def reload(self) -> None:
+    async def reload(self) -> None:
         """Reads the credentials again."""
         self.hub.reload()
 

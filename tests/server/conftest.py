@@ -29,4 +29,6 @@ def _matters(item: pytest.Item) -> bool:
     hosting = call.params.get("hosting", "program") if call else "program"
     if hosting == "nodes" and item.get_closest_marker("one_process"):
         return False
+    if hosting == "mounted" and item.get_closest_marker("own_web_server"):
+        return False
     return hosting == "program" or item.path.stem in MODULES[hosting]

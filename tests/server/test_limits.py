@@ -280,7 +280,7 @@ BAD_BINARY = {
     "num out of range": ['451-/smcp,7["client:newer",{"x":{"_placeholder":true,"num":9}}]', b"x"],
     "num not a number": ['451-/smcp,7["client:newer",{"x":{"_placeholder":true,"num":"a"}}]', b"x"],
     "text instead": ['451-/smcp,7["client:newer",{"x":{"_placeholder":true,"num":0}}]', '42/smcp,9["no:such",{}]'],
-    "infinity": ['451-/smcp,7["client:newer",{"x":{"_placeholder":true,"num":0},"n":1e400}]'],
+    "infinity": ['451-/smcp,7["client:newer",{"x":{"_placeholder":true,"num":0},"n":1e400}]', b"x"],
 }
 
 
@@ -313,6 +313,7 @@ async def test_what_would_outgrow_the_limit_on_its_way_is_refused(serve: Any, co
 
 
 @pytest.mark.covers("limit-unread", "malformed-frames")
+@pytest.mark.own_web_server
 async def test_a_peer_that_pings_and_does_not_read_is_cut(
     serve: Any, connect: Any, connect_wire: Any, office: str
 ) -> None:

@@ -118,6 +118,7 @@ async def test_a_poll_that_its_client_abandons_ends_the_session_instead_of_takin
 
 
 @pytest.mark.covers("malformed-frames")
+@pytest.mark.own_web_server
 async def test_endless_headers_end_their_connection(shared_hub: Any) -> None:
     host, port = shared_hub.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
