@@ -112,7 +112,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "calls-one-hurts-no-other": "One call, slow, stuck or broken, never hurts another.",
     },
     "The fast lane": {
-        "fast-lane": "What is relayed as text obeys the same rules, in the same order, as what is decoded.",
+        "relay-order": "What is relayed stays the bytes it came as, in order; the ack of a join leaves first.",
     },
     "Many nodes": {
         "any-node": "A request may come to any node; the one that has its session answers it.",
@@ -132,6 +132,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "walls-large-payloads": "Payloads at the limit, repeated, malformed or binary, do not delay other offices.",
         "walls-refused-calls": "Nothing is kept of a call that is refused.",
         "limit-updates": "Known updates are merged to 20 a second, newer ones refused above 50.",
+        "limit-in-flight-bytes": "Bytes in calls that are not answered yet have a budget per member: 429.",
         "limit-unread": "What a member does not read is bounded; its neighbours never wait.",
         "limit-polling-batch": "A polling response holds at most 16 packets; a request may hold more.",
         "limit-handshake": "A handshake that does not finish is closed.",

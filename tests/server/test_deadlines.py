@@ -1,4 +1,4 @@
-"""Deadlines in groups: each is met, whatever becomes of the others."""
+"""Deadlines in buckets: each is met, whatever becomes of the others."""
 
 from __future__ import annotations
 
@@ -12,30 +12,34 @@ from tests.peer import PATIENCE
 pytestmark = pytest.mark.covers("calls-one-hurts-no-other")
 
 
-async def test_what_expires_is_told_in_order_and_what_was_discarded_is_not() -> None:
-    expired: asyncio.Queue[str] = asyncio.Queue()
-    deadlines: Deadlines[str] = Deadlines(lambda item, seconds: expired.put_nowait(item))
-    for item in ("a", "b", "c"):
-        deadlines.add(item, 0.05)
-    deadlines.discard("b", 0.05)
-    deadlines.add("first", 0.01)
+async def test_what_expires_is_told_in_order_never_early_and_what_was_discarded_is_not() -> None:
+    clock = asyncio.get_running_loop().time
+    expired: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
+    deadlines: Deadlines[str] = Deadlines(lambda item: expired.put_nowait((item, clock())))
+    due = {"late": clock() + 0.9, "discarded": clock() + 0.6, "soon": clock() + 0.05, "then": clock() + 0.4}
+    numbers = {item: deadlines.add(item, until) for item, until in due.items()}
+    deadlines.discard("discarded", numbers["discarded"])
     async with asyncio.timeout(PATIENCE):
-        assert [await expired.get() for _ in range(3)] == ["first", "a", "c"]
+        told = [await expired.get() for _ in range(3)]
+    assert [item for item, _ in told] == ["soon", "then", "late"]
+    assert all(at >= due[item] for item, at in told)
+    assert len(deadlines) == 0
 
 
 async def test_one_that_fails_keeps_no_other_from_expiring() -> None:
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    clock = asyncio.get_running_loop().time
     expired: asyncio.Queue[str] = asyncio.Queue()
 
-    def expire(item: str, seconds: float) -> None:
+    def expire(item: str) -> None:
         if item == "broken":
             raise ValueError
         expired.put_nowait(item)
 
     deadlines: Deadlines[str] = Deadlines(expire)
     async with asyncio.timeout(PATIENCE):
-        deadlines.add("broken", 0.01)
-        deadlines.add("sound", 0.01)
+        deadlines.add("broken", clock() + 0.01)
+        deadlines.add("sound", clock() + 0.01)
         assert await expired.get() == "sound"
-        deadlines.add("later", 0.01)
+        deadlines.add("later", clock() + 0.01)
         assert await expired.get() == "later"

@@ -132,6 +132,7 @@ async def pair(hub: Hub) -> tuple[Client, Client]:
     return agent, computer
 
 
+@pytest.mark.covers("relay-order")
 async def test_a_call_and_its_answer_pass_without_a_turn_of_the_loop_and_to_the_last_byte(hubs: Any) -> None:
     agent, computer = await pair(hubs())
     body = b'["client:newer",{"computer":"laptop" , "x":1e400,"z":"\xc3\xa9\\u00e9"}]'
@@ -167,6 +168,7 @@ async def test_a_placeholder_without_an_attachment_is_refused_on_both_ways(hubs:
     assert agent.answer(6)[0]["code"] == 400
 
 
+@pytest.mark.covers("relay-order")
 async def test_events_behind_a_join_that_waits_are_handled_after_it_in_their_order(hubs: Any) -> None:
     directory = SlowDirectory()
     hub: Hub = hubs(directory=directory)
@@ -194,6 +196,7 @@ async def test_events_behind_a_join_that_waits_are_handled_after_it_in_their_ord
     assert agent.connection.inbox is None, "nothing waits any more"
 
 
+@pytest.mark.covers("limit-in-flight-bytes")
 async def test_what_waits_behind_a_join_is_bounded(hubs: Any) -> None:
     directory = SlowDirectory()
     hub: Hub = hubs(directory=directory, limits=Limits(in_flight_bytes=1000))
@@ -209,7 +212,7 @@ async def test_what_waits_behind_a_join_is_bounded(hubs: Any) -> None:
     assert codes[-1] == 429
 
 
-@pytest.mark.covers("calls-resume")
+@pytest.mark.covers("calls-resume", "relay-order")
 async def test_the_ack_of_a_join_leaves_before_what_follows_from_it(hubs: Any) -> None:
     hub: Hub = hubs(directory=(directory := SlowDirectory()))
     agent, first = await Client(hub).connect(), await Client(hub).connect()
@@ -233,6 +236,7 @@ async def test_the_ack_of_a_join_leaves_before_what_follows_from_it(hubs: Any) -
     ]
 
 
+@pytest.mark.covers("relay-order")
 async def test_a_refused_join_opens_the_gate_again(hubs: Any) -> None:
     hub: Hub = hubs()
     agent, computer = await pair(hub)
@@ -280,6 +284,7 @@ async def test_a_computer_that_is_answered_for_is_told_to_stop(hubs: Any) -> Non
     assert len(agent.packets) == 1, "its answer comes too late"
 
 
+@pytest.mark.covers("relay-order")
 async def test_what_a_client_said_before_it_went_is_carried_out_first(hubs: Any) -> None:
     hub: Hub = hubs(directory=(directory := SlowDirectory()))
     agent, computer = await Client(hub).connect(), await Client(hub).connect()
@@ -297,6 +302,7 @@ async def test_what_a_client_said_before_it_went_is_carried_out_first(hubs: Any)
     assert len(hub.connections) == 1
 
 
+@pytest.mark.covers("always-an-ack", "error-shape")
 async def test_what_cannot_be_read_is_answered_in_the_shape_of_its_event(hubs: Any) -> None:
     agent, _ = await pair(hubs())
     for number, (name, fault, code) in enumerate(
@@ -316,6 +322,7 @@ async def test_what_cannot_be_read_is_answered_in_the_shape_of_its_event(hubs: A
     assert agent.answer(7) == [False, "413 Message too large: why"]
 
 
+@pytest.mark.covers("relay-order")
 async def test_a_crowd_hears_notices_in_order_and_before_whatever_follows(hubs: Any) -> None:
     hub: Hub = hubs()
     agent, _ = await pair(hub)
@@ -336,6 +343,7 @@ async def test_a_crowd_hears_notices_in_order_and_before_whatever_follows(hubs: 
     assert not [packet for packet in crowd[0].packets if b"update_x" in packet]
 
 
+@pytest.mark.covers("auth-refused")
 async def test_who_is_refused_leaves_nothing_behind(hubs: Any) -> None:
     hub: Hub = hubs()
     with pytest.raises(NotAuthenticated):
@@ -343,6 +351,7 @@ async def test_who_is_refused_leaves_nothing_behind(hubs: Any) -> None:
     assert len(hub.connections) == 0
 
 
+@pytest.mark.covers("auth-expiry")
 async def test_who_is_dismissed_loses_his_seats_at_once(hubs: Any) -> None:
     hub: Hub = hubs()
     agent, computer = await pair(hub)

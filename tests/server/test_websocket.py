@@ -210,7 +210,7 @@ JOINS = {
 }
 
 
-@pytest.mark.covers("fast-lane")
+@pytest.mark.covers("relay-order")
 @pytest.mark.parametrize("join", JOINS.values(), ids=JOINS)
 async def test_a_call_does_not_overtake_a_join_however_that_came(serve: Any, opens: Opens, join: bytes) -> None:
     hub = await serve(directory=SlowDirectory())
@@ -225,7 +225,7 @@ async def test_a_call_does_not_overtake_a_join_however_that_came(serve: Any, ope
     assert json.loads(answer.removeprefix(b"43/smcp,3"))[0]["code"] == 404, "the office is its own, and empty"
 
 
-@pytest.mark.covers("fast-lane")
+@pytest.mark.covers("relay-order")
 async def test_an_ack_does_not_overtake_a_notice_that_a_crowd_was_told_before_it(
     serve: Any, connect: Any, connect_wire: Any, office: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""What goes the fast way and what goes the long way on one connection keep their order, and nobody can tell."""
+"""Events, acks and notices of one connection keep their order, and payloads arrive to the last character."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.peer import PATIENCE, Peer, Wire
 
-pytestmark = pytest.mark.covers("fast-lane")
+pytestmark = pytest.mark.covers("relay-order")
 
 Connect = Callable[..., Any]
 
