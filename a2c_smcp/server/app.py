@@ -63,7 +63,7 @@ class SMCPApp:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
-            await asgi.serve_websocket(self, self._proxy, scope, receive, send)
+            await asgi.serve_websocket(self, self._proxy, self.settings.limits, scope, receive, send)
         else:
             await asgi.serve_http(self, self.settings.limits, scope, receive, send)
 

@@ -1,7 +1,7 @@
 """The program's own web server: HTTP/1.1 by httptools, one write a response, and limits on what a peer makes us hold.
 
 A connection reads one request after the other. Of each, the head is bounded, and the whole has one deadline: 10 s, or
-60 s for a body that an authenticated session posts (`Read`). A body is kept only if somebody reads it; otherwise the
+60 s for a body that an authenticated session posts (`Body.trust`). A body is kept only if somebody reads it; else the
 request is answered without it, and the connection ends. Requests that come before the one ahead of them is answered
 wait for it, up to a few. One that asks for a websocket gives the connection away: to a `WebSocket`, or to a tunnel.
 
@@ -74,9 +74,10 @@ class _Exchange:
         self._limit = 0
         self._waiter: asyncio.Future[None] | None = None
 
-    async def read(self, limit: int, *, is_authenticated: bool = False) -> bytes:
-        if is_authenticated:
-            self._http.is_authenticated()
+    def trust(self) -> None:
+        self._http.trust()
+
+    async def read(self, limit: int) -> bytes:
         if not self.is_whole:
             self._limit = limit
             self._waiter = asyncio.get_running_loop().create_future()
@@ -235,8 +236,7 @@ class Http(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def is_authenticated(self) -> None:
-        """Who asks belongs to an authenticated session."""
+    def trust(self) -> None:
         self._listener.newcomers.discard(self._transport)
         if self.deadline < inf:
             self.deadline = self._request_began + self._listener.limits.request_read_timeout
@@ -280,7 +280,7 @@ class Http(asyncio.Protocol):
             self._headers,
             "https" if self._transport.get_extra_info("sslcontext") else "http",
             (peer[0], peer[1]) if isinstance(peer, tuple) else None,
-            exchange.read,
+            exchange,
         )
 
     def _start(self, exchange: _Exchange) -> None:
