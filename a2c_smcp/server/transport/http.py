@@ -44,7 +44,7 @@ _MAX_HELD = 64 * 1024
 _MAX_AHEAD = 16
 _MAX_FRAME_HELD = 48 * 1024  # picows' buffer, which doubles, stays below 64 KiB with it
 _KEEP_ALIVE = 5.0
-_LINGER = 2.0
+_LINGER = 1.0
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
@@ -227,14 +227,14 @@ class Http(asyncio.Protocol):
             self._transport.close()
         elif self._exchange:
             self.deadline = inf
+            self._read_on()
 
     # For an exchange
 
     def wants_body(self, exchange: _Exchange) -> None:
         if exchange.expects:
             self._transport.write(_CONTINUE)
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._read_on()
 
     def trust(self) -> None:
         self._listener.newcomers.discard(self._transport)
@@ -318,8 +318,12 @@ class Http(asyncio.Protocol):
         self._ahead.clear()
         if is_whole:
             self._transport.close()
-        elif not self._transport.is_closing():
+        else:
             self.deadline = monotonic() + _LINGER
+            self._read_on()
+
+    def _read_on(self) -> None:
+        if not self._transport.is_closing():
             self._transport.resume_reading()
 
     def _refuse(self, why: str) -> None:
