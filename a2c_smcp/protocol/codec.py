@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import orjson
@@ -15,10 +15,27 @@ from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.events import OLDER_FIELDS, Event
 from a2c_smcp.protocol.names import MAX_INSTANCE, MAX_TOOL_NAME, MAX_WINDOW_URI, MIN_INSTANCE, fault_in
 
-__all__ = ["MAX_TIMEOUT", "Written", "decode", "dumps", "loads", "loads_exactly", "timeout_of"]
+__all__ = [
+    "MAX_TIMEOUT",
+    "Check",
+    "Written",
+    "checks_beside",
+    "decode",
+    "dumps",
+    "loads",
+    "loads_exactly",
+    "timeout_of",
+]
 
 MAX_TIMEOUT = 3600
 """The longest `timeout` of a call, in seconds, unless configured otherwise."""
+
+
+Rule: TypeAlias = Callable[[object], str | None]
+"""Says what is wrong with the value of a field."""
+
+Check: TypeAlias = tuple[str, Rule, bool]
+"""A field, its rule, and whether it must be there."""
 
 
 class Written(dict[str, Any]):
@@ -56,22 +73,30 @@ def dumps(value: Any) -> str:
     return written.decode() if orjson.loads(written) == value else _dumps(value)  # it writes NaN, UUIDs and enums too
 
 
-def decode(event: Event, data: object, *, known: frozenset[str] = frozenset()) -> dict[str, Any]:
+def decode(event: Event, data: object) -> dict[str, Any]:
     """The payload of an event, checked and otherwise untouched: unknown fields stay. Raises `BadRequest`.
 
-    A field that has an older name is found under the one that was sent. Fields that are `known` have been found sound
-    before, with the same values.
+    A field that has an older name is found under the one that was sent.
     """
     if not isinstance(data, dict):
         raise BadRequest("the payload must be an object")
     required = event.required
     if not required <= data.keys():
         _check_missing(required, data)
-    for field, rule in _rules(event.checked, known):
+    for field, rule in _rules(event.checked):
         value = data.get(field)
         if (value is not None or (field in data and field in required)) and (fault := rule(value)):
             raise BadRequest(f"{field}: {fault}", field=field)
     return data
+
+
+def checks_beside(known: frozenset[str], event: Event) -> tuple[Check, ...]:
+    """The checks of `decode` for payloads in which the `known` fields are there and sound.
+
+    A payload passes if each field that must be there is, and no rule finds a fault.
+    """
+    rules = [(field, rule) for field, rule in _rules(event.checked) if field not in known]
+    return tuple((field, rule, field in event.required) for field, rule in rules)
 
 
 def timeout_of(event: Event, data: Mapping[str, Any], longest: int = MAX_TIMEOUT) -> int | None:
@@ -149,7 +174,7 @@ def _integer_fault(value: object) -> str | None:
     return None if type(value) is int else "must be an integer"
 
 
-_RULES: dict[str, Callable[[object], str | None]] = {
+_RULES: dict[str, Rule] = {
     "role": _role_fault,
     "name": fault_in,
     "office_id": fault_in,
@@ -172,9 +197,8 @@ def _check_missing(required: frozenset[str], data: dict[str, Any]) -> None:
 
 
 @cache
-def _rules(checked: frozenset[str], known: frozenset[str]) -> tuple[tuple[str, Callable[[object], str | None]], ...]:
+def _rules(checked: frozenset[str]) -> tuple[tuple[str, Rule], ...]:
     """Kept by the fields, of which there are a few sets, not by the event, which a client may invent."""
     spellings = [(field, field) for field in sorted(checked)]
     spellings += [(older, field) for field, older in OLDER_FIELDS.items() if field in checked]
-    wanted = [(spelling, field) for spelling, field in spellings if field in _RULES and spelling not in known]
-    return tuple((spelling, _RULES[field]) for spelling, field in wanted)
+    return tuple((spelling, _RULES[field]) for spelling, field in spellings if field in _RULES)

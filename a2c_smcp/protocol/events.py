@@ -5,6 +5,7 @@ To add an event, add a row. The older names of 003 stand here, in `older…` and
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
@@ -40,6 +41,11 @@ class Event:
     notice: str | None = None
     older: str | None = None
     older_notice: str | None = None
+
+    @cached_property
+    def json_name(self) -> bytes:
+        """The name as it stands in a packet."""
+        return json.dumps(self.name, ensure_ascii=False).encode()
 
     @cached_property
     def required(self) -> frozenset[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import msgspec
+
 from a2c_smcp.errors import CallTimeout, SMCPError
 from a2c_smcp.protocol.events import Event
 from a2c_smcp.protocol.offices import Member
@@ -35,7 +37,7 @@ class Place(Protocol):
     pending: dict[int, Call]
 
 
-class Call:
+class Call(msgspec.Struct, eq=False):
     """One request in flight. Once it has an `outcome` it is over, and perhaps kept for an agent that asks again.
 
     `caller` and `target` are seats, `caller_sid` and `target_sid` the connections, which change when a client resumes.
@@ -45,74 +47,35 @@ class Call:
     any other `unknown`, unless the node that refused it knows better.
     """
 
-    __slots__ = (
-        "_identity",
-        "ack",
-        "asker",
-        "bucket",
-        "caller",
-        "caller_sid",
-        "cancel",
-        "envelope",
-        "event",
-        "is_awaited",
-        "key",
-        "number",
-        "outcome",
-        "place",
-        "sent",
-        "sent_before",
-        "size",
-        "target",
-        "target_sid",
-        "timeout",
-        "until",
-        "waiters",
-    )
-
-    def __init__(
-        self,
-        event: Event,
-        caller: Member,
-        target: Member,
-        envelope: Envelope,
-        size: int,
-        key: Key | None,
-        timeout: float,
-        until: float,
-        asker: Asker | None,
-        number: int | None,
-        sent_before: bool,
-    ) -> None:
-        self.event = event
-        self.caller = caller
-        self.target = target
-        self.caller_sid = caller.sid
-        self.target_sid = target.sid
-        self.envelope: Envelope | None = envelope
-        self.size = size
-        self.key = key
-        self.timeout = timeout
-        self.until = until
-        self.bucket = 0
-        self.asker: Asker | None = asker
-        self.number = number
-        self.waiters: list[Waiter] | None = None
-        self.outcome: Outcome | None = None
-        self.sent = 0
-        self.sent_before = sent_before
-        self.is_awaited = True
-        self.cancel: Json | None = None
-        self.place: Place | None = None
-        self.ack = 0
-        self._identity: Identity | None = None
+    event: Event
+    caller: Member
+    target: Member
+    envelope: Envelope | None
+    size: int
+    key: Key | None
+    timeout: float
+    until: float
+    caller_sid: str
+    target_sid: str
+    asker: Asker | None = None
+    number: int | None = None
+    sent_before: bool = False
+    bucket: int = 0
+    waiters: list[Waiter] | None = None
+    outcome: Outcome | None = None
+    sent: int = 0
+    is_awaited: bool = True
+    cancel: Json | None = None
+    place: Place | None = None
+    ack: int = 0
+    known_by: Identity | None = None
 
     @property
     def identity(self) -> Identity:
-        if self._identity is None:
+        if self.known_by is None:
             assert self.envelope
-            self._identity = Identity(self.envelope)
-        return self._identity
+            self.known_by = Identity(self.envelope)
+        return self.known_by
 
     def refused(self, error: SMCPError) -> Refused:
         """With whether the tool has run, as far as it is known here."""
@@ -137,18 +100,13 @@ class Call:
         return size
 
 
-class Waiter:
+class Waiter(msgspec.Struct, eq=False):
     """Somebody who sent a tool call again that is in flight: it waits for its end, or until its own time is over."""
 
-    __slots__ = ("asker", "bucket", "call", "caller_sid", "number", "timeout", "until")
-
-    def __init__(
-        self, call: Call, caller_sid: str, asker: Asker, number: int | None, timeout: float, until: float
-    ) -> None:
-        self.call = call
-        self.caller_sid = caller_sid
-        self.asker = asker
-        self.number = number
-        self.timeout = timeout
-        self.until = until
-        self.bucket = 0
+    call: Call
+    caller_sid: str
+    asker: Asker
+    number: int | None
+    timeout: float
+    until: float
+    bucket: int = 0

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from time import monotonic
 
 from a2c_smcp.errors import (
     BadRequest,
@@ -109,36 +110,32 @@ class Calls:
         timeout: float,
         asker: Asker,
         number: int | None,
-        *,
-        sent_before: bool = False,
+        sent_before: bool,
     ) -> None:
         """Passes a request on. `asker` is answered once, perhaps at once; what refuses the request is raised."""
-        now = asyncio.get_running_loop().time()
-        sid, limits = caller.sid, self._limits
-        asking = self._traffic.get(sid)
+        now, sid, target_sid = monotonic(), caller.sid, target.sid
         key = known = None
         if event.name == TOOL_CALL_EVENT:
             key = (caller.office_id, caller.instance or caller.owner, caller.name, envelope.fields["req_id"])
             known = self._by_key.get(key)
-        if asking is None:
-            asking = _Traffic()
-        elif asking.waits >= limits.calls_per_agent:
+        asking, serving = self._traffic.get(sid) or _Traffic(), self._traffic.get(target_sid) or _Traffic()
+        if asking.waits >= self._limits.calls_per_agent:
             became = {"outcome": "unknown"} if known else {}
-            raise RateLimited(f"at most {limits.calls_per_agent} calls of one agent at a time", **became)
+            raise RateLimited(f"at most {self._limits.calls_per_agent} calls of one agent at a time", **became)
         if known is not None:
             self._join(known, caller, envelope, asker, number, timeout, now + timeout)
             return
-        size = envelope.size
-        serving = self._traffic.get(target.sid) or _Traffic()
-        self._admit(target, key, size, asking, serving, sent_before=sent_before)
-        call = Call(event, caller, target, envelope, size, key, timeout, now + timeout, asker, number, sent_before)
-        call.bucket = self._deadlines.add(call, call.until)
+        size, until = envelope.size, now + timeout
+        self._admit(target, key, size, asking, serving, sent_before)
+        call = Call(
+            event, caller, target, envelope, size, key, timeout, until, sid, target_sid, asker, number, sent_before
+        )
+        call.bucket = self._deadlines.add(call, until)
         self._count += 1
-        self._traffic[sid] = asking
-        self._traffic[target.sid] = serving
+        self._traffic[sid], self._traffic[target_sid] = asking, serving
+        asking.waits += 1
         asking.asks.add(call)
         asking.asked_bytes += size
-        asking.waits += 1
         serving.serves.add(call)
         serving.served_bytes += size
         if key is not None:
@@ -150,7 +147,7 @@ class Calls:
             self.send(call)
 
     def _admit(
-        self, target: Member, key: Key | None, size: int, asking: _Traffic, serving: _Traffic, *, sent_before: bool
+        self, target: Member, key: Key | None, size: int, asking: _Traffic, serving: _Traffic, sent_before: bool
     ) -> None:
         """Raises what refuses a new call. Of that nothing is kept."""
         limits = self._limits
@@ -232,19 +229,23 @@ class Calls:
             call.place.pending.pop(call.ack, None)
         self._unlink_caller(call)
         self._unlink_target(call)
-        asker, call.asker = call.asker, None
-        waiters, call.waiters = call.waiters, None
+        asker, waiters = call.asker, call.waiters
+        call.asker = call.waiters = None
         self._stop_waiting(call.caller.sid)
         if call.key is not None:
             self._keep(call.key, call)
         if asker is not None:
             asker.reply(call.number, call.event, outcome)
-        for waiter in waiters or ():
-            self._deadlines.discard(waiter, waiter.bucket)
-            self._stop_waiting(waiter.caller_sid)
-            waiter.asker.reply(waiter.number, call.event, outcome)
+        if waiters:
+            self._answer_waiters(waiters, call.event, outcome)
         if self._is_closing and not self._count:
             self._over.set()
+
+    def _answer_waiters(self, waiters: Sequence[Waiter], event: Event, outcome: Outcome) -> None:
+        for waiter in waiters:
+            self._deadlines.discard(waiter, waiter.bucket)
+            self._stop_waiting(waiter.caller_sid)
+            waiter.asker.reply(waiter.number, event, outcome)
 
     def _expire(self, item: Call | Waiter) -> None:
         if isinstance(item, Waiter):
@@ -266,7 +267,7 @@ class Calls:
             return
         is_heard = is_here or (call.is_awaited and self._is_reachable(call.caller_sid))
         kept = self._recent if is_heard else self._unheard
-        kept.keep(key, call.shrink(), asyncio.get_running_loop().time())
+        kept.keep(key, call.shrink(), monotonic())
 
     def _forget_key(self, key: Key) -> None:
         self._by_key.pop(key, None)

@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from a2c_smcp.engine.attachments import attach
 from a2c_smcp.engine.packets import Malformed
 from a2c_smcp.errors import BadRequest, TooLarge
@@ -24,19 +26,17 @@ HEAD_ROOM = 64
 """Bytes that the head of a packet may take: what is passed on gets another one, and may not outgrow the limit by it."""
 
 _HEAD = re.compile(rb'\s*\[\s*("(?:[^"\\]|\\.){0,1024}")\s*(,?)\s*', re.DOTALL)
+_END = ord("]")
 _MOST_BESIDE_ATTACHMENTS = 256 * 1024
 """Of JSON, in bytes: beside attachments it is parsed as a whole."""
 
 
-class Envelope:
+class Envelope(msgspec.Struct, eq=False):
     """A payload: its routing fields, the JSON object they were read from, and its binary parts."""
 
-    __slots__ = ("attachments", "body", "fields")
-
-    def __init__(self, fields: dict[str, Any], body: Json, attachments: Sequence[bytes] = ()) -> None:
-        self.fields = fields
-        self.body = body
-        self.attachments = attachments
+    fields: dict[str, Any]
+    body: Json
+    attachments: Sequence[bytes] = ()
 
     @property
     def size(self) -> int:
@@ -61,9 +61,9 @@ def read_payload(event: Json, attachments: Sequence[bytes] = ()) -> Envelope:
         _check_attachments(event, attachments)
     head = _HEAD.match(event)
     if head and head[2]:
-        event = event if event[-1:] == b"]" else bytes(event).rstrip()
-        body = event[head.end() : -1]
-        fields = read_fields(body)
+        whole = event if event[-1] == _END else bytes(event).rstrip()
+        body = whole[head.end() : -1]
+        fields = read_fields(body) if whole[-1] == _END else None
         if fields is not None:
             return Envelope(fields, body, attachments)
     return _parsed(event, attachments)
@@ -72,7 +72,7 @@ def read_payload(event: Json, attachments: Sequence[bytes] = ()) -> Envelope:
 def read_object(event: Json, start: int) -> Envelope:
     """The same for an event whose object begins at `start`, if it ends with the event."""
     body = event[start:-1]
-    fields = read_fields(body)
+    fields = read_fields(body) if event[-1] == _END else None
     return read_payload(event) if fields is None else Envelope(fields, body)
 
 

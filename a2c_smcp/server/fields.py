@@ -24,6 +24,10 @@ _OBJECT, _ARRAY, _STRING = b'{["'
 _NOT_READ = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
+class _Object(msgspec.Struct):
+    """Any object: what is in it is checked to be JSON, and made nothing of."""
+
+
 class _Fields(TypedDict, total=False):
     role: Any
     name: Any
@@ -38,7 +42,7 @@ class _Fields(TypedDict, total=False):
     sent_before: Any
     desktop_size: Any
     window: Any
-    params: msgspec.Raw
+    params: _Object
 
 
 NAMES = frozenset(_Fields.__annotations__)
@@ -53,7 +57,7 @@ class _Elements(msgspec.Struct, array_like=True):
     """Any array: its elements are checked, and made nothing of."""
 
 
-_RawFields: Any = TypedDict("_RawFields", dict.fromkeys(_Fields.__annotations__, msgspec.Raw), total=False)  # type: ignore[misc]
+_RawFields: Any = TypedDict("_RawFields", dict.fromkeys(NAMES, msgspec.Raw), total=False)  # type: ignore[misc]
 _fields = msgspec.json.Decoder(_Fields)
 _raw_fields = msgspec.json.Decoder(_RawFields)
 _params = msgspec.json.Decoder(_Params)
@@ -69,16 +73,20 @@ class _UnreadArray(list[Any]):
     """Stands for an array: no field that is read here may be one."""
 
 
-_STAND_INS = {_OBJECT: _UnreadObject(), _ARRAY: _UnreadArray()}
+_AN_OBJECT = _UnreadObject()
+_STAND_INS = {_OBJECT: _AN_OBJECT, _ARRAY: _UnreadArray()}
 _NO_NAME = "\ud800"
 
 
 def read_fields(body: Json) -> dict[str, Any] | None:
     """The known fields of a JSON object. `None` if it is none, or a small one that has to be parsed to be read."""
     try:
-        return _fields_of_large(body) if len(body) >= LARGE else _fields_of_small(body)
+        fields: Any = _fields.decode(body) if len(body) < LARGE else _fields_of_large(body)
     except _NOT_READ:
         return None
+    if "params" in fields and type(fields["params"]) is _Object:
+        fields["params"] = _AN_OBJECT
+    return fields  # type: ignore[no-any-return]
 
 
 def raw_params(body: Json) -> Json:
@@ -107,13 +115,6 @@ def _is_array(body: Json) -> bool:
     except _NOT_READ:
         return False
     return True
-
-
-def _fields_of_small(body: Json) -> dict[str, Any]:
-    fields: Any = _fields.decode(body)
-    if params := fields.get("params"):
-        fields["params"] = _shallow(memoryview(params))
-    return fields  # type: ignore[no-any-return]
 
 
 def _fields_of_large(body: Json) -> dict[str, Any]:

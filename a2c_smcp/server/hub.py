@@ -55,7 +55,7 @@ from a2c_smcp.server.neighbours import shared
 from a2c_smcp.server.notices import Notices, Told, encode_event
 from a2c_smcp.server.outcomes import NOTHING, Outcome, Refused
 from a2c_smcp.server.relay import Relay, check_size
-from a2c_smcp.server.routes import ROUTE_FIELDS, Route
+from a2c_smcp.server.routes import Route
 from a2c_smcp.server.seating import Seating
 from a2c_smcp.server.settings import Limits
 
@@ -63,6 +63,7 @@ __all__ = ["Handshake", "Hub"]
 
 logger = logging.getLogger(__name__)
 
+_FORWARD = Action.FORWARD
 _OLDER_FIELDS = frozenset(OLDER_FIELDS.values())
 _MOST_HELD = 1024
 
@@ -285,10 +286,9 @@ class Hub:
                 event = lookup(said)
                 envelope = read_payload(body, came.attachments)
             fields = envelope.fields
-            if event.action is Action.FORWARD:
+            if event.action is _FORWARD:
                 route = connection.routes.find(said, fields, self.directory.office_at_hand)
-                if route is not None:
-                    decode(event, fields, known=ROUTE_FIELDS)
+                if route is not None and route.is_sound(fields):
                     self._relay.begin(route, envelope, connection, number)
                     return None
             decode(event, fields)

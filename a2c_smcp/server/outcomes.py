@@ -6,33 +6,29 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Any, TypeAlias
 
+import msgspec
+
 from a2c_smcp.errors import SMCPError, Unavailable
 from a2c_smcp.server.fields import Json
 
 __all__ = ["NOTHING", "Answer", "BinaryAnswer", "Closing", "Moved", "Outcome", "Refused"]
 
 
-class Answer:
+class Answer(msgspec.Struct, eq=False):
     """The arguments of an ack: a JSON array, as it came."""
 
-    __slots__ = ("body",)
-
-    def __init__(self, body: Json) -> None:
-        self.body = body
+    body: Json
 
     @property
     def size(self) -> int:
         return len(self.body)
 
 
-class BinaryAnswer:
+class BinaryAnswer(msgspec.Struct, eq=False):
     """The arguments of an ack, with placeholders in their JSON for the attachments."""
 
-    __slots__ = ("attachments", "body")
-
-    def __init__(self, body: Json, attachments: Sequence[bytes]) -> None:
-        self.body = body
-        self.attachments = attachments
+    body: Json
+    attachments: Sequence[bytes]
 
     @property
     def size(self) -> int:

@@ -9,26 +9,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import lru_cache
 
 from a2c_smcp.errors import ComputerLeft, NotInOffice, SMCPError, TooLarge, Unavailable
 from a2c_smcp.errors import Outcome as Became
 from a2c_smcp.protocol import routing
-from a2c_smcp.protocol.codec import dumps, timeout_of
+from a2c_smcp.protocol.codec import checks_beside, dumps, timeout_of
 from a2c_smcp.protocol.events import Event
 from a2c_smcp.protocol.offices import Member, Office
+from a2c_smcp.protocol.routing import SENT_BEFORE
 from a2c_smcp.server.background import Background
 from a2c_smcp.server.bus import Bus, Request
 from a2c_smcp.server.call import Asker, Call
 from a2c_smcp.server.calls import Calls
-from a2c_smcp.server.connections import Connection, Connections
+from a2c_smcp.server.connections import Connections
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.directory.nodes import node_of
 from a2c_smcp.server.directory.post import Post
 from a2c_smcp.server.envelope import HEAD_ROOM, Envelope
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.outcomes import Moved, Outcome, Refused
-from a2c_smcp.server.routes import Route
+from a2c_smcp.server.routes import ROUTE_FIELDS, Route
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 
@@ -52,33 +52,34 @@ class Relay:
         self._directory = directory
         self._connections = connections
         self._background = background
-        self._metrics = metrics
         self._limits = limits
         self._bus = Bus(nodes, self._heard, background) if nodes else None
         self.calls = Calls(self._deliver, self._withdraw, self._is_reachable, connections, limits)
+        self._total = 0
         metrics.gauge("calls_in_flight", self.calls.__len__)
+        metrics.gauge("calls_total", lambda: self._total)
 
     # What agents ask
 
     def find(self, event: Event, seats: Sequence[Member], offices: Sequence[Office], envelope: Envelope) -> Route:
         """Where a request goes. Raises what refuses it."""
         forward = routing.forward(event, seats, offices, envelope.fields)
-        return Route(event, tuple(offices), forward.caller, forward.target)
+        return Route(event, tuple(offices), forward.caller, forward.target, checks_beside(ROUTE_FIELDS, event))
 
     def begin(self, route: Route, envelope: Envelope, asker: Asker, number: int | None) -> None:
         """Passes on a request that is sound. Raises what refuses it."""
-        event, _, caller, target = route
-        timeout = timeout_of(event, envelope.fields, self._limits.max_timeout)
-        self._metrics.count("calls_total")
+        event, fields, limits = route.event, envelope.fields, self._limits
+        timeout = timeout_of(event, fields, limits.max_timeout)
+        self._total += 1
         self.calls.begin(
             event,
-            caller,
-            target,
+            route.caller,
+            route.target,
             envelope,
-            timeout + _GRACE if timeout else self._limits.request_timeout,
+            limits.request_timeout if timeout is None else timeout + _GRACE,
             asker,
             number,
-            sent_before=routing.is_sent_before(envelope.fields),
+            fields.get(SENT_BEFORE) is True,
         )
 
     # What other nodes ask
@@ -121,9 +122,7 @@ class Relay:
         if target is None:
             asker.reply(number, request.event, Moved.GONE)
             return
-        self.calls.begin(
-            request.event, caller, target, request.envelope, timeout, asker, number, sent_before=request.sent_before
-        )
+        self.calls.begin(request.event, caller, target, request.envelope, timeout, asker, number, request.sent_before)
 
     # What happens to nodes and the store
 
@@ -151,32 +150,32 @@ class Relay:
         return self._connections.get(sid) is not None or self._is_elsewhere(sid)
 
     def _deliver(self, call: Call, is_again: bool) -> bool:
-        check_size(call.size + len(call.event.name), self._limits)
+        size, envelope = call.size, call.envelope
+        check_size(size + len(call.event.name), self._limits)
         connection = self._connections.get(call.target_sid)
-        if connection is not None:
-            self._write(call, connection)
-            return True
+        if connection is None:
+            return self._ask_node(call, is_again)
+        assert envelope
+        channel = connection.channel
+        channel.check_room(size)
+        number = connection.last_ack + 1
+        connection.last_ack = call.ack = number
+        connection.pending[number] = call
+        call.place = connection
+        if not envelope.attachments:
+            channel.send(b"42/smcp,%d[%s," % (number, call.event.json_name), envelope.body, b"]")
+        else:
+            head = b"45%d-/smcp,%d[%s," % (len(envelope.attachments), number, call.event.json_name)
+            channel.send_attached(b"".join((head, envelope.body, b"]")), envelope.attachments)
+        return True
+
+    def _ask_node(self, call: Call, is_again: bool) -> bool:
         node = self._bus.elsewhere(call.target_sid) if self._bus else None
         if self._bus is None or node is None:
             return False
         left = call.until - asyncio.get_running_loop().time()
         self._bus.ask(node, call, left, sent_before=is_again or call.sent_before)
         return True
-
-    def _write(self, call: Call, connection: Connection) -> None:
-        envelope, channel = call.envelope, connection.channel
-        assert envelope
-        channel.check_room(call.size)
-        number = connection.last_ack + 1
-        connection.last_ack = call.ack = number
-        call.place = connection
-        connection.pending[number] = call
-        name = _json_name(call.event.name)
-        if not envelope.attachments:
-            channel.send(b"42/smcp,%d[%s," % (number, name), envelope.body, b"]")
-        else:
-            head = b"45%d-/smcp,%d[%s," % (len(envelope.attachments), number, name)
-            channel.send_attached(b"".join((head, envelope.body, b"]")), envelope.attachments)
 
     def _withdraw(self, call: Call) -> None:
         """Nobody waits for this tool call any more: its computer is told to stop."""
@@ -238,11 +237,6 @@ class Relay:
                 self.calls.finish(call, _left(call, became))
         else:
             self.calls.move(target.sid, holder.sid)
-
-
-@lru_cache(maxsize=256)
-def _json_name(name: str) -> bytes:
-    return dumps(name).encode()
 
 
 def check_size(size: int, limits: Limits) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from a2c_smcp.protocol.codec import Check
 from a2c_smcp.protocol.events import Event
 from a2c_smcp.protocol.offices import Member, Office
 
@@ -23,6 +24,15 @@ class Route(NamedTuple):
     offices: tuple[Office, ...]
     caller: Member
     target: Member
+    checks: tuple[Check, ...]
+
+    def is_sound(self, fields: Mapping[str, Any]) -> bool:
+        """Whether the fields beside the route are sound. If not, the whole payload has to be checked."""
+        for field, rule, is_required in self.checks:
+            value = fields.get(field)
+            if is_required if value is None else rule(value):
+                return False
+        return True
 
 
 class RouteCache:
