@@ -205,7 +205,9 @@ class Http(asyncio.Protocol):
         exchange.request = self._request(exchange)
         self._head = 0
         if self._parser.should_upgrade():
-            return
+            if (b"upgrade", b"websocket") in ((name, value.lower()) for name, value in self._headers):
+                return
+            exchange.keeps_alive = False  # an upgrade that nobody here knows: answered in plain HTTP, as the last one
         if self._exchange is None:
             self._start(exchange)
         elif len(self._ahead) < _MAX_AHEAD:
@@ -220,7 +222,7 @@ class Http(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._reading:
             self._reading.ended()
-        if self._parser and self._parser.should_upgrade():
+        if self._reading is not self._exchange and self._parser and self._parser.should_upgrade():
             return
         self._reading = None
         if self._is_closing:
@@ -337,10 +339,11 @@ class Http(asyncio.Protocol):
     # Websockets
 
     def _upgrade(self, ahead: bytes) -> None:
-        exchange, self._parser = self._reading, None
-        names = {name: value.lower() for name, value in self._headers}
-        key = upgrade_key(self._headers) if names.get(b"upgrade") == b"websocket" else None
-        if key is None or exchange is None or self._exchange or exchange.request.method != "GET":
+        exchange, self._parser, self._reading = self._reading, None, None
+        if exchange is None:  # an upgrade to something else, which is being answered
+            return
+        key = upgrade_key(self._headers)
+        if key is None or self._exchange or exchange.request.method != "GET":
             self._refuse("not a websocket upgrade that is understood here")
             return
         self.deadline = inf
