@@ -107,16 +107,17 @@ class Calls:
         caller: Member,
         target: Member,
         envelope: Envelope,
+        req_id: str,
         timeout: float,
+        sent_before: bool,
         asker: Asker,
         number: int | None,
-        sent_before: bool,
     ) -> None:
         """Passes a request on. `asker` is answered once, perhaps at once; what refuses the request is raised."""
         now, sid, target_sid = monotonic(), caller.sid, target.sid
         key = known = None
         if event.name == TOOL_CALL_EVENT:
-            key = (caller.office_id, caller.instance or caller.owner, caller.name, envelope.fields["req_id"])
+            key = (caller.office_id, caller.instance or caller.owner, caller.name, req_id)
             known = self._by_key.get(key)
         traffic, limits, size = self._traffic, self._limits, envelope.size
         asking = traffic.get(sid) or _Traffic()
@@ -136,20 +137,9 @@ class Calls:
         ):
             self._check(target, key, size, asking, serving, sent_before)
         call = Call(
-            event,
-            caller,
-            target,
-            envelope,
-            size,
-            key,
-            timeout,
-            now + timeout,
-            sid,
-            target_sid,
-            asker,
-            number,
-            sent_before,
+            event, caller, target, envelope, req_id, size, key, timeout, now + timeout, sid, target_sid, asker, number
         )
+        call.sent_before = sent_before
         call.bucket = self._deadlines.add(call, now + timeout)
         self._count += 1
         if not asking.waits:
