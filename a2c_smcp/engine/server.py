@@ -91,7 +91,7 @@ class ServerSession(Session):
 
     # Namespaces
 
-    def accept(self, namespace: bytes, sid: str, now: float = 0) -> None:
+    def accept(self, namespace: bytes, sid: str) -> None:
         """Answers a `Connect`."""
         if not self.is_closed:
             self._decided(namespace)
