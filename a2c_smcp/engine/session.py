@@ -14,8 +14,8 @@ packet may come; one that does spoils the packet that waits.
 
 Fast path. Nearly all traffic is `42/smcp,<id>[…]` and `43/smcp,<id>[…]` of the namespace that was connected last.
 `receive` recognises these by two heads. In every state in which they may not be taken (no namespace connected, an
-attachment is awaited, raw, closed) both heads are bytes that no packet begins with: one comparison asks for the
-state. The slow path reads every packet, these too, with the same result.
+attachment is awaited, raw, closed) there are no heads: one comparison asks for the state. The slow path reads every
+packet, these too, with the same result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from a2c_smcp.engine.packets import LARGE, Attachment, Json, Malformed, Outgoing
 
 __all__ = ["POLLING", "WEBSOCKET", "EngineLimits", "Session", "Transport"]
 
-_NO_HEAD = b"\xff"
+_NO_HEAD: tuple[bytes, ...] = ()  # nothing starts with one of these
 _LONGEST_ID = 16  # with the bracket behind it
 _BRACKET = ord("]")
 _NAME = re.compile(rb'\s*\[\s*("(?:[^"\\]|\\.){0,1024}")')
@@ -234,11 +234,12 @@ class Session:
         self._set_fast_path()
 
     def _set_fast_path(self) -> None:
-        self._fast_namespace, self._event_head, self._ack_head = b"", _NO_HEAD, _NO_HEAD
+        self._event_head: bytes | tuple[bytes, ...] = _NO_HEAD
+        self._ack_head: bytes | tuple[bytes, ...] = _NO_HEAD
+        self._fast_namespace, self._head_size = b"", 0
         if self._namespaces and self._incoming is None:
             self._fast_namespace = self._namespaces[-1]
-            self._event_head, self._ack_head = _heads(self._fast_namespace)
-        self._head_size = len(self._event_head)
+            self._event_head, self._ack_head, self._head_size = _heads(self._fast_namespace)
 
     # Packets to send
 
@@ -309,9 +310,10 @@ class Session:
 
 
 @lru_cache(maxsize=64)
-def _heads(namespace: bytes) -> tuple[bytes, bytes]:
-    """How an event and an ack of a namespace begin: many sessions share them."""
-    return packets.packet_head(packets.EVENT, namespace), packets.packet_head(packets.ACK, namespace)
+def _heads(namespace: bytes) -> tuple[bytes, bytes, int]:
+    """How an event and an ack of a namespace begin, and their length: many sessions share them."""
+    event = packets.packet_head(packets.EVENT, namespace)
+    return event, packets.packet_head(packets.ACK, namespace), len(event)
 
 
 def _size(packet: Outgoing) -> int:
