@@ -1,4 +1,4 @@
-"""A line and its websocket, seen by a Server of another make, which reads when it likes."""
+"""A connection and its websocket, seen by a Server of another make, which reads when it likes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import WSMsgType, web
 
+from a2c_smcp.connection import Connection, ConnectionLost
 from a2c_smcp.errors import BadRequest, TooLarge
-from a2c_smcp.link import Line, LineLost, Route
+from a2c_smcp.route import Route
 
 PATIENCE = 60.0
 MEGABYTE = 1024 * 1024
@@ -65,24 +66,24 @@ class Hub:
 @asynccontextmanager
 async def talking(
     *greeting: str, on_event: Callable[[str, Any], Any] = lambda name, data: None
-) -> AsyncIterator[tuple[Line, Hub]]:
+) -> AsyncIterator[tuple[Connection, Hub]]:
     hub, app = Hub((*greeting, LET_IN)), web.Application()
     app.router.add_get("/socket.io/", hub.meet)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        async with Line(Route(url=f"http://127.0.0.1:{runner.addresses[0][1]}"), on_event) as line:
+        async with Connection(Route(url=f"http://127.0.0.1:{runner.addresses[0][1]}"), on_event) as connection:
             try:
-                yield line, hub
+                yield connection, hub
             finally:
                 hub.hang_up()
     finally:
         await runner.cleanup()
 
 
-def asking(line: Line, event: str, **data: Any) -> asyncio.Task[Any]:
-    return asyncio.create_task(line.ask(event, data, PATIENCE))
+def asking(connection: Connection, event: str, **data: Any) -> asyncio.Task[Any]:
+    return asyncio.create_task(connection.ask(event, data, PATIENCE))
 
 
 async def waits(task: asyncio.Task[Any]) -> None:
@@ -93,12 +94,12 @@ async def waits(task: asyncio.Task[Any]) -> None:
 
 
 async def test_nothing_comes_between_a_packet_and_its_attachments_however_slow_the_server() -> None:
-    async with talking() as (line, hub):
-        asked = [asking(line, "fill", text="x" * 7 * MEGABYTE) for _ in range(3)]
+    async with talking() as (connection, hub):
+        asked = [asking(connection, "fill", text="x" * 7 * MEGABYTE) for _ in range(3)]
         await waits(asked[0])
-        asked.append(asking(line, "bytes", text="x" * MEGABYTE, one=b"1", two=b"2"))
+        asked.append(asking(connection, "bytes", text="x" * MEGABYTE, one=b"1", two=b"2"))
         await waits(asked[-1])
-        asked += [asking(line, "small", number=number) for number in range(3)]
+        asked += [asking(connection, "small", number=number) for number in range(3)]
         await waits(asked[-1])
         heard = [await hub.hears() for _ in range(9)]
         assert [each if isinstance(each, bytes) else each.partition(",{")[0] for each in heard] == [
@@ -113,13 +114,13 @@ async def test_nothing_comes_between_a_packet_and_its_attachments_however_slow_t
 
 
 async def test_one_who_gives_up_while_attachments_wait_does_not_leave_half_a_packet() -> None:
-    async with talking() as (line, hub):
-        filling = [asking(line, "fill", text="x" * 7 * MEGABYTE) for _ in range(3)]
+    async with talking() as (connection, hub):
+        filling = [asking(connection, "fill", text="x" * 7 * MEGABYTE) for _ in range(3)]
         await waits(filling[0])
-        sending = asking(line, "bytes", text="x" * MEGABYTE, blob=b"1")
+        sending = asking(connection, "bytes", text="x" * MEGABYTE, blob=b"1")
         await waits(sending)
         sending.cancel()
-        after = asking(line, "small")
+        after = asking(connection, "small")
         await waits(after)
         heard = [await hub.hears() for _ in range(6)]
         assert heard[4] == b"1"
@@ -139,7 +140,7 @@ async def test_an_event_with_bytes_in_its_answer_is_answered() -> None:
 
 
 async def test_what_cannot_be_sent_is_refused_and_no_answer_is_waited_for() -> None:
-    async with talking() as (line, hub):
+    async with talking() as (connection, hub):
         for data, error in (
             ({"x": {1}}, BadRequest),
             ({"x": object()}, BadRequest),
@@ -147,8 +148,8 @@ async def test_what_cannot_be_sent_is_refused_and_no_answer_is_waited_for() -> N
             ({"x": "漢" * 3_000_000}, TooLarge),
         ):
             with pytest.raises(error):
-                await line.ask("odd", data, PATIENCE)
-        sound = asking(line, "sound")
+                await connection.ask("odd", data, PATIENCE)
+        sound = asking(connection, "sound")
         number = (await hub.hears()).removeprefix("42/smcp,").partition("[")[0]
         for odd in range(int(number)):
             await hub.says(f'43/smcp,{odd}["nobody asked"]')
@@ -158,12 +159,12 @@ async def test_what_cannot_be_sent_is_refused_and_no_answer_is_waited_for() -> N
 
 async def test_events_keep_their_order_from_before_the_welcome_on_and_odd_packets_cost_nothing() -> None:
     heard: list[Any] = []
-    async with talking('42/smcp,["early",0]', on_event=lambda *event: heard.append(event)) as (line, hub):
+    async with talking('42/smcp,["early",0]', on_event=lambda *event: heard.append(event)) as (connection, hub):
         for packet in ODD:
             await hub.says(packet)
         for number in range(1, 4):
             await hub.says(f'42/smcp,["later",{number}]')
-        last = asking(line, "sound")
+        last = asking(connection, "sound")
         await hub.hears()
         await hub.says("43/smcp,1[true]")
         assert await last is True
@@ -171,11 +172,11 @@ async def test_events_keep_their_order_from_before_the_welcome_on_and_odd_packet
 
 
 async def test_whoever_sends_when_the_server_hangs_up_is_told() -> None:
-    async with talking() as (line, hub):
-        asked = [asking(line, "fill", text="x" * 7 * MEGABYTE) for _ in range(4)]
+    async with talking() as (connection, hub):
+        asked = [asking(connection, "fill", text="x" * 7 * MEGABYTE) for _ in range(4)]
         await waits(asked[0])
         hub.hang_up()
         for task in asked:
-            with pytest.raises(LineLost):
+            with pytest.raises(ConnectionLost):
                 await task
-        assert line.lost.is_set()
+        assert connection.lost.is_set()
