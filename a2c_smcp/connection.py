@@ -243,9 +243,9 @@ class Connection:
 
     def _refusal(self, reason: Any) -> SMCPError:
         """The error that a CONNECT_ERROR, or the body of a refused HTTP request, stands for."""
-        said = reason.get("data", reason) if isinstance(reason, dict) else None
-        message = reason.get("message", reason) if isinstance(reason, dict) else reason
-        return SMCPError.from_wire(said) or Unavailable(f"{self._route.place} refuses, {message}")
+        said = reason if isinstance(reason, dict) else {"message": reason or "and does not say why"}
+        error = SMCPError.from_wire(said.get("data", said))
+        return error or Unavailable(f"{self._route.place} refuses, {said.get('message', said)}")
 
     def _unreachable(self, why: str) -> Unavailable:
         return Unavailable(f"{self._route.place} cannot be reached, {why}")

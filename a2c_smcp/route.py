@@ -71,7 +71,8 @@ class Route:
         path = f"{parts.path.rstrip('/').removesuffix('/socket.io')}/socket.io/"
         spoken = urlencode({"a2c_version": PROTOCOL_VERSION, "transport": transport, "EIO": 4})
         query = f"{parts.query}&{spoken}" if parts.query else spoken
-        return parts._replace(scheme=_HTTP.get(parts.scheme, parts.scheme), path=path, query=query, fragment="").geturl()
+        scheme = _HTTP.get(parts.scheme, parts.scheme)
+        return parts._replace(scheme=scheme, path=path, query=query, fragment="").geturl()
 
 
 def cause_of(error: BaseException) -> str:

@@ -160,11 +160,11 @@ class Polling:
             body = await _read(answer, _LARGEST)
         session = ClientSession(_LIMITS, POLLING)
         try:
-            opened, *early = [*session.receive_payload(body, _now())] or [None]
+            happenings = [*session.receive_payload(body, _now())]
         except Malformed:
             raise NotOpened("Unexpected response from server") from None
-        _require_open(opened)
-        return cls(dial, session, early)
+        _require_open(happenings[0] if happenings else None)
+        return cls(dial, session, early=happenings[1:])
 
     async def send(self, packet: bytes, attachments: Sequence[bytes] = ()) -> None:
         if self.session.is_closed:

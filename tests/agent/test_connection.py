@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,22 +13,23 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from a2c_smcp.connection import Connection, ConnectionLost
-from a2c_smcp.errors import BadRequest, TooLarge
+from a2c_smcp.errors import BadRequest, SMCPError, TooLarge
 from a2c_smcp.route import Route
+from tests.waiting import until
 
 PATIENCE = 60.0
 MEGABYTE = 1024 * 1024
 TURNS = 50  # of the event loop
-OPEN = {"sid": "s", "upgrades": ["websocket"], "pingInterval": 60_000, "pingTimeout": 60_000, "maxPayload": 10**6}
+OPEN = {"sid": "s", "upgrades": [], "pingInterval": 60_000, "pingTimeout": 60_000, "maxPayload": 10**6}
 ODD = [
     *("42/smcp,", "42/smcp,[]", "42/smcp,{}", "42/smcp,x[1]", "42/smcp,7"),
-    *("43/smcp,", "43/smcp,0", "43/smcp,0[]", "43/smcp,1", "43/smcp,x[]", "43/smcp,99[]", '460-/smcp,0["x"]'),
+    *("43/smcp,", "43/smcp,0", "43/smcp,0[]", "43/smcp,98", "43/smcp,x[]", "43/smcp,99[]", '460-/smcp,0["x"]'),
 ]
 LET_IN = '40/smcp,{"sid":"x"}'
 
 
 class Hub:
-    """Polled, then upgraded to a websocket, on which it says what it is told to."""
+    """A websocket, on which it says what it is told to."""
 
     def __init__(self, greeting: tuple[str, ...]) -> None:
         self._greeting = greeting
@@ -41,20 +43,18 @@ class Hub:
         assert message.type in (WSMsgType.TEXT, WSMsgType.BINARY)
         return message.data
 
-    async def says(self, packet: str) -> None:
-        await (await self._entered).send_str(packet)
+    async def says(self, packet: str | bytes) -> None:
+        websocket = await self._entered
+        await (websocket.send_str(packet) if isinstance(packet, str) else websocket.send_bytes(packet))
 
     def hang_up(self) -> None:
         self._over.set()
 
     async def meet(self, request: web.Request) -> web.StreamResponse:
-        if request.query["transport"] == "polling":
-            return web.Response(text=f"0{json.dumps(OPEN)}")
+        assert request.query["transport"] == "websocket"
         websocket = web.WebSocketResponse(max_msg_size=0, timeout=0.1)
         await websocket.prepare(request)
-        assert await websocket.receive_str() == "2probe"
-        await websocket.send_str("3probe")
-        assert await websocket.receive_str() == "5"
+        await websocket.send_str(f"0{json.dumps(OPEN)}")
         assert (await websocket.receive_str()).startswith("40/smcp,")
         for packet in self._greeting:
             await websocket.send_str(packet)
@@ -180,3 +180,67 @@ async def test_whoever_sends_when_the_server_hangs_up_is_told() -> None:
             with pytest.raises(ConnectionLost):
                 await task
         assert connection.lost.is_set()
+
+
+@pytest.mark.parametrize("answer", ["", "{}", "[1", "[NaN]", '[{"_placeholder":true,"num":0}'])
+async def test_an_answer_that_cannot_be_read_ends_the_wait_of_who_asked_and_nothing_else(answer: str) -> None:
+    async with talking() as (connection, hub):
+        asked = asking(connection, "odd")
+        await hub.hears()
+        await hub.says(f"43/smcp,1{answer}")
+        with pytest.raises(SMCPError, match="the answer to odd cannot be read"):
+            await asked
+        sound = asking(connection, "sound")
+        await hub.hears()
+        await hub.says("43/smcp,2[2]")
+        assert await sound == 2
+
+
+@pytest.mark.parametrize("event", ['["odd"', '["odd",NaN]', "{}", '["odd",{"_placeholder":true,"num":3}]'])
+async def test_an_event_that_cannot_be_read_is_answered_with_what_is_wrong_with_it(event: str) -> None:
+    async with talking() as (_, hub):
+        head = "451-/smcp,7" if "placeholder" in event else "42/smcp,7"
+        await hub.says(f"{head}{event}")
+        if "placeholder" in event:
+            await hub.says(b"blob")
+        answer = await hub.hears()
+        assert answer.startswith("43/smcp,7[")
+        assert json.loads(answer.removeprefix("43/smcp,7"))[0]["code"] == 400
+
+
+async def test_attachments_of_an_event_are_where_they_belong() -> None:
+    heard: list[Any] = []
+    async with talking(on_event=lambda *event: heard.append(event)) as (connection, hub):
+        await hub.says('452-/smcp,["put",{"a":{"_placeholder":true,"num":1},"b":[{"num":0,"_placeholder":true}]}]')
+        await hub.says(b"zero")
+        await hub.says(b"one")
+        asked = asking(connection, "get")
+        await hub.hears()
+        await hub.says('461-/smcp,1[{"_placeholder":true,"num":0}]')
+        await hub.says(b"blob")
+        assert await asked == b"blob"
+    assert heard == [("put", {"a": b"one", "b": [b"zero"]})]
+
+
+async def test_what_is_made_of_an_answer_is_made_before_a_later_event_is_handed_over() -> None:
+    order: list[str] = []
+    async with talking(on_event=lambda name, data: order.append(name)) as (connection, hub):
+        asked = asyncio.create_task(connection.ask("who", {}, PATIENCE, then=lambda answer: order.append(answer)))
+        await hub.hears()
+        await hub.says('42/smcp,["before"]')
+        await hub.says('43/smcp,1["answer"]')
+        await hub.says('42/smcp,["after"]')
+        await asked
+        await until(lambda: len(order) == 3)
+    assert order == ["before", "answer", "after"]
+
+
+async def test_leaving_says_so_and_waits_a_second_at_most_for_the_other_side() -> None:
+    async with talking() as (connection, hub):
+        begun = time.monotonic()
+        await connection.__aexit__(None, None, None)
+        assert time.monotonic() - begun < 3
+        assert [await hub.hears(), await hub.hears()] == ["41/smcp,", "1"]
+        with pytest.raises(ConnectionLost) as refused:
+            await connection.ask("late", {}, PATIENCE)
+        assert refused.value.outcome == "not_run"

@@ -25,6 +25,7 @@ from tests.waiting import until
 Record = Callable[[str, object], None]
 APART = 5.0
 BACK = 10.0
+EACH = 2  # a dial tries a websocket, and polling when that hangs
 STEP = 97  # bytes, a prime: the cuts fall into heads and bodies alike
 
 
@@ -74,7 +75,7 @@ async def test_a_server_that_accepts_and_says_nothing_is_given_up_and_dialled_ag
         serving = asyncio.create_task(running)
         with pytest.raises(Unavailable, match=f"{url} cannot be reached, timed out$"):
             await asyncio.wait_for(AsyncSMCPAgentClient("planner", url=url).connect(), APART + 2)
-        await until(lambda: len(dials) == 3, APART)
+        await until(lambda: len(dials) > 2 * EACH, APART)
         serving.cancel()
     assert said == [f"not connected: 503 Server unavailable: {url} cannot be reached, timed out; trying again"]
 
