@@ -22,6 +22,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, Literal, TypeAlias
 
 import aiohttp
@@ -206,7 +207,7 @@ class Polling:
 
     async def _post(self) -> None:
         while packets := self.session.take(POLLING):
-            body = encode_payload(packets)
+            body = BytesIO(encode_payload(packets))  # aiohttp warns of large bytes
             async with self._dial.http.post(self._url, data=body, headers=self._headers, timeout=_POST) as answer:
                 await _require_ok(answer)
 

@@ -209,8 +209,7 @@ async def test_a_line_whose_server_went_silent_leaves_nothing_open(serve: Any, c
     assert complaints == []
 
 
-async def test_the_library_below_writes_nothing_to_the_terminal_by_itself(shared_hub: Any) -> None:
-    """It adds a handler of its own to loggers that it is not given, for lines like "packet queue is empty"."""
+async def test_a_client_adds_no_handler_to_a_logger_and_writes_nothing_to_the_terminal(shared_hub: Any) -> None:
     program = f"""
 import asyncio, logging
 from a2c_smcp.agent import AsyncSMCPAgentClient
