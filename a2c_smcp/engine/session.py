@@ -146,8 +146,11 @@ class Session:
         """The packets of a POST, or of the response to a poll.
 
         Raises `Malformed` before any of them is read, if one is malformed, which ends the session, or if the session
-        is not polling.
+        is not polling. Packets for a session that is closed are ignored as long as something is queued: a client whose
+        POST is refused would not poll again, and not read why it was closed.
         """
+        if self.is_closed and self._queue and self.transport is POLLING:
+            return iter(())
         if self.is_closed or self.transport is not POLLING:
             raise Malformed("this session is not polling")
         try:
@@ -295,8 +298,16 @@ class Session:
         return Closed(self.reason) if self.reason else self._end(reason, politely=True)
 
     def lost(self, transport: Transport) -> Closed | None:
-        """This transport is gone. That ends the session if it was the current one."""
-        return None if self.is_closed or transport is not self.transport else self._end(Reason.TRANSPORT)
+        """This transport is gone. That ends the session if it was the current one.
+
+        If the session was closed before, what is still queued is dropped: the peer would read it with a gap.
+        """
+        if transport is not self.transport:
+            return None
+        if self.is_closed:
+            self._queue, self.queued = [], 0
+            return None
+        return self._end(Reason.TRANSPORT)
 
     def _end(self, reason: Reason, *, politely: bool = False) -> Closed:
         self.is_closed, self.reason, self.is_direct = True, reason, False
