@@ -13,6 +13,7 @@ from tests.engine.by_hand import PATIENCE, Visitor
 from tests.engine.echo import PATHS, serving_echo
 
 settings.register_profile("engine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("deep", settings.get_profile("engine"), max_examples=3_000)  # make test-deep
 settings.load_profile("engine")
 
 Visits = Callable[..., Awaitable[Visitor]]
