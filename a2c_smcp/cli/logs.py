@@ -50,7 +50,7 @@ def set_up(level: Level, *, as_json: bool = False, node: str = "") -> None:
     handler.setFormatter(JSONLines(node) if as_json else _lines(node))
     logging.basicConfig(level=level.value.upper(), handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
-    for name in ("uvicorn", "asyncio", "mcp", "httpx2", "httpcore2"):
+    for name in ("asyncio", "mcp", "httpx2", "httpcore2"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
 

@@ -63,7 +63,7 @@ class SMCPApp:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
-            await asgi.serve_websocket(self, self._proxy, scope, receive, send)
+            await asgi.serve_websocket(self, self._proxy, self.settings.limits, scope, receive, send)
         else:
             await asgi.serve_http(self, self.settings.limits, scope, receive, send)
 
@@ -116,9 +116,9 @@ class SMCPApp:
             if request.path != "/socket.io":
                 return self._status_page(request)
             request, elsewhere = await self._admit(request)
-            headers = gate.check_page(request, self._origins)
             if self._proxy and elsewhere:
                 return await self._proxy.respond(elsewhere, request)
+            headers = gate.check_page(request, self._origins)
             return await polling.respond(request, self.sessions, self.settings.limits, headers)
         except SMCPError as error:
             return self._refused(request, error)
@@ -129,9 +129,9 @@ class SMCPApp:
             if request.path != "/socket.io":
                 raise NotFound("this server has websockets at /socket.io/")
             request, elsewhere = await self._admit(request)
-            gate.check_page(request, self._origins)
             if self._proxy and elsewhere:
                 return await self._proxy.onward(elsewhere, request)
+            gate.check_page(request, self._origins)
             if request.parameter("transport") != WEBSOCKET:
                 raise BadRequest("transport: a websocket is asked for as websocket")
             if request.parameter("sid") is None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 from uuid import uuid4
@@ -23,15 +24,17 @@ from a2c_smcp.engine.server import ServerSession
 from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits, Transport
 from a2c_smcp.server.run import address_of, listen
 from a2c_smcp.server.settings import Limits
+from a2c_smcp.server.transport import asgi
 from a2c_smcp.server.transport.http import Listener
 from a2c_smcp.server.transport.request import Request, Response, text_response
 from a2c_smcp.server.transport.sessions import Socket
 
-__all__ = ["PATHS", "PING_INTERVAL", "PING_TIMEOUT", "serving_echo"]
+__all__ = ["PATHS", "PING_INTERVAL", "PING_TIMEOUT", "application", "serving"]
 
 PATHS = {"engine.io": "/engine.io/", "socket.io": "/socket.io/"}
 PING_INTERVAL, PING_TIMEOUT = 0.3, 0.2
 MAX_PAYLOAD = 1_000_000
+LIMITS = Limits(max_message=MAX_PAYLOAD // 2)
 NAMESPACES = (b"/", b"/custom")
 REFUSED = text_response(400, b"Bad request")
 GAP = 0.05
@@ -130,7 +133,8 @@ class Live:
         return text_response(200, encode_payload(await poll))
 
     async def post(self, request: Request) -> Response:
-        body = await request.read(MAX_PAYLOAD, is_authenticated=True)
+        request.body.trust()
+        body = await request.body.read(MAX_PAYLOAD)
         try:
             for happening in self.session.receive_payload(body, now()):
                 self.take(happening)
@@ -235,6 +239,13 @@ class Echo:
             live.tick()  # the timer may be late
         return self._sessions.get(sid)
 
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        """Mounted in an ASGI server."""
+        if scope["type"] == "websocket":
+            await asgi.serve_websocket(self, None, LIMITS, scope, receive, send)
+        elif scope["type"] == "http":
+            await asgi.serve_http(self, LIMITS, scope, receive, send)
+
     # For sessions
 
     def later(self, send: Callable[[bytes], None], packet: bytes) -> None:
@@ -256,18 +267,15 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-@asynccontextmanager
-async def serving_echo(
+def application(
     name: str,
     *,
-    hosts: Sequence[str] = ("127.0.0.1",),
-    port: int = 0,
     ping_interval: float = PING_INTERVAL,
     ping_timeout: float = PING_TIMEOUT,
     handshake_timeout: float = 10,
     gap: float = 0,
-) -> AsyncIterator[str]:
-    """The application at a port, any that is free by default. Gives its URL."""
+) -> Echo:
+    """`engine.io` or `socket.io`."""
     limits = EngineLimits(
         ping_interval=ping_interval,
         ping_timeout=ping_timeout,
@@ -275,15 +283,19 @@ async def serving_echo(
         max_payload=MAX_PAYLOAD,
         max_message=MAX_PAYLOAD,
     )
-    echo = Echo(name, limits, gap)
-    listener = Listener(echo, Limits(max_message=MAX_PAYLOAD // 2), [])
-    doors = [listen(host, port) for host in hosts]
+    return Echo(name, limits, gap)
+
+
+@asynccontextmanager
+async def serving(echo: Echo, *doors: socket.socket) -> AsyncIterator[None]:
+    """By the program's own web server."""
+    listener = Listener(echo, LIMITS, [])
     async with AsyncExitStack() as stack:
         for door in doors:
             server = await asyncio.get_running_loop().create_server(listener.protocol, sock=door)
             stack.callback(server.close)
         try:
-            yield f"http://{address_of(doors[0])}"
+            yield
         finally:
             echo.close()
             await listener.close(patience=1)
@@ -295,8 +307,9 @@ async def main() -> None:
     parser.add_argument("--engine", action="store_true", help="Engine.IO without Socket.IO")
     options = parser.parse_args()
     name = "engine.io" if options.engine else "socket.io"
-    async with serving_echo(name, hosts=["127.0.0.1", "::1"], port=options.port, gap=GAP) as url:
-        print(f"{name} echo at {url}{PATHS[name]}", flush=True)
+    doors = [listen(host, options.port) for host in ("127.0.0.1", "::1")]  # a client may take either for localhost
+    async with serving(application(name, gap=GAP), *doors):
+        print(f"{name} echo at http://{address_of(doors[0])}{PATHS[name]}", flush=True)
         await asyncio.Event().wait()
 
 

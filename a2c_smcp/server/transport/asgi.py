@@ -34,7 +34,7 @@ _CLOSE_TIMEOUT = 2.0
 _SCHEMES = {"ws": "http", "wss": "https"}
 
 
-def _request(scope: Scope, **more: Any) -> Request:
+def _request(scope: Scope, body: _Body, *, is_upgrade: bool = False) -> Request:
     path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
     client = scope.get("client")
     return Request(
@@ -44,7 +44,8 @@ def _request(scope: Scope, **more: Any) -> Request:
         scope["headers"],
         str(_SCHEMES.get(scope["scheme"], scope["scheme"])),
         (client[0], client[1]) if client else None,
-        **more,
+        body,
+        is_upgrade,
     )
 
 
@@ -54,7 +55,7 @@ def _request(scope: Scope, **more: Any) -> Request:
 async def serve_http(app: Application, limits: Limits, scope: Scope, receive: Receive, send: Send) -> None:
     """Answers one request. A poll whose client goes away is cancelled."""
     body = _Body(receive, limits)
-    work = asyncio.ensure_future(app.respond(_request(scope, read=body.read)))
+    work = asyncio.ensure_future(app.respond(_request(scope, body)))
     if scope["method"] == "GET":
         await asyncio.wait(
             [work, gone := asyncio.ensure_future(body.until_gone())], return_when=asyncio.FIRST_COMPLETED
@@ -82,15 +83,18 @@ class _Body:
     def __init__(self, receive: Receive, limits: Limits) -> None:
         self._receive = receive
         self._limits = limits
+        self._patience = limits.handshake_timeout
+
+    def trust(self) -> None:
+        self._patience = self._limits.request_read_timeout
 
     async def until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def read(self, limit: int, *, is_authenticated: bool = False) -> bytes:
-        limits = self._limits
+    async def read(self, limit: int) -> bytes:
         try:
-            async with asyncio.timeout(limits.request_read_timeout if is_authenticated else limits.handshake_timeout):
+            async with asyncio.timeout(self._patience):
                 return await self._read(limit)
         except TimeoutError:
             raise CallTimeout("the body of the request did not come") from None
@@ -111,11 +115,13 @@ class _Body:
 # Websockets
 
 
-async def serve_websocket(app: Application, proxy: Proxy | None, scope: Scope, receive: Receive, send: Send) -> None:
+async def serve_websocket(
+    app: Application, proxy: Proxy | None, limits: Limits, scope: Scope, receive: Receive, send: Send
+) -> None:
     """Carries one websocket to its session, here or on another node."""
     await receive()  # that it wants to connect
     try:
-        outcome = await app.upgrade(_request(scope, is_upgrade=True))
+        outcome = await app.upgrade(_request(scope, _Body(receive, limits), is_upgrade=True))
         if isinstance(outcome, Onward) and proxy:
             await _exchange(await proxy.open(outcome), receive, send)
             return

@@ -1,7 +1,7 @@
 """The program's own web server: HTTP/1.1 by httptools, one write a response, and limits on what a peer makes us hold.
 
 A connection reads one request after the other. Of each, the head is bounded, and the whole has one deadline: 10 s, or
-60 s for a body that an authenticated session posts (`Read`). A body is kept only if somebody reads it; otherwise the
+60 s for a body that an authenticated session posts (`Body.trust`). A body is kept only if somebody reads it; else the
 request is answered without it, and the connection ends. Requests that come before the one ahead of them is answered
 wait for it, up to a few. One that asks for a websocket gives the connection away: to a `WebSocket`, or to a tunnel.
 
@@ -43,7 +43,7 @@ _MAX_HELD = 64 * 1024
 _MAX_AHEAD = 16
 _MAX_FRAME_HELD = 48 * 1024  # picows' buffer, which doubles, stays below 64 KiB with it
 _KEEP_ALIVE = 5.0
-_LINGER = 2.0
+_LINGER = 1.0
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
@@ -73,9 +73,10 @@ class _Exchange:
         self._limit = 0
         self._waiter: asyncio.Future[None] | None = None
 
-    async def read(self, limit: int, *, is_authenticated: bool = False) -> bytes:
-        if is_authenticated:
-            self._http.is_authenticated()
+    def trust(self) -> None:
+        self._http.trust()
+
+    async def read(self, limit: int) -> bytes:
         if not self.is_whole:
             self._limit = limit
             self._waiter = asyncio.get_running_loop().create_future()
@@ -203,7 +204,9 @@ class Http(asyncio.Protocol):
         exchange.request = self._request(exchange)
         self._head = 0
         if self._parser.should_upgrade():
-            return
+            if (b"upgrade", b"websocket") in ((name, value.lower()) for name, value in self._headers):
+                return
+            exchange.keeps_alive = False  # an upgrade that nobody here knows: answered in plain HTTP, as the last one
         if self._exchange is None:
             self._start(exchange)
         elif len(self._ahead) < _MAX_AHEAD:
@@ -218,24 +221,23 @@ class Http(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._reading:
             self._reading.ended()
-        if self._parser and self._parser.should_upgrade():
+        if self._reading is not self._exchange and self._parser and self._parser.should_upgrade():
             return
         self._reading = None
         if self._is_closing:
             self._transport.close()
         elif self._exchange:
             self.deadline = inf
+            self._read_on()
 
     # For an exchange
 
     def wants_body(self, exchange: _Exchange) -> None:
         if exchange.expects:
             self._transport.write(_CONTINUE)
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._read_on()
 
-    def is_authenticated(self) -> None:
-        """Who asks belongs to an authenticated session."""
+    def trust(self) -> None:
         self._listener.newcomers.discard(self._transport)
         if self.deadline < inf:
             self.deadline = self._request_began + self._listener.limits.request_read_timeout
@@ -279,7 +281,7 @@ class Http(asyncio.Protocol):
             self._headers,
             "https" if self._transport.get_extra_info("sslcontext") else "http",
             (peer[0], peer[1]) if isinstance(peer, tuple) else None,
-            exchange.read,
+            exchange,
         )
 
     def _start(self, exchange: _Exchange) -> None:
@@ -317,8 +319,12 @@ class Http(asyncio.Protocol):
         self._ahead.clear()
         if is_whole:
             self._transport.close()
-        elif not self._transport.is_closing():
+        else:
             self.deadline = monotonic() + _LINGER
+            self._read_on()
+
+    def _read_on(self) -> None:
+        if not self._transport.is_closing():
             self._transport.resume_reading()
 
     def _refuse(self, why: str) -> None:
@@ -332,10 +338,11 @@ class Http(asyncio.Protocol):
     # Websockets
 
     def _upgrade(self, ahead: bytes) -> None:
-        exchange, self._parser = self._reading, None
-        names = {name: value.lower() for name, value in self._headers}
-        key = upgrade_key(self._headers) if names.get(b"upgrade") == b"websocket" else None
-        if key is None or exchange is None or self._exchange or exchange.request.method != "GET":
+        exchange, self._parser, self._reading = self._reading, None, None
+        if exchange is None:  # an upgrade to something else, which is being answered
+            return
+        key = upgrade_key(self._headers)
+        if key is None or self._exchange or exchange.request.method != "GET":
             self._refuse("not a websocket upgrade that is understood here")
             return
         self.deadline = inf

@@ -94,7 +94,7 @@ class Reader(asyncio.BufferedProtocol):
 
     def discard(self) -> None:
         """Reads on, and forgets what comes: a peer that still writes could not read why it is refused."""
-        self._most_held = 0
+        self._most_held, self._most = 0, _MOST_AT_ONCE
         self._picows = _Discarding(self._picows)
         self._use(self._picows)
 

@@ -35,7 +35,7 @@ async def respond(request: Request, sessions: Sessions, limits: Limits, headers:
     if request.method == "GET":
         if request.parameter("sid") is None:
             return text_response(200, sessions.open(request, POLLING).session.open(), headers)
-        packets = await session_of(request, sessions).poll()
+        packets = await _trusted(session_of(request, sessions), request).poll()
         if packets is None:
             raise BadRequest("this session is not polled here, or by somebody else already")
         return text_response(200, encode_payload(packets), headers)
@@ -44,16 +44,20 @@ async def respond(request: Request, sessions: Sessions, limits: Limits, headers:
         return text_response(200 if is_authenticated else 404, b"", headers)
     if request.method != "POST":
         return text_response(405, b"Method not allowed", headers)
-    await _post(request, session_of(request, sessions), limits)
+    await _post(request, _trusted(session_of(request, sessions), request), limits)
     return text_response(200, b"OK", headers)
 
 
+def _trusted(channel: Channel, request: Request) -> Channel:
+    if channel.session.is_authenticated:
+        request.body.trust()
+    return channel
+
+
 async def _post(request: Request, channel: Channel, limits: Limits) -> None:
-    is_authenticated = channel.session.is_authenticated
+    limit = limits.max_transport if channel.session.is_authenticated else MAX_UNAUTHENTICATED
     try:
-        body = await request.read(
-            limits.max_transport if is_authenticated else MAX_UNAUTHENTICATED, is_authenticated=is_authenticated
-        )
+        body = await request.body.read(limit)
         happenings = channel.session.receive_payload(body, monotonic())
     except (Malformed, SMCPError, asyncio.CancelledError) as error:
         if channel.session.transport is POLLING:  # else a websocket has taken over, which this request cannot harm

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 from a2c_smcp.protocol.codec import dumps
 
-__all__ = ["MAX_UNAUTHENTICATED", "Fields", "Read", "Request", "Response", "json_response", "no_body", "text_response"]
+__all__ = ["MAX_UNAUTHENTICATED", "Body", "Fields", "Request", "Response", "json_response", "text_response"]
 
 Fields = Sequence[tuple[bytes, bytes]]
 
@@ -17,15 +17,14 @@ MAX_UNAUTHENTICATED = 64 * 1024
 """Bytes of a body that are taken of a client before it is authenticated (WIRE §6)."""
 
 
-class Read(Protocol):
-    """Reads the body of a request, whole. A request whose body nobody reads is answered without it."""
+class Body(Protocol):
+    """The body of a request. One that nobody reads is not waited for."""
 
-    async def __call__(self, limit: int, *, is_authenticated: bool = False) -> bytes:
-        """Raises `TooLarge`, `CallTimeout` or `BadRequest`. Who is authenticated has more time."""
+    async def read(self, limit: int) -> bytes:
+        """All of it. Raises `TooLarge`, `CallTimeout` or `BadRequest`."""
 
-
-async def no_body(limit: int, *, is_authenticated: bool = False) -> bytes:
-    return b""
+    def trust(self) -> None:
+        """Its sender belongs to an authenticated session: it has more time, and does not count as a newcomer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class Request:
     headers: Fields
     scheme: str
     client: tuple[str, int] | None
-    read: Read = no_body
+    body: Body
     is_upgrade: bool = False
 
     def header(self, name: bytes) -> str:

@@ -1,0 +1,175 @@
+"""The program's own web server, byte by byte: what HTTP/1.1 asks of it, and where it ends a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+import pytest
+
+from a2c_smcp.errors import ConfigError
+from a2c_smcp.server.transport import picows_adapter
+from tests.conftest import Hub
+from tests.peer import PATIENCE
+from tests.server.test_websocket import upgrade
+
+pytestmark = pytest.mark.covers("transports")
+
+OPEN = "/socket.io/?EIO=4&transport=polling"
+
+Asks = Callable[..., Any]
+
+
+class Line:
+    """A connection on which requests are written by hand."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def answer(self, *, has_body: bool = True) -> tuple[int, dict[str, str], bytes]:
+        async with asyncio.timeout(PATIENCE):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            headers = dict(line.lower().split(": ", 1) for line in head[1:-2])
+            size = int(headers.get("content-length", 0)) if has_body else 0
+            return int(head[0].split()[1]), headers, await self.reader.readexactly(size)
+
+    async def ask(self, request: str) -> tuple[int, dict[str, str], bytes]:
+        self.writer.write(request.replace("\n", "\r\n").encode())
+        return await self.answer(has_body=not request.startswith("HEAD"))
+
+    async def is_over(self) -> bool:
+        with suppress(ConnectionError):
+            return await asyncio.wait_for(self.reader.read(), PATIENCE) == b""
+        return True
+
+    async def end(self) -> None:
+        self.writer.close()
+        with suppress(OSError):
+            await self.writer.wait_closed()
+
+
+@pytest.fixture
+async def dials(shared_hub: Hub) -> AsyncIterator[Asks]:
+    async with AsyncExitStack() as stack:
+
+        async def dial(hub: Hub | None = None) -> Line:
+            host, port = (hub or shared_hub).url.removeprefix("http://").split(":")
+            line = Line(*await asyncio.open_connection(host, port))
+            stack.push_async_callback(line.end)
+            return line
+
+        yield dial
+
+
+async def test_a_connection_serves_one_request_after_the_other(dials: Asks) -> None:
+    line = await dials()
+    for _ in range(3):
+        status, headers, body = await line.ask("GET /healthz HTTP/1.1\nHost: x\n\n")
+        assert (status, json.loads(body), headers["content-type"]) == (200, {"status": "ok"}, "application/json")
+        assert "date" in headers
+        assert "connection" not in headers
+
+
+async def test_requests_that_come_at_once_are_answered_in_their_order(dials: Asks) -> None:
+    line = await dials()
+    paths = ["/healthz", "/nothing-here", "/readyz", OPEN, "/healthz"]
+    line.writer.write("".join(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n" for path in paths).encode())
+    assert [(await line.answer())[0] for _ in paths] == [200, 404, 200, 200, 200]
+
+
+async def test_very_many_requests_at_once_end_their_connection(dials: Asks) -> None:
+    line = await dials()
+    line.writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 1000)
+    async with asyncio.timeout(PATIENCE):
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                await line.answer()
+
+
+async def test_a_head_has_no_body_and_a_connection_may_be_closed(dials: Asks) -> None:
+    line = await dials()
+    status, headers, _ = await line.ask("HEAD /healthz HTTP/1.1\nHost: x\n\n")
+    assert (status, headers["content-length"]) == (200, "15")
+    status, headers, _ = await line.ask("GET /healthz HTTP/1.1\nHost: x\nConnection: close\n\n")
+    assert (status, headers["connection"]) == (200, "close")
+    assert await line.is_over()
+
+
+async def test_the_older_http_is_answered_and_closed(dials: Asks) -> None:
+    line = await dials()
+    assert (await line.ask("GET /healthz HTTP/1.0\n\n"))[0] == 200
+    assert await line.is_over()
+
+
+@pytest.mark.parametrize("path", ["http://hub.example/healthz", "/%68ealthz", "/healthz/", "/healthz?x=1"])
+async def test_a_path_is_understood_however_it_is_written(dials: Asks, path: str) -> None:
+    line = await dials()
+    assert (await line.ask(f"GET {path} HTTP/1.1\nHost: x\n\n"))[0] == 200
+
+
+async def test_who_waits_to_be_told_to_go_on_is_told(dials: Asks) -> None:
+    line = await dials()
+    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
+    head = f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nContent-Length: 8\nExpect: 100-continue\n\n"
+    assert (await line.ask(head))[0] == 100
+    line.writer.write(b"40/smcp,")
+    assert (await line.answer())[::2] == (200, b"OK")
+
+
+async def test_a_body_in_chunks_with_trailers_is_read(dials: Asks) -> None:
+    line = await dials()
+    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
+    head = f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\n"
+    assert (await line.ask(head + "3\n40/\n5;x=y\nsmcp,\n0\nX-Trailer: 1\n\n"))[0] == 200
+    assert (await line.ask(f"GET {OPEN}&sid={sid} HTTP/1.1\nHost: x\n\n"))[2].startswith(b"40/smcp,")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "nonsense\n\n",
+        "GET /healthz HTTP/9.9\n\n",
+        "POST /healthz HTTP/1.1\nHost: x\nContent-Length: 1\nContent-Length: 2\n\n",
+        "POST /healthz HTTP/1.1\nHost: x\nContent-Length: -1\n\n",
+        "POST /healthz HTTP/1.1\nHost: x\nContent-Length: 5\nTransfer-Encoding: chunked\n\n",
+        "GET /healthz HTTP/1.1\nHost : x\n\n",
+    ],
+)
+async def test_what_is_not_http_is_refused_and_ends_the_connection(dials: Asks, broken: str) -> None:
+    line = await dials()
+    status, headers, body = await line.ask(broken)
+    assert (status, json.loads(body)["code"], headers["connection"]) == (400, 400, "close")
+    assert await line.is_over()
+
+
+async def test_frames_that_come_with_the_upgrade_request_are_heard(dials: Asks) -> None:
+    line = await dials()
+    line.writer.write(upgrade() + b"\x81\x88\0\0\0\x0040/smcp,")
+    assert (await line.answer(has_body=False))[0] == 101
+    async with asyncio.timeout(PATIENCE):
+        await line.reader.readuntil(b"40/smcp,{")
+
+
+@pytest.mark.parametrize("asked", ["h2c", "nonsense"])
+async def test_an_upgrade_to_something_else_is_not_done(dials: Asks, asked: str) -> None:
+    line = await dials()
+    assert (await line.ask(f"GET /healthz HTTP/1.1\nHost: x\nConnection: Upgrade\nUpgrade: {asked}\n\n"))[0] == 200
+    assert await line.is_over()
+
+
+async def test_a_connection_that_is_not_used_any_more_is_closed(dials: Asks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("a2c_smcp.server.transport.http._KEEP_ALIVE", 0.2)
+    line = await dials()
+    await line.ask("GET /healthz HTTP/1.1\nHost: x\n\n")
+    assert await line.is_over()
+
+
+async def test_a_picows_that_does_not_fit_is_told_when_the_server_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    picows_adapter.check()
+    monkeypatch.setattr(picows_adapter, "WSProtocol", lambda *arguments: object())
+    with pytest.raises(ConfigError, match=r"picows 2\.\S+ cannot be used: install .*picows>=2\.3,<3"):
+        picows_adapter.check()

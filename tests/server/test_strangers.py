@@ -1,0 +1,377 @@
+"""What somebody without a key can do to a Server (WIRE §6): others do not notice, and little of it is held."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
+from ipaddress import ip_network
+from typing import Any
+
+import aiohttp
+import pytest
+
+from a2c_smcp.server import DefaultAuthenticationProvider
+from tests.peer import PATIENCE, Peer, Wire
+from tests.server.test_program import Program, Starts
+from tests.server.test_walls import MIB, Meets, memory, neighbours_calling
+from tests.server.test_websocket import CLOSE, CONTINUED, PING, TEXT, Socket, frame, upgrade
+from tests.waiting import until
+
+KIB = 1024
+PONG = 10
+KEY = "correct-horse-battery-staple"
+REFUSED = {"message": "Not authenticated", "data": {"code": 401, "message": "Not authenticated"}}
+DEEP = "[" * 10_000 + "]" * 10_000
+
+Opens = Callable[..., Any]
+
+
+@pytest.fixture
+async def opens() -> AsyncIterator[Opens]:
+    """Opens a connection on which nothing has been said; with `websocket`, up to the OPEN packet."""
+    async with AsyncExitStack() as stack:
+
+        async def start(at: Any, *, websocket: bool = False) -> Socket:
+            host, port = at.url.removeprefix("http://").split(":")
+            socket = Socket(*await asyncio.open_connection(host, int(port)))
+            stack.push_async_callback(socket.end)
+            if websocket:
+                socket.writer.write(upgrade())
+                assert await socket.status() == 101
+                assert (await socket.receive())[1].startswith(b"0{")
+            return socket
+
+        yield start
+
+
+async def floods_until_it_is_cut(socket: Socket, data: bytes) -> None:
+    """Sends the same again and again, as fast as it is taken."""
+
+    async def flood() -> None:
+        while True:
+            socket.writer.write(data)
+            await socket.writer.drain()
+
+    with pytest.raises(ConnectionError):
+        async with asyncio.timeout(PATIENCE):
+            await flood()
+
+
+# Frames
+
+EMPTY = {
+    "pings": (b"", frame(PING)),
+    "pongs": (b"", frame(PONG)),
+    "continuations": (frame(TEXT, b"4", fin=False), frame(CONTINUED, fin=False)),
+    "texts": (b"", frame(TEXT)),
+    "events": (b"", frame(TEXT, b'42/smcp,1["server:list_room",{}]')),
+}
+
+
+@pytest.mark.covers("strangers-frames")
+@pytest.mark.parametrize(("first", "empty"), EMPTY.values(), ids=EMPTY)
+async def test_a_flood_of_frames_that_bring_nothing_ends_its_connection_and_delays_nobody(
+    starts: Starts, meets: Meets, opens: Opens, first: bytes, empty: bytes
+) -> None:
+    program = await starts()
+    socket = await opens(program, websocket=True)
+    async with neighbours_calling(program, meets):
+        socket.writer.write(first)
+        await floods_until_it_is_cut(socket, empty * 10_000)
+        for _ in range(5):  # a new connection is no way around it
+            again = await opens(program, websocket=True)
+            again.writer.write(first)
+            await floods_until_it_is_cut(again, empty * 10_000)
+
+
+@pytest.mark.covers("strangers-frames")
+async def test_a_flood_of_tiny_frames_of_a_member_delays_nobody_and_loses_nothing(
+    starts: Starts, meets: Meets, opens: Opens
+) -> None:
+    program = await starts()
+    socket = await opens(program)
+    await socket.connect()
+    refused = frame(TEXT, b'42/smcp,["no:such_event",{}]')
+    async with neighbours_calling(program, meets):
+        for _ in range(40):
+            socket.writer.write(refused * 2_000)
+            await socket.writer.drain()
+        socket.writer.write(frame(TEXT, b'42/smcp,7["no:such_event",{}]'))
+        while not (answer := (await socket.receive())[1]).startswith(b"43/smcp,7["):
+            assert answer == b"2"
+            socket.writer.write(frame(TEXT, b"3"))
+
+
+@pytest.mark.covers("strangers-frames")
+async def test_a_message_of_a_member_in_very_many_fragments_delays_nobody(
+    starts: Starts, meets: Meets, opens: Opens
+) -> None:
+    program = await starts()
+    socket = await opens(program)
+    await socket.connect()
+    async with neighbours_calling(program, meets):
+        socket.writer.write(frame(TEXT, b'42/smcp,7["no:such_event",{"x":"', fin=False))
+        for _ in range(50):
+            socket.writer.write(frame(CONTINUED, b"x", fin=False) * 10_000)
+            await socket.writer.drain()
+        socket.writer.write(frame(CONTINUED, b'"}]'))
+        while not (await socket.receive())[1].startswith(b"43/smcp,7["):
+            pass
+
+
+# What is held
+
+
+@pytest.mark.covers("strangers-held")
+@pytest.mark.parametrize("size", [33 * KIB, 100 * KIB, 5 * MIB])
+async def test_a_connect_that_is_too_large_is_refused_without_being_read(serve: Any, opens: Opens, size: int) -> None:
+    hub = await serve(auth=DefaultAuthenticationProvider(KEY))
+    socket = await opens(hub, websocket=True)
+    connect = f'40/smcp,{{"token":"{KEY}","x":"{"x" * size}"}}'.encode()
+    socket.writer.write(frame(TEXT, connect))
+    refusal, *rest = await socket.rest()
+    assert json.loads(refusal[1].removeprefix(b"44/smcp,")) == REFUSED
+    assert [rest[0], rest[-1][0]] == [(TEXT, b"1"), CLOSE]
+
+
+@pytest.mark.covers("strangers-held")
+async def test_a_connect_in_fragments_is_bounded_too(serve: Any, opens: Opens) -> None:
+    hub = await serve(auth=DefaultAuthenticationProvider(KEY))
+    socket = await opens(hub, websocket=True)
+    socket.writer.write(frame(TEXT, b"40/smcp,", fin=False) + frame(CONTINUED, b"x" * 10 * KIB, fin=False) * 10)
+    refusal = (await socket.rest())[0]
+    assert json.loads(refusal[1].removeprefix(b"44/smcp,")) == REFUSED
+
+
+@pytest.mark.covers("strangers-held")
+async def test_a_connect_that_is_too_large_is_refused_over_polling(serve: Any) -> None:
+    hub = await serve(auth=DefaultAuthenticationProvider(KEY))
+    async with aiohttp.ClientSession() as http:
+        for size, status in ((33 * KIB, 200), (100 * KIB, 413)):
+            url = f"{hub.url}/socket.io/?EIO=4&transport=polling"
+            url += f"&sid={json.loads((await (await http.get(url)).text())[1:])['sid']}"
+            posted = await http.post(url, data=f'40/smcp,{{"token":"{KEY}","x":"{"x" * size}"}}')
+            assert posted.status == status
+            polled = await http.get(url)
+            if status == 200:
+                refusal, end = (await polled.text()).split("\x1e")
+                assert (json.loads(refusal.removeprefix("44/smcp,")), end) == (REFUSED, "1")
+            else:
+                assert polled.status == 400
+
+
+@pytest.mark.covers("strangers-held")
+async def test_frames_that_are_never_finished_take_little_memory(starts: Starts, meets: Meets, opens: Opens) -> None:
+    program = await starts()
+    sockets = [await opens(program, websocket=True) for _ in range(400)]
+    before, beginning = memory(program), frame(TEXT, bytes(8 * MIB))[: 200 * KIB]
+    async with neighbours_calling(program, meets):
+        for socket in sockets:
+            socket.writer.write(beginning)
+        ended = [asyncio.ensure_future(socket.rest()) for socket in sockets]
+        await asyncio.wait(ended, timeout=PATIENCE)
+    assert memory(program) - before < 64 * MIB
+
+
+@pytest.mark.covers("strangers-held")
+async def test_nothing_of_a_stranger_is_parsed(starts: Starts, meets: Meets, opens: Opens) -> None:
+    program = await starts()
+    socket = await opens(program, websocket=True)
+    async with neighbours_calling(program, meets) as waits:
+        for _ in range(200):
+            socket.writer.write(frame(TEXT, f'42/smcp,1["client:tool_call",{DEEP}]'.encode()))
+            socket.writer.write(frame(TEXT, f"43/smcp,1[{DEEP}]".encode()))
+            await socket.writer.drain()
+        socket.writer.write(frame(TEXT, b"40/smcp,"))
+        assert (await socket.receive())[1].startswith(b"40/smcp,"), "no answer to anything before it"
+    assert waits.p99 < 1
+
+
+# Requests
+
+
+@pytest.mark.covers("strangers-requests")
+@pytest.mark.parametrize("pause", [0.05, 0.15])
+async def test_a_request_has_one_deadline_however_it_trickles_in(serve: Any, opens: Opens, pause: float) -> None:
+    hub = await serve(limits={"handshake_timeout": 0.5})
+    async with aiohttp.ClientSession() as http:
+        opened = await (await http.get(f"{hub.url}/socket.io/?EIO=4&transport=polling")).text()
+    sid = json.loads(opened[1:])["sid"]
+    socket = await opens(hub)
+    head = (
+        f"POST /socket.io/?EIO=4&transport=polling&sid={sid} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    socket.writer.write(head.encode())
+
+    async def trickle() -> None:
+        while True:
+            socket.writer.write(b"1\r\n4\r\n")
+            await asyncio.sleep(pause)
+
+    trickling = asyncio.create_task(trickle())
+    began = asyncio.get_running_loop().time()
+    with suppress(ConnectionError):
+        assert await socket.status() in (400, 408)
+    assert asyncio.get_running_loop().time() - began < 5
+    trickling.cancel()
+
+
+@pytest.mark.covers("strangers-requests")
+async def test_a_member_has_more_time_for_its_requests(serve: Any, opens: Opens) -> None:
+    hub = await serve(limits={"handshake_timeout": 0.3})
+    async with aiohttp.ClientSession() as http:
+        url = f"{hub.url}/socket.io/?EIO=4&transport=polling"
+        sid = json.loads((await (await http.get(url)).text())[1:])["sid"]
+        url += f"&sid={sid}"
+        await http.post(url, data="40/smcp,")
+        assert (await (await http.get(url)).text()).startswith("40/smcp,")
+
+        async def slowly() -> AsyncIterator[bytes]:
+            for part in (b"42/smcp,", b'1["no:such_event",', b"{}]"):
+                yield part
+                await asyncio.sleep(0.3)
+
+        assert (await http.post(url, data=slowly())).status == 200
+        assert (await (await http.get(url)).text()).startswith("43/smcp,1[")
+
+
+@pytest.mark.covers("strangers-requests")
+async def test_a_body_that_is_not_needed_is_not_waited_for(serve: Any, opens: Opens) -> None:
+    hub = await serve()
+    for path in ("/healthz", "/readyz", "/nothing-here", "/socket.io/?EIO=4&transport=polling&sid=nobody"):
+        socket = await opens(hub)
+        socket.writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{'x' * 1000}".encode())
+        assert await socket.status() in (200, 400, 404)
+        async with asyncio.timeout(PATIENCE):
+            with suppress(ConnectionError, asyncio.IncompleteReadError):
+                await socket.rest()
+
+
+@pytest.mark.covers("strangers-connections")
+async def test_of_too_many_strangers_at_one_address_the_oldest_go(serve: Any, opens: Opens) -> None:
+    hub = await serve(limits={"newcomers_per_address": 4}, auth=DefaultAuthenticationProvider(KEY))
+    member = await Wire.connect(hub.url, {"token": KEY})
+    silent = [await opens(hub) for _ in range(6)]
+    for socket in silent[:2]:
+        async with asyncio.timeout(PATIENCE):
+            with suppress(ConnectionError):
+                assert await socket.rest() == []
+    newer = [await opens(hub, websocket=True) for _ in range(3)]
+    other = await Wire.connect(hub.url, {"token": KEY})
+    for socket in newer:
+        socket.writer.write(frame(PING, b"?"))
+        assert await socket.receive() == (PONG, b"?")
+    for wire in (member, other):
+        assert (await wire.ask('42/smcp,1["no:such_event",{}]', 1))[0]["code"] == 400
+        await wire.close()
+
+
+@pytest.mark.covers("strangers-connections")
+async def test_of_too_many_strangers_in_all_the_oldest_go(serve: Any, opens: Opens) -> None:
+    hub = await serve(limits={"newcomers": 3})
+    sockets = [await opens(hub, websocket=True) for _ in range(5)]
+    for socket in sockets[:2]:
+        async with asyncio.timeout(PATIENCE):
+            with suppress(ConnectionError):
+                await socket.rest()
+    sockets[-1].writer.write(frame(TEXT, b"40/smcp,"))
+    assert (await sockets[-1].receive())[1].startswith(b"40/smcp,")
+
+
+# Keys
+
+
+async def guess(wire: Wire, key: str) -> Any:
+    await wire.send(f'40/smcp,{{"token":"{key}"}}')
+    return await wire.receive()
+
+
+@pytest.mark.covers("strangers-keys")
+async def test_three_wrong_keys_end_a_session(serve: Any) -> None:
+    hub = await serve(auth=DefaultAuthenticationProvider(KEY))
+    wire = await Wire.open(hub.url)
+    for number in range(3):
+        assert (await guess(wire, f"wrong-{number}")).startswith("44/smcp,")
+    assert await wire.receive() == "1"
+    assert not await wire.receive()
+    await wire.close()
+
+
+@pytest.mark.covers("strangers-keys")
+async def test_guessing_is_slowed_down_and_a_right_key_is_not(serve: Any) -> None:
+    hub = await serve(auth=DefaultAuthenticationProvider(KEY))
+    clock = asyncio.get_running_loop().time
+    waits = []
+    for number in range(12):
+        wire = await Wire.open(hub.url)
+        began = clock()
+        assert (await guess(wire, f"wrong-{number}")).startswith("44/smcp,")
+        waits.append(clock() - began)
+        await wire.close()
+    assert max(waits[:10]) < 1 <= min(waits[10:])
+    began = clock()
+    wire = await Wire.connect(hub.url, {"token": KEY})
+    assert clock() - began < 1
+    await wire.close()
+
+
+# Behind a proxy
+
+
+@pytest.mark.covers("strangers-proxy")
+@pytest.mark.parametrize(
+    ("trusted", "forwarded", "client"),
+    [
+        ("127.0.0.0/8", "192.0.2.7", "192.0.2.7"),
+        ("127.0.0.0/8", "198.51.100.1, 192.0.2.7", "192.0.2.7"),
+        ("127.0.0.0/8", "192.0.2.7, 127.0.0.9", "192.0.2.7"),
+        ("127.0.0.0/8", "192.0.2.7:4711", "192.0.2.7"),
+        ("127.0.0.0/8", "[2001:db8::7]:4711", "2001:db8::7"),
+        ("127.0.0.0/8", "nonsense", "127.0.0.1"),
+        ("127.0.0.0/8", "", "127.0.0.1"),
+        ("10.0.0.0/8", "192.0.2.7", "127.0.0.1"),
+    ],
+)
+async def test_a_trusted_proxy_says_who_its_client_is(
+    serve: Any, caplog: pytest.LogCaptureFixture, trusted: str, forwarded: str, client: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    hub = await serve(trusted_proxies=(ip_network(trusted),))
+    wire = await Wire.open(hub.url, headers={"X-Forwarded-For": forwarded})
+    await wire.send("40/smcp,")
+    assert (await wire.receive()).startswith("40/smcp,")
+    assert caplog.messages[-1].endswith(f"client='{client}'")
+    await wire.close()
+
+
+@pytest.mark.covers("strangers-proxy")
+async def test_the_program_takes_the_networks_of_its_proxies(starts: Starts) -> None:
+    program: Program = await starts("--trusted-proxy", "127.0.0.0/8", "--trusted-proxy", "10.1.2.3")
+    wire = await Wire.open(program.url, headers={"X-Forwarded-For": "192.0.2.7"})
+    await wire.send("40/smcp,")
+    await program.says("client='192.0.2.7'")
+    await wire.close()
+
+
+@pytest.mark.covers("strangers-proxy")
+async def test_limits_are_those_of_the_client_behind_the_proxy(serve: Any, opens: Opens) -> None:
+    hub = await serve(trusted_proxies=(ip_network("127.0.0.1"),), limits={"newcomers_per_address": 2})
+    wires = [await Wire.open(hub.url, headers={"X-Forwarded-For": f"192.0.2.{n % 2}"}) for n in range(5)]
+    for wire in wires[1:]:
+        await wire.send("40/smcp,")
+        assert (await wire.receive()).startswith("40/smcp,")
+    assert not await wires[0].receive()
+    for wire in wires:
+        await wire.close()
+    await until(lambda: not len(hub.app.sessions))
+
+
+@pytest.mark.covers("strangers-connections")
+async def test_who_has_authenticated_does_not_count(serve: Any, connect: Any, office: str) -> None:
+    hub = await serve(limits={"newcomers_per_address": 2})
+    peers: list[Peer] = [await connect(hub, transport) for transport in ("polling", "upgrade", "websocket") * 2]
+    for number, peer in enumerate(peers):
+        await peer.join("computer", f"c{number}", office)
