@@ -357,7 +357,8 @@ class Channel:
     def _depart(self, *, is_clean: bool) -> None:
         connection, self.connection = self.connection, None
         if connection:
-            self._sessions.hub.disconnected(connection, is_clean=is_clean)
+            reason = "client disconnect" if is_clean else self.session.reason
+            self._sessions.hub.disconnected(connection, is_clean=is_clean, reason=reason)
 
     def _finish(self) -> None:
         if not self._is_finished:
