@@ -89,6 +89,7 @@ class _End(NamedTuple):
     """The end of a connection, as an entry of its inbox."""
 
     is_clean: bool
+    reason: str | None
 
 
 class Hub:
@@ -200,8 +201,7 @@ class Hub:
         self.connections.remove(connection)
         self.calls.disconnected(connection.sid)
         self._seating.lose(connection)
-        audit.record("disconnected", principal=connection.principal.id, reason=reason)
-        end = _End(is_clean or connection.is_over)
+        end = _End(is_clean or connection.is_over, reason)
         if connection.inbox is not None:
             connection.inbox.append(end)
         else:
@@ -257,7 +257,7 @@ class Hub:
         while connection.inbox:
             event = connection.inbox.popleft()
             if isinstance(event, _End):
-                await self._end(connection, is_clean=event.is_clean)
+                await self._end(connection, event)
             elif held := self._begin(connection, event):
                 await self._finish(connection, held)
             else:
@@ -335,13 +335,14 @@ class Hub:
     def _refuse(self, connection: Connection, number: int | None, event: Event | None, error: SMCPError) -> None:
         connection.reply_to_join(number, event, Refused(error))
 
-    async def _end(self, connection: Connection, *, is_clean: bool) -> None:
+    async def _end(self, connection: Connection, end: _End) -> None:
         try:
-            await self._seating.disconnected(connection, is_clean=is_clean)
+            await self._seating.disconnected(connection, is_clean=end.is_clean)
         except Unavailable:
             pass  # the seats are given up when their time is over
         except Exception:
             logger.exception("the seats of a connection that has ended were not given up")
+        audit.record("disconnected", principal=connection.principal.id, reason=end.reason)
 
     # What clients ask for
 

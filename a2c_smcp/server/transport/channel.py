@@ -357,7 +357,8 @@ class Channel:
     def _depart(self, *, is_clean: bool) -> None:
         connection, self.connection = self.connection, None
         if connection:
-            self._sessions.hub.disconnected(connection, is_clean=is_clean)
+            reason = "client disconnect" if is_clean else self.session.reason
+            self._sessions.hub.disconnected(connection, is_clean=is_clean, reason=reason)
 
     def _finish(self) -> None:
         if not self._is_finished:
@@ -372,6 +373,11 @@ class Channel:
     def finish(self) -> None:
         """Tells the hub."""
         self._depart(is_clean=False)
+        if self.is_fetched:
+            self.forget()
+
+    def forget(self) -> None:
+        """Nobody waits any longer for this client to fetch the rest. One that upgrades fetches it by its websocket."""
         if self._candidate:
             self._fail_upgrade()
 
