@@ -27,7 +27,7 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-faults lint types peers examples node-client docs reference lock clean
+.PHONY: help setup demo demo-cluster test test-faults test-deep lint types peers examples node-client docs reference lock clean
 .PHONY: bench bench-quick bench-relay bench-end-to-end bench-crowds bench-growth bench-pressure
 .PHONY: bench-computer bench-agent bench-registry bench-nodes bench-directory bench-peers
 
@@ -100,6 +100,9 @@ test: lint types peers examples node-client $(DOCS) ## All checks and all tests
 test-faults: $(READY) ## Calls under kills, pauses and cuts, with one node and with three: seven minutes
 	@$(BIN)/python -m tests.faults --nodes 1
 	@$(BIN)/python -m tests.faults --nodes 3
+
+test-deep: $(READY) ## Socket.IO without sockets, thirty times as many examples: three minutes
+	@$(BIN)/pytest tests/engine --hypothesis-profile=deep --numprocesses logical --dist worksteal
 
 bench: bench-peers ## All benchmarks, in a quarter of an hour; goals and ratios beside others are printed
 	@$(BIN)/python -m benchmarks

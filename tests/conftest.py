@@ -57,8 +57,14 @@ async def serving_hub(settings: Settings, store: str | None, *, is_mounted: bool
 
 @asynccontextmanager
 async def mounted(app: SMCPApp, listener: socket.socket) -> AsyncIterator[None]:
-    """Served by uvicorn, as an application that somebody mounts it in would be."""
-    config = uvicorn.Config(app, ws="websockets-sansio", ws_max_size=app.settings.limits.max_transport, log_config=None)
+    """Served as an application that somebody mounts it in would be."""
+    async with by_uvicorn(app, listener, app.settings.limits.max_transport):
+        yield
+
+
+@asynccontextmanager
+async def by_uvicorn(app: Any, listener: socket.socket, max_size: int) -> AsyncIterator[None]:
+    config = uvicorn.Config(app, ws="websockets-sansio", ws_max_size=max_size, log_config=None)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:

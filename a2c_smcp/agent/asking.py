@@ -1,12 +1,12 @@
 """One request of an agent from its first sending to its answer: when it is sent again, and what is known of its tool.
 
-A request may outlive its line. Three things can go wrong with it, and each leaves something else known (WIRE §5):
+A request may outlive its connection. Three things can go wrong with it, and each leaves something else known (WIRE §5):
 
 - An error says `not_run`: nothing has happened, and it may be sent again under its `req_id`. That is done where time
   alone may help: 503 (the shared store is away, the Server is going down), and 404 for a computer that is on its way
   back. All other errors are the caller's.
-- The line is lost, or an error says `unknown`: the tool may have run. It is sent again, marked `sent_before`, to a
-  Server that knows what that means: it joins the first, or answers with what is kept, or passes it on to a computer
+- The connection is lost, or an error says `unknown`: the tool may have run. It is sent again, marked `sent_before`, to
+  a Server that knows what that means: it joins the first, or answers with what is kept, or passes it on to a computer
   that deduplicates, and otherwise says 410. To any other Server it is not sent again: the caller is told `unknown`.
 - The time is over. The caller is told 408, with whether it was ever sent.
 
@@ -25,11 +25,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol
 
+from a2c_smcp.connection import Connection, ConnectionLost
 from a2c_smcp.errors import CallTimeout, ComputerLeft, ComputerNotFound, SMCPError, Unavailable
-from a2c_smcp.link import Line, LineLost
 from a2c_smcp.protocol.routing import SENT_BEFORE
 
-__all__ = ["GRACE", "Again", "Asking", "Lines"]
+__all__ = ["GRACE", "Again", "Asking", "Presence"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,14 +51,14 @@ class Again(Enum):
     """It runs a tool."""
 
 
-class Lines(Protocol):
+class Presence(Protocol):
     """What a request needs of the session that it is asked in."""
 
     is_guarded: bool
     """Whether the Server keeps a call that is marked as sent before from running twice."""
 
-    async def online(self) -> Line:
-        """The line that is up, waited for. Raises when there will be none."""
+    async def online(self) -> Connection:
+        """The connection that is up, waited for. Raises when there will be none."""
 
     def news(self) -> int:
         """A number that grows with everything that makes another try worth while."""
@@ -67,22 +67,22 @@ class Lines(Protocol):
         """Waits until there is more of it than was seen, but not for long."""
 
     def awaited_until(self, computer: object, office: object) -> float:
-        """Until when, on the loop's clock, a computer is expected back that was there when the line was lost."""
+        """Until when, on the loop's clock, a computer is expected back that was there when the connection was lost."""
 
 
 @dataclass(slots=True)
 class Asking:
     """`then` makes something of the answer before any later event is looked at."""
 
-    lines: Lines
+    presence: Presence
     event: str
     data: Mapping[str, Any]
     then: Callable[[Any], Any] | None
     again: Again
     may_have_run: bool = False
     _is_on_its_way: bool = False
-    _first_line: Line | None = None
-    _has_lost_line: bool = False
+    _first_connection: Connection | None = None
+    _has_lost_connection: bool = False
     _tries: int = 0
     _last: SMCPError | None = field(default=None)
 
@@ -99,26 +99,26 @@ class Asking:
 
     async def _insist(self, deadline: float) -> Any:
         while True:
-            line, seen = await self.lines.online(), self.lines.news()
+            connection, seen = await self.presence.online(), self.presence.news()
             try:
-                return await self._ask(line, deadline)
+                return await self._ask(connection, deadline)
             except SMCPError as error:
-                pause = self._pause_after(error, is_old=self.lines.news() != seen)
+                pause = self._pause_after(error, is_old=self.presence.news() != seen)
                 if pause is None:
                     raise self._told(error) from None
                 self._last = error
             if pause > 0:
                 logger.info("%s waits: %s", self.event, self._last)
-                await self.lines.after_news(seen, pause)
+                await self.presence.after_news(seen, pause)
 
-    async def _ask(self, line: Line, deadline: float) -> Any:
+    async def _ask(self, connection: Connection, deadline: float) -> Any:
         self._is_on_its_way = True
-        self._first_line = self._first_line or line
-        self._has_lost_line = line is not self._first_line
+        self._first_connection = self._first_connection or connection
+        self._has_lost_connection = connection is not self._first_connection
         data = self._data(deadline - asyncio.get_running_loop().time()) if self._tries else self.data
         self._tries += 1
         try:
-            answer = await line.ask(self.event, data, None, self.then)
+            answer = await connection.ask(self.event, data, None, self.then)
             if error := SMCPError.from_wire(answer):
                 raise error
         except SMCPError as error:
@@ -141,27 +141,27 @@ class Asking:
         """
         if self.again is Again.NEVER or not self._may_repeat():
             return None
-        if isinstance(error, LineLost):
+        if isinstance(error, ConnectionLost):
             return 0.0
         if isinstance(error, Unavailable):
             longest: float = min(_FIRST_PAUSE * 2 ** min(self._tries - 1, 10), _LONGEST_PAUSE)
             return longest * random.uniform(0.5, 1.0)  # noqa: S311, not a secret
-        if isinstance(error, ComputerNotFound | ComputerLeft) and self._has_lost_line:
+        if isinstance(error, ComputerNotFound | ComputerLeft) and self._has_lost_connection:
             return _LOOK_AGAIN
         if isinstance(error, ComputerNotFound) and is_old:
             return 0.0
         if isinstance(error, ComputerNotFound):
-            until = self.lines.awaited_until(self.data.get("computer"), self.data.get("office_id"))
+            until = self.presence.awaited_until(self.data.get("computer"), self.data.get("office_id"))
             left = until - asyncio.get_running_loop().time()
             return min(left, _LOOK_AGAIN) if left > 0 else None
         return None
 
     def _may_repeat(self) -> bool:
-        return self.again is Again.SAFELY or not self.may_have_run or self.lines.is_guarded
+        return self.again is Again.SAFELY or not self.may_have_run or self.presence.is_guarded
 
     def _told(self, error: SMCPError) -> SMCPError:
-        if isinstance(error, LineLost) and self.again is Again.BY_RULE:
-            return LineLost("whether the tool has run is not known, and this Server might run it a second time")
+        if isinstance(error, ConnectionLost) and self.again is Again.BY_RULE:
+            return ConnectionLost("whether the tool has run is not known, and this Server might run it a second time")
         return error
 
     def _too_late(self, seconds: float) -> CallTimeout:

@@ -14,12 +14,13 @@ from a2c_smcp.agent.flows import Flows
 from a2c_smcp.agent.requests import DEFAULT_TIMEOUT
 from a2c_smcp.agent.session import not_connected
 from a2c_smcp.agent.types import AgentEvents
+from a2c_smcp.connection import Reconnect
 from a2c_smcp.errors import Unavailable
-from a2c_smcp.link import Reconnect, Route
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.background import Background
 from a2c_smcp.registry.threads import in_thread
+from a2c_smcp.route import Route
 from a2c_smcp.smcp import GetComputerConfigRet, SessionInfo, SMCPTool
 from a2c_smcp.types import Desktop
 
@@ -74,7 +75,7 @@ class _Agent(AgentEvents):
 
     @property
     def is_connected(self) -> bool:
-        return self._flows.session.line is not None
+        return self._flows.session.connection is not None
 
     def desktop(self, computer: str, *, office: str | None = None) -> list[Desktop] | None:
         """The desktop as it was seen last, kept current once somebody has asked for it; `None` before."""

@@ -15,10 +15,11 @@ from a2c_smcp.agent.returning import Returning
 from a2c_smcp.agent.session import Session
 from a2c_smcp.agent.toolbox import Toolbox
 from a2c_smcp.agent.types import Seat
+from a2c_smcp.connection import Reconnect
 from a2c_smcp.errors import AmbiguousComputer, BadRequest, ComputerNotFound, SMCPError
-from a2c_smcp.link import Reconnect, Route
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
+from a2c_smcp.route import Route
 from a2c_smcp.types import Desktop
 
 __all__ = ["Flows"]
@@ -46,7 +47,7 @@ class Flows:
             route,
             reconnect=reconnect,
             on_notice=self._on_notice,
-            on_lost=self._on_line_lost,
+            on_lost=self._on_connection_lost,
             on_seated=self._on_seated,
             on_seat_lost=self._on_seat_lost,
             on_refused=self._on_refused,
@@ -179,7 +180,7 @@ class Flows:
         for screen in self._desktops.screens(seat):
             self._screens.want(screen)
 
-    def _on_line_lost(self) -> None:
+    def _on_connection_lost(self) -> None:
         self._returning.lose(self.toolbox.seats())
 
     def _on_seated(self, office: str) -> None:

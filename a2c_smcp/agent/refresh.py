@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
+from a2c_smcp.connection import Reconnect
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.link import Reconnect
 
 __all__ = ["Refreshes"]
 

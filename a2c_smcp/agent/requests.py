@@ -81,8 +81,8 @@ class Requests:
             raise CallTimeout(about, outcome="not_run") from None
 
     async def cancel(self, req_id: str) -> None:
-        """A call of which the Server does not know, because it waits for a line or for its turn, ends all the same."""
-        call, is_online = self._calls.get(req_id), self._session.line is not None
+        """A call that the Server does not know, because it waits for a connection or its turn, ends all the same."""
+        call, is_online = self._calls.get(req_id), self._session.connection is not None
         if call and not call.expired():
             call.reschedule(asyncio.get_running_loop().time() + (_ANSWERED_FOR if is_online else 0))
         if is_online or not call:

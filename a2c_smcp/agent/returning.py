@@ -1,4 +1,4 @@
-"""Computers that were there when the line was lost and may come back soon, as they do when a Server restarts."""
+"""Computers that were there when the connection was lost and may come back soon, as they do when a Server restarts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Returning:
         self._ends: dict[str, asyncio.TimerHandle] = {}
 
     def lose(self, seats: Iterable[Seat]) -> None:
-        """The line is lost: nothing is known of these until there is another one."""
+        """The connection is lost: nothing is known of these until there is another one."""
         self._lost.update(seats)
 
     def expect(self, office: str, when_over: Callable[[], None]) -> None:
-        """There is a line again: those of this office have from now on. Who is still away is found out `when_over`."""
+        """Connected again: those of this office have from now on. Who is still away is found out `when_over`."""
         seats = {seat for seat in self._lost if seat.office == office}
         self._lost -= seats
         if not seats:

@@ -1,4 +1,4 @@
-"""An agent's presence at a Server: its line, dialled again when it is lost, and the seats taken again on each one."""
+"""An agent's presence at a Server: its connection, dialled again when it is lost; its seats, taken again on each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 
 from a2c_smcp import smcp
 from a2c_smcp.agent.asking import Again, Asking
+from a2c_smcp.connection import PATIENCE, Connection, ConnectionLost, Reconnect, join, leave
 from a2c_smcp.errors import BadRequest, CallTimeout, Forbidden, NotAuthenticated, SMCPError, Unavailable
-from a2c_smcp.link import PATIENCE, Line, LineLost, Reconnect, Route, join, leave
+from a2c_smcp.route import Route
 
 __all__ = ["Session", "not_connected"]
 
@@ -25,9 +26,9 @@ _FAREWELL = 1.0
 class Session:
     """Opened and closed once. Between the two it comes back by itself.
 
-    `on_notice` is called for each `notify:*` in the order of their coming, `on_lost` when the line is lost, `on_seated`
-    whenever a seat has been taken, `on_seat_lost` when one could not be taken again, `on_refused` when the Server
-    refuses it for good. `awaited_until` says which computers are expected back (`asking.Lines`).
+    `on_notice` is called for each `notify:*` in the order of their coming, `on_lost` when the connection is lost,
+    `on_seated` whenever a seat has been taken, `on_seat_lost` when one could not be taken again, `on_refused` when the
+    Server refuses it for good. `awaited_until` says which computers are expected back (`asking.Presence`).
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Session:
         self._on_notice, self._on_lost, self._on_seated = on_notice, on_lost, on_seated
         self._on_seat_lost, self._on_refused = on_seat_lost, on_refused
         self._instance = secrets.token_urlsafe(32)
-        self._line: Line | None = None
+        self._connection: Connection | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._errands: set[asyncio.Task[None]] = set()
         self._ended: SMCPError | None = not_connected()
@@ -90,8 +91,8 @@ class Session:
     async def _say_goodbye(self) -> None:
         if self._errands:
             await asyncio.wait(self._errands, timeout=_FAREWELL)
-        if line := self.line:
-            leaving = (leave(line, office, _FAREWELL) for office in self.seats)
+        if connection := self.connection:
+            leaving = (leave(connection, office, _FAREWELL) for office in self.seats)
             await asyncio.gather(*leaving, return_exceptions=True)
 
     @property
@@ -99,15 +100,15 @@ class Session:
         return self._keeping is not None and not self._keeping.done()
 
     @property
-    def line(self) -> Line | None:
+    def connection(self) -> Connection | None:
         """The one that is up, if there is one."""
-        return None if self._line is None or self._line.lost.is_set() else self._line
+        return None if self._connection is None or self._connection.lost.is_set() else self._connection
 
     async def take_seat(self, office: str) -> None:
         """Raises what the office refuses it with. Who stops waiting does not sit there."""
         try:
             while True:
-                with suppress(LineLost):
+                with suppress(ConnectionLost):
                     await join(await self.online(), "agent", self.name, office, self._instance)
                     break
         except (CallTimeout, asyncio.CancelledError):
@@ -117,11 +118,11 @@ class Session:
         self.seats[office] = None
 
     async def give_up_seat(self, office: str) -> None:
-        """Without a line it is said on the next one: there a Server gives back all seats at once (WIRE §4)."""
+        """Without a connection it is said on the next one: there a Server gives back all seats at once (WIRE §4)."""
         self.seats.pop(office, None)
-        if line := self.line:
-            with suppress(LineLost):
-                await leave(line, office)
+        if connection := self.connection:
+            with suppress(ConnectionLost):
+                await leave(connection, office)
                 return
         self._tell_leave(office)
 
@@ -139,12 +140,12 @@ class Session:
     ) -> Any:
         """The answer. Raises the error that it carries, and `CallTimeout` when the time is over.
 
-        A request whose line is lost is sent again on the next one, with the time that is left (WIRE §5), if it may be.
+        A request whose connection is lost is sent again on the next, in the time that is left (WIRE §5), if it may be.
         """
         return await Asking(self, event, data, then, again).answer(seconds)
 
     def tell(self, event: str, data: Mapping[str, Any], patience: float = PATIENCE) -> None:
-        """Says something that has to be said, as soon as there is a line, while the caller goes on."""
+        """Says something that has to be said, as soon as there is a connection, while the caller goes on."""
 
         async def errand() -> None:
             with suppress(SMCPError):
@@ -156,12 +157,12 @@ class Session:
 
     # What requests need
 
-    async def online(self) -> Line:
-        while self._line is None or self._line.lost.is_set():
+    async def online(self) -> Connection:
+        while self._connection is None or self._connection.lost.is_set():
             if self._ended:
                 raise self._ended
             await self._news.after(self._news.count)
-        return self._line
+        return self._connection
 
     def news(self) -> int:
         return self._news.count
@@ -174,10 +175,10 @@ class Session:
         while True:
             begun = clock()
             try:
-                async with Line(self._route, self._on_event) as line:
-                    refused = await self._take_seats(line, self.seats)
+                async with Connection(self._route, self._on_event) as connection:
+                    refused = await self._take_seats(connection, self.seats)
                     attempt = 0
-                    await self._stay(line, refused, is_open)
+                    await self._stay(connection, refused, is_open)
                     self._on_lost()
             except Exception as error:  # whatever it is that a provider of credentials raises
                 if not is_open.done():
@@ -189,12 +190,14 @@ class Session:
                     self._on_refused(error)
                     return
             finally:
-                self._line = None
+                self._connection = None
             await asyncio.sleep(self._reconnect.pause(attempt, clock() - begun))
             attempt += 1
 
-    async def _stay(self, line: Line, refused: Mapping[str, SMCPError], is_open: asyncio.Future[None]) -> None:
-        self._line = line
+    async def _stay(
+        self, connection: Connection, refused: Mapping[str, SMCPError], is_open: asyncio.Future[None]
+    ) -> None:
+        self._connection = connection
         self._news.beat()
         if not is_open.done():
             is_open.set_result(None)
@@ -203,30 +206,30 @@ class Session:
                 self._on_seated(office)
         for office, error in refused.items():
             self._on_seat_lost(office, error)
-        regaining = asyncio.create_task(self._regain(line, refused))
+        regaining = asyncio.create_task(self._regain(connection, refused))
         try:
-            await line.lost.wait()
+            await connection.lost.wait()
         finally:
             regaining.cancel()
             await asyncio.gather(regaining, return_exceptions=True)
 
-    async def _take_seats(self, line: Line, offices: Iterable[str]) -> dict[str, SMCPError]:
+    async def _take_seats(self, connection: Connection, offices: Iterable[str]) -> dict[str, SMCPError]:
         """Those that would not have it back, and why."""
         refused: dict[str, SMCPError] = {}
         for office in list(offices):
             try:
-                await join(line, "agent", self.name, office, self._instance)
+                await join(connection, "agent", self.name, office, self._instance)
             except Forbidden as error:
                 refused[office] = error
         return refused
 
-    async def _regain(self, line: Line, offices: Iterable[str]) -> None:
+    async def _regain(self, connection: Connection, offices: Iterable[str]) -> None:
         attempt = 0
         while offices := [office for office in offices if office in self.seats]:
             await asyncio.sleep(self._reconnect.delay(attempt))
             attempt += 1
             with suppress(SMCPError):
-                still = await self._take_seats(line, offices)
+                still = await self._take_seats(connection, offices)
                 for office in set(offices) - set(still):
                     self._on_seated(office)
                 offices = list(still)
@@ -238,7 +241,7 @@ class Session:
                 self._news.beat()
 
     def _end(self, error: SMCPError) -> None:
-        self._ended, self._line = error, None
+        self._ended, self._connection = error, None
         self._news.beat()
 
 

@@ -254,7 +254,7 @@ class Toolbox:
 
 
 class _Computer:
-    """A computer that is here, or was until the line was lost."""
+    """A computer that is here, or was until the connection was lost."""
 
     def __init__(self, number: int) -> None:
         self.number = number

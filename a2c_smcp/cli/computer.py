@@ -13,8 +13,8 @@ from a2c_smcp.cli.loop import run
 from a2c_smcp.cli.remedies import Failed, WrongUse, explained
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.errors import ConfigError, SMCPError
-from a2c_smcp.link import Route
 from a2c_smcp.protocol.names import fault_in
+from a2c_smcp.route import Route
 
 __all__ = ["computer"]
 

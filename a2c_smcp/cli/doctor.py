@@ -22,7 +22,7 @@ from a2c_smcp.cli.setups import Place, find_setups, place_of
 from a2c_smcp.cli.standing import Standing, running_at
 from a2c_smcp.cli.terminal import printable
 from a2c_smcp.errors import ConfigError
-from a2c_smcp.link import Credentials, Route
+from a2c_smcp.route import Credentials, Route
 
 __all__ = ["CHECKS", "doctor"]
 

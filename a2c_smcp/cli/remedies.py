@@ -9,8 +9,8 @@ from typing import NamedTuple
 import typer
 
 from a2c_smcp import errors
+from a2c_smcp.connection import ConnectionLost
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.link import LineLost
 
 __all__ = [
     "Failed",
@@ -87,7 +87,7 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
     errors.TooLarge: _Advice("Ask for less at a time."),
     errors.RateLimited: _Advice(_LATER),
     errors.Unavailable: _Advice("Start a Server with a2c-smcp server, or say with --url where it is."),
-    LineLost: _Advice(_LATER),
+    ConnectionLost: _Advice(_LATER),
 }
 """By class; a class without a row has that of the class above it."""
 

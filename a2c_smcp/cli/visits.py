@@ -21,8 +21,8 @@ from a2c_smcp.cli.spinner import turning
 from a2c_smcp.cli.standing import running, running_at
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.errors import ComputerNotFound, ConfigError, OfficeHasAgent, SMCPError, Unavailable
-from a2c_smcp.link import Route
 from a2c_smcp.protocol.names import fault_in
+from a2c_smcp.route import Route
 
 __all__ = ["Door", "Visit", "Work", "visit"]
 

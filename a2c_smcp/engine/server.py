@@ -25,6 +25,9 @@ posts:
 - a POST that arrives later: a client waits for its posts before it sends "5", so this is a mistake or a replay. It is
   refused and not read, because its packets could otherwise follow younger ones;
 - another websocket: refused, while a candidate is there and after it has taken over.
+
+A session that is closed while its candidate is `probed` still lets it take over if something is queued: that client
+polls no more, and would not read why it was closed.
 """
 
 from __future__ import annotations
@@ -237,7 +240,8 @@ class ServerSession(Session):
     def upgrade_receives(self, packet: bytes, now: float) -> bytes | Upgraded | None:
         """A packet of the candidate: write the answer to it, or it has taken over, or (`None`) close it."""
         expected = {_OPEN: packets.PROBE, _PROBED: packets.UPGRADE}.get(self._candidate)
-        if self.is_closed or packet != expected:
+        is_over = self.is_closed and not (self._candidate == _PROBED and self._queue)
+        if is_over or packet != expected:
             self.upgrade_ends()
             return None
         if self._candidate == _OPEN:
@@ -245,7 +249,7 @@ class ServerSession(Session):
             return packets.PROBED
         self.upgrade_ends()
         self.transport = WEBSOCKET
-        self.is_direct = not self._queue
+        self.is_direct = not (self._queue or self.is_closed)
         return Upgraded()
 
     def upgrade_ends(self) -> None:

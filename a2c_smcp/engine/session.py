@@ -14,8 +14,8 @@ packet may come; one that does spoils the packet that waits.
 
 Fast path. Nearly all traffic is `42/smcp,<id>[…]` and `43/smcp,<id>[…]` of the namespace that was connected last.
 `receive` recognises these by two heads. In every state in which they may not be taken (no namespace connected, an
-attachment is awaited, raw, closed) both heads are bytes that no packet begins with: one comparison asks for the
-state. The slow path reads every packet, these too, with the same result.
+attachment is awaited, raw, closed) there are no heads: one comparison asks for the state. The slow path reads every
+packet, these too, with the same result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from a2c_smcp.engine.packets import LARGE, Attachment, Json, Malformed, Outgoing
 
 __all__ = ["POLLING", "WEBSOCKET", "EngineLimits", "Session", "Transport"]
 
-_NO_HEAD = b"\xff"
+_NO_HEAD: tuple[bytes, ...] = ()  # nothing starts with one of these
 _LONGEST_ID = 16  # with the bracket behind it
 _BRACKET = ord("]")
 _NAME = re.compile(rb'\s*\[\s*("(?:[^"\\]|\\.){0,1024}")')
@@ -146,8 +146,11 @@ class Session:
         """The packets of a POST, or of the response to a poll.
 
         Raises `Malformed` before any of them is read, if one is malformed, which ends the session, or if the session
-        is not polling.
+        is not polling. Packets for a session that is closed are ignored as long as something is queued: a client whose
+        POST is refused would not poll again, and not read why it was closed.
         """
+        if self.is_closed and self._queue and self.transport is POLLING:
+            return iter(())
         if self.is_closed or self.transport is not POLLING:
             raise Malformed("this session is not polling")
         try:
@@ -234,11 +237,12 @@ class Session:
         self._set_fast_path()
 
     def _set_fast_path(self) -> None:
-        self._fast_namespace, self._event_head, self._ack_head = b"", _NO_HEAD, _NO_HEAD
+        self._event_head: bytes | tuple[bytes, ...] = _NO_HEAD
+        self._ack_head: bytes | tuple[bytes, ...] = _NO_HEAD
+        self._fast_namespace, self._head_size = b"", 0
         if self._namespaces and self._incoming is None:
             self._fast_namespace = self._namespaces[-1]
-            self._event_head, self._ack_head = _heads(self._fast_namespace)
-        self._head_size = len(self._event_head)
+            self._event_head, self._ack_head, self._head_size = _heads(self._fast_namespace)
 
     # Packets to send
 
@@ -294,8 +298,16 @@ class Session:
         return Closed(self.reason) if self.reason else self._end(reason, politely=True)
 
     def lost(self, transport: Transport) -> Closed | None:
-        """This transport is gone. That ends the session if it was the current one."""
-        return None if self.is_closed or transport is not self.transport else self._end(Reason.TRANSPORT)
+        """This transport is gone. That ends the session if it was the current one.
+
+        If the session was closed before, what is still queued is dropped: the peer would read it with a gap.
+        """
+        if transport is not self.transport:
+            return None
+        if self.is_closed:
+            self._queue, self.queued = [], 0
+            return None
+        return self._end(Reason.TRANSPORT)
 
     def _end(self, reason: Reason, *, politely: bool = False) -> Closed:
         self.is_closed, self.reason, self.is_direct = True, reason, False
@@ -309,9 +321,10 @@ class Session:
 
 
 @lru_cache(maxsize=64)
-def _heads(namespace: bytes) -> tuple[bytes, bytes]:
-    """How an event and an ack of a namespace begin: many sessions share them."""
-    return packets.packet_head(packets.EVENT, namespace), packets.packet_head(packets.ACK, namespace)
+def _heads(namespace: bytes) -> tuple[bytes, bytes, int]:
+    """How an event and an ack of a namespace begin, and their length: many sessions share them."""
+    event = packets.packet_head(packets.EVENT, namespace)
+    return event, packets.packet_head(packets.ACK, namespace), len(event)
 
 
 def _size(packet: Outgoing) -> int:

@@ -56,12 +56,12 @@ def loads(text: str) -> Any:
         return _loads(text)  # perhaps a lone surrogate or a huge number, which are JSON all the same
 
 
-def loads_exactly(text: str) -> Any:
+def loads_exactly(text: str | bytes | memoryview) -> Any:
     """JSON that can be written again without loss: integers of any size, any string, no infinity."""
     try:
         return _EXACT.decode(text)
     except (ValueError, RecursionError):
-        return _loads(text, parse_float=_finite)  # perhaps a lone surrogate, or it is said what is wrong
+        return _loads(_text(text), parse_float=_finite)  # perhaps a lone surrogate, or it is said what is wrong
 
 
 def dumps(value: Any) -> str:
@@ -126,6 +126,13 @@ def _dumps(value: Any) -> str:
     except (TypeError, ValueError) as error:
         raise BadRequest(f"not JSON, {error}") from None
     return text
+
+
+def _text(text: str | bytes | memoryview) -> str:
+    try:
+        return text if isinstance(text, str) else str(text, "utf-8")
+    except UnicodeDecodeError:
+        raise BadRequest("not JSON, it is not UTF-8") from None
 
 
 def _loads(text: str, parse_float: Callable[[str], float] | None = None) -> Any:

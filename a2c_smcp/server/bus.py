@@ -29,7 +29,7 @@ from a2c_smcp.server.mail import Mail, frame, frames
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Closing, Moved, Outcome, Refused
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
-__all__ = ["Bus", "Heard", "Neighbour", "Request"]
+__all__ = ["Asked", "Bus", "Heard", "Neighbour"]
 
 logger = logging.getLogger(__name__)
 
@@ -98,13 +98,14 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Head).decode
 
 
-class Request(NamedTuple):
+class Asked(NamedTuple):
     """What another node asks of a member of this one, who may have left meanwhile. `asker` knows it by a number."""
 
     event: Event
     caller: Member
     target: str
     envelope: Envelope
+    req_id: str
     timeout: float
     sent_before: bool
     asker: Neighbour
@@ -137,7 +138,7 @@ class Neighbour:
                 self._mail.send(self._node, _encode(_Gone(number, outcome is Moved.LOST)), b"")
 
 
-class _Asked(NamedTuple):
+class _Waiting(NamedTuple):
     node: str
     sid: str
     call: Call
@@ -156,7 +157,7 @@ class Bus:
         self._heard = heard
         self._background = background
         self._numbers = count(1)
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[int, _Waiting] = {}
         self._mail = Mail(directory, self._published, frame(_encode(_AskReceipt(self._node))))
         self._is_watched = False
 
@@ -166,15 +167,17 @@ class Bus:
         envelope, seat, number = call.envelope, call.caller, next(self._numbers)
         assert envelope
         caller = _Seat(seat.sid, seat.name, seat.office_id, seat.instance, seat.owner, seat.version)
-        req_id, sizes = envelope.fields.get("req_id", ""), tuple(map(len, envelope.attachments))
-        head = _Ask(number, self._node, call.event.name, req_id, call.target_sid, timeout, caller, sent_before, sizes)
-        self._asked[number] = _Asked(node, call.target_sid, call)
+        sizes = tuple(map(len, envelope.attachments))
+        head = _Ask(
+            number, self._node, call.event.name, call.req_id, call.target_sid, timeout, caller, sent_before, sizes
+        )
+        self._asked[number] = _Waiting(node, call.target_sid, call)
         self._mail.send(node, _encode(head), _body(envelope.body, envelope.attachments), number)
         if not self._is_watched:
             self._is_watched = True
             self._background.spawn(self._watch())
 
-    def hear(self, data: bytes) -> Iterator[Request]:
+    def hear(self, data: bytes) -> Iterator[Asked]:
         """Takes what has come into the inbox, and yields what other nodes ask."""
         for head, body in frames(data):
             try:
@@ -215,7 +218,7 @@ class Bus:
         node = node_of(sid)
         return None if node == self._node else node
 
-    def _take(self, head: _Head, body: bytes, size: int) -> Request | None:
+    def _take(self, head: _Head, body: bytes, size: int) -> Asked | None:
         match head:
             case _Ask():
                 return self._request(head, body)
@@ -231,14 +234,22 @@ class Bus:
                 self._mail.receive_receipt(head.node, head.size)
         return None
 
-    def _request(self, head: _Ask, body: bytes) -> Request:
+    def _request(self, head: _Ask, body: bytes) -> Asked:
         seat = head.caller
         caller = Member(seat.sid, "agent", seat.name, seat.office_id, seat.instance, seat.owner, seat.version)
         json, attachments = _parts(body, head.attachments)
-        envelope = Envelope({"req_id": head.req_id}, json, attachments)
+        envelope = Envelope(json, attachments)
         asker = Neighbour(self._mail, head.node)
-        return Request(
-            lookup(head.event), caller, head.target, envelope, head.timeout, head.sent_before, asker, head.id
+        return Asked(
+            lookup(head.event),
+            caller,
+            head.target,
+            envelope,
+            head.req_id,
+            head.timeout,
+            head.sent_before,
+            asker,
+            head.id,
         )
 
     def _settle(self, number: int, outcome: Outcome) -> None:

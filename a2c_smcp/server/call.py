@@ -51,6 +51,7 @@ class Call(msgspec.Struct, eq=False):
     caller: Member
     target: Member
     envelope: Envelope | None
+    req_id: str
     size: int
     key: Key | None
     timeout: float

@@ -107,35 +107,48 @@ class Calls:
         caller: Member,
         target: Member,
         envelope: Envelope,
+        req_id: str,
         timeout: float,
+        sent_before: bool,
         asker: Asker,
         number: int | None,
-        sent_before: bool,
     ) -> None:
         """Passes a request on. `asker` is answered once, perhaps at once; what refuses the request is raised."""
         now, sid, target_sid = monotonic(), caller.sid, target.sid
         key = known = None
         if event.name == TOOL_CALL_EVENT:
-            key = (caller.office_id, caller.instance or caller.owner, caller.name, envelope.fields["req_id"])
+            key = (caller.office_id, caller.instance or caller.owner, caller.name, req_id)
             known = self._by_key.get(key)
-        asking, serving = self._traffic.get(sid) or _Traffic(), self._traffic.get(target_sid) or _Traffic()
-        if asking.waits >= self._limits.calls_per_agent:
+        traffic, limits, size = self._traffic, self._limits, envelope.size
+        asking = traffic.get(sid) or _Traffic()
+        serving = traffic.get(target_sid) or _Traffic()
+        if asking.waits >= limits.calls_per_agent:
             became = {"outcome": "unknown"} if known else {}
-            raise RateLimited(f"at most {self._limits.calls_per_agent} calls of one agent at a time", **became)
+            raise RateLimited(f"at most {limits.calls_per_agent} calls of one agent at a time", **became)
         if known is not None:
             self._join(known, caller, envelope, asker, number, timeout, now + timeout)
             return
-        size, until = envelope.size, now + timeout
-        self._admit(target, key, size, asking, serving, sent_before)
+        if (
+            sent_before
+            or self._is_closing
+            or len(serving.serves) >= limits.calls_per_computer
+            or serving.served_bytes + size > limits.in_flight_bytes
+            or asking.asked_bytes + size > limits.in_flight_bytes
+        ):
+            self._check(target, key, size, asking, serving, sent_before)
         call = Call(
-            event, caller, target, envelope, size, key, timeout, until, sid, target_sid, asker, number, sent_before
+            event, caller, target, envelope, req_id, size, key, timeout, now + timeout, sid, target_sid, asker, number
         )
-        call.bucket = self._deadlines.add(call, until)
+        call.sent_before = sent_before
+        call.bucket = self._deadlines.add(call, now + timeout)
         self._count += 1
-        self._traffic[sid], self._traffic[target_sid] = asking, serving
+        if not asking.waits:
+            traffic[sid] = asking
         asking.waits += 1
         asking.asks.add(call)
         asking.asked_bytes += size
+        if not serving.serves:
+            traffic[target_sid] = serving
         serving.serves.add(call)
         serving.served_bytes += size
         if key is not None:
@@ -146,7 +159,7 @@ class Calls:
         else:
             self.send(call)
 
-    def _admit(
+    def _check(
         self, target: Member, key: Key | None, size: int, asking: _Traffic, serving: _Traffic, sent_before: bool
     ) -> None:
         """Raises what refuses a new call. Of that nothing is kept."""
@@ -227,8 +240,8 @@ class Calls:
         self._deadlines.discard(call, call.bucket)
         if call.place is not None:
             call.place.pending.pop(call.ack, None)
-        self._unlink_caller(call)
         self._unlink_target(call)
+        self._unlink_caller(call)
         asker, waiters = call.asker, call.waiters
         call.asker = call.waiters = None
         self._stop_waiting(call.caller.sid)
@@ -262,8 +275,8 @@ class Calls:
 
     def _keep(self, key: Key, call: Call) -> None:
         is_here = call.is_awaited and self._connections.get(call.caller_sid) is not None
-        if isinstance(call.outcome, Refused) or (is_here and not call.caller.instance):
-            self._by_key.pop(key, None)
+        if (is_here and not call.caller.instance) or isinstance(call.outcome, Refused):
+            del self._by_key[key]
             return
         is_heard = is_here or (call.is_awaited and self._is_reachable(call.caller_sid))
         kept = self._recent if is_heard else self._unheard
@@ -388,7 +401,7 @@ class Calls:
         traffic = self._traffic[call.caller_sid]
         traffic.asks.discard(call)
         traffic.asked_bytes -= call.size
-        if not traffic.asks:
+        if not traffic.asks and not traffic.waits:
             self._tidy(call.caller_sid, traffic)
 
     def _link_target(self, call: Call, sid: str) -> None:
@@ -411,7 +424,7 @@ class Calls:
 
     def _tidy(self, sid: str, traffic: _Traffic) -> None:
         """What is empty goes, unless its connection may soon have calls again."""
-        if traffic.is_over and self._connections.get(sid) is None:
+        if self._connections.get(sid) is None and traffic.is_over:
             self._traffic.pop(sid, None)
 
 

@@ -20,7 +20,7 @@ from a2c_smcp.protocol.codec import loads, loads_exactly
 from a2c_smcp.server.fields import LARGE, NAMES, Json, is_array, read_fields
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer
 
-__all__ = ["HEAD_ROOM", "Envelope", "name_in", "read_answer", "read_object", "read_payload"]
+__all__ = ["HEAD_ROOM", "Envelope", "name_in", "read_answer", "read_payload"]
 
 HEAD_ROOM = 64
 """Bytes that the head of a packet may take: what is passed on gets another one, and may not outgrow the limit by it."""
@@ -32,11 +32,20 @@ _MOST_BESIDE_ATTACHMENTS = 256 * 1024
 
 
 class Envelope(msgspec.Struct, eq=False):
-    """A payload: its routing fields, the JSON object they were read from, and its binary parts."""
+    """A payload: the JSON object it came as, and its binary parts. Routing fields are decoded when they are used."""
 
-    fields: dict[str, Any]
     body: Json
     attachments: Sequence[bytes] = ()
+    read: dict[str, Any] | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        if self.read is None:
+            self.read = read_fields(self.body)
+        if self.read is None:
+            payload = loads(_text(self.body))
+            self.read = {name: payload[name] for name in NAMES & payload.keys()}
+        return self.read
 
     @property
     def size(self) -> int:
@@ -65,15 +74,8 @@ def read_payload(event: Json, attachments: Sequence[bytes] = ()) -> Envelope:
         body = whole[head.end() : -1]
         fields = read_fields(body) if whole[-1] == _END else None
         if fields is not None:
-            return Envelope(fields, body, attachments)
+            return Envelope(body, attachments, fields)
     return _parsed(event, attachments)
-
-
-def read_object(event: Json, start: int) -> Envelope:
-    """The same for an event whose object begins at `start`, if it ends with the event."""
-    body = event[start:-1]
-    fields = read_fields(body) if event[-1] == _END else None
-    return read_payload(event) if fields is None else Envelope(fields, body)
 
 
 def _parsed(event: Json, attachments: Sequence[bytes]) -> Envelope:
@@ -90,7 +92,7 @@ def _parsed(event: Json, attachments: Sequence[bytes]) -> Envelope:
     if not isinstance(payload, dict):
         raise BadRequest("the payload must be an object")
     body = bytes(event[head.end() :]).rstrip()[:-1]
-    return Envelope({name: payload[name] for name in NAMES & payload.keys()}, body, attachments)
+    return Envelope(body, attachments, {name: payload[name] for name in NAMES & payload.keys()})
 
 
 def read_answer(ack: Json, attachments: Sequence[bytes] = ()) -> Answer | BinaryAnswer:

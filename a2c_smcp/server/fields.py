@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from typing_extensions import TypedDict
 
-__all__ = ["LARGE", "NAMES", "Json", "is_array", "raw_params", "read_fields"]
+__all__ = ["LARGE", "NAMES", "Json", "Request", "is_array", "raw_params", "read_fields", "read_request"]
 
 Json: TypeAlias = bytes | memoryview
 """JSON as it came, which is passed on untouched; of what is large, a view of it."""
@@ -45,6 +46,22 @@ class _Fields(TypedDict, total=False):
     params: _Object
 
 
+class Request(msgspec.Struct, eq=False):
+    """The fields of a request to a computer that is as nearly all are: read into slots, with their types checked."""
+
+    agent: str | UnsetType = UNSET
+    robot_id: str | UnsetType = UNSET
+    computer: str | UnsetType = UNSET
+    office_id: str | UnsetType = UNSET
+    tool_name: str | UnsetType = UNSET
+    req_id: str | UnsetType = UNSET
+    timeout: int | UnsetType = UNSET
+    params: _Object | UnsetType = UNSET
+    sent_before: Any = UNSET
+    desktop_size: Any = UNSET
+    window: Any = UNSET
+
+
 NAMES = frozenset(_Fields.__annotations__)
 """The routing fields: everything else in a payload passes unseen."""
 
@@ -59,6 +76,7 @@ class _Elements(msgspec.Struct, array_like=True):
 
 _RawFields: Any = TypedDict("_RawFields", dict.fromkeys(NAMES, msgspec.Raw), total=False)  # type: ignore[misc]
 _fields = msgspec.json.Decoder(_Fields)
+_request = msgspec.json.Decoder(Request)
 _raw_fields = msgspec.json.Decoder(_RawFields)
 _params = msgspec.json.Decoder(_Params)
 _elements = msgspec.json.Decoder(_Elements)
@@ -87,6 +105,16 @@ def read_fields(body: Json) -> dict[str, Any] | None:
     if "params" in fields and type(fields["params"]) is _Object:
         fields["params"] = _AN_OBJECT
     return fields  # type: ignore[no-any-return]
+
+
+def read_request(body: Json) -> Request | None:
+    """`None` for a request that is large or unusual, which `read_fields` can read all the same, or wrong."""
+    if len(body) >= LARGE:
+        return None
+    try:
+        return _request.decode(body)
+    except _NOT_READ:
+        return None
 
 
 def raw_params(body: Json) -> Json:

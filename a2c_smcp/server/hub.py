@@ -47,8 +47,8 @@ from a2c_smcp.server.channels import Channel
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.directory import Directory, MemoryDirectory
 from a2c_smcp.server.directory.nodes import sid_at
-from a2c_smcp.server.envelope import Envelope, name_in, read_answer, read_object, read_payload
-from a2c_smcp.server.fields import Json
+from a2c_smcp.server.envelope import Envelope, name_in, read_answer, read_payload
+from a2c_smcp.server.fields import Json, read_request
 from a2c_smcp.server.handshake import Handshake
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.neighbours import shared
@@ -63,7 +63,7 @@ __all__ = ["Handshake", "Hub"]
 
 logger = logging.getLogger(__name__)
 
-_FORWARD = Action.FORWARD
+_END = ord("]")
 _OLDER_FIELDS = frozenset(OLDER_FIELDS.values())
 _MOST_HELD = 1024
 
@@ -72,8 +72,8 @@ Steps: TypeAlias = Generator[Awaitable[Any], Any, Outcome | None]
 
 
 _NAMED = {row.name: row for row in EVENTS} | {row.older: row for row in EVENTS if row.older}
-_KNOWN = {b'["%s",{' % said.encode(): (said, row) for said, row in _NAMED.items()}
-"""The rows of the event table by how nearly all events begin. All others are read the long way, to the same effect."""
+_REQUESTS = {b'["%s",{' % said.encode(): (said, row) for said, row in _NAMED.items() if row.action is Action.FORWARD}
+"""Requests to computers by how they begin. All others are read the long way, to the same effect."""
 
 
 class _Held(NamedTuple):
@@ -274,23 +274,17 @@ class Hub:
                 event = lookup(_name_of(came))
                 raise _fault(came)
             body = came.body
-            known = None
             if isinstance(body, bytes) and not came.attachments:
                 start = body.find(b'"', 2) + 2
-                known = _KNOWN.get(body[: start + 1])
-            if known is not None:
-                said, event = known
-                envelope = read_object(body, start)
-            else:
-                said = name_in(body)
-                event = lookup(said)
-                envelope = read_payload(body, came.attachments)
+                known = _REQUESTS.get(body[: start + 1])
+                if known is not None and body[-1] == _END:
+                    said, event = known
+                    if self._relay_at_once(connection, said, body[start:-1], number):
+                        return None
+            said = name_in(body)
+            event = lookup(said)
+            envelope = read_payload(body, came.attachments)
             fields = envelope.fields
-            if event.action is _FORWARD:
-                route = connection.routes.find(said, fields, self.directory.office_at_hand)
-                if route is not None and route.is_sound(fields):
-                    self._relay.begin(route, envelope, connection, number)
-                    return None
             decode(event, fields)
             if said != event.name or not _OLDER_FIELDS.isdisjoint(fields):
                 connection.speaks_older_names = True
@@ -306,6 +300,14 @@ class Hub:
         else:
             return _Held(event, number, steps, waits_for)
         return None
+
+    def _relay_at_once(self, connection: Connection, said: str, body: bytes, number: int | None) -> bool:
+        """A request like an earlier one of this connection. `False` if it is another, or unusual."""
+        request = read_request(body)
+        if request is None:
+            return False
+        route = connection.routes.find(said, request, self.directory.office_at_hand)
+        return route is not None and self._relay.begin_known(route, request, body, connection, number)
 
     async def _finish(self, connection: Connection, held: _Held) -> None:
         """The rest of an event that has to wait."""

@@ -16,7 +16,7 @@ from typing import Any
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.codec import loads_exactly
 from a2c_smcp.server.envelope import Envelope
-from a2c_smcp.server.fields import raw_params, read_fields
+from a2c_smcp.server.fields import raw_params
 
 __all__ = ["Identity"]
 
@@ -28,10 +28,7 @@ class Identity:
     """What remains of a request, to compare others with it. It may be kept longer than the request itself."""
 
     def __init__(self, envelope: Envelope) -> None:
-        fields = envelope.fields
-        if "tool_name" not in fields:  # another node has passed on the body alone
-            fields = read_fields(envelope.body) or loads_exactly(str(envelope.body, "utf-8"))
-        params = raw_params(envelope.body)
+        fields, params = envelope.fields, raw_params(envelope.body)
         self._target = fields["computer"], fields["tool_name"]
         self._attached = tuple(sha256(data).digest() for data in envelope.attachments)
         self._digest = sha256(params).digest()

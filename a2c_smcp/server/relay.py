@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from msgspec import UNSET
+
 from a2c_smcp.errors import ComputerLeft, NotInOffice, SMCPError, TooLarge, Unavailable
 from a2c_smcp.errors import Outcome as Became
 from a2c_smcp.protocol import routing
-from a2c_smcp.protocol.codec import checks_beside, dumps, timeout_of
+from a2c_smcp.protocol.codec import dumps, timeout_of
 from a2c_smcp.protocol.events import Event
 from a2c_smcp.protocol.offices import Member, Office
 from a2c_smcp.protocol.routing import SENT_BEFORE
 from a2c_smcp.server.background import Background
-from a2c_smcp.server.bus import Bus, Request
+from a2c_smcp.server.bus import Asked, Bus
 from a2c_smcp.server.call import Asker, Call
 from a2c_smcp.server.calls import Calls
 from a2c_smcp.server.connections import Connections
@@ -26,9 +28,10 @@ from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.directory.nodes import node_of
 from a2c_smcp.server.directory.post import Post
 from a2c_smcp.server.envelope import HEAD_ROOM, Envelope
+from a2c_smcp.server.fields import Json, Request
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.outcomes import Moved, Outcome, Refused
-from a2c_smcp.server.routes import ROUTE_FIELDS, Route
+from a2c_smcp.server.routes import Route, make_route
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 
@@ -64,23 +67,36 @@ class Relay:
     def find(self, event: Event, seats: Sequence[Member], offices: Sequence[Office], envelope: Envelope) -> Route:
         """Where a request goes. Raises what refuses it."""
         forward = routing.forward(event, seats, offices, envelope.fields)
-        return Route(event, tuple(offices), forward.caller, forward.target, checks_beside(ROUTE_FIELDS, event))
+        return make_route(event, offices, forward.caller, forward.target)
 
     def begin(self, route: Route, envelope: Envelope, asker: Asker, number: int | None) -> None:
         """Passes on a request that is sound. Raises what refuses it."""
-        event, fields, limits = route.event, envelope.fields, self._limits
-        timeout = timeout_of(event, fields, limits.max_timeout)
+        fields = envelope.fields
+        timeout, req_id = timeout_of(route.event, fields, self._limits.max_timeout), fields.get("req_id", "")
+        self._begin(route, envelope, req_id, timeout, fields.get(SENT_BEFORE) is True, asker, number)
+
+    def begin_known(self, route: Route, request: Request, body: Json, asker: Asker, number: int | None) -> bool:
+        """The same for a request whose route is known. `False` if it may be wrong, and has to be checked."""
+        timeout = None if request.timeout is UNSET else request.timeout
+        if not route.is_sound(request) or (timeout is not None and not 1 <= timeout <= self._limits.max_timeout):
+            return False
+        req_id = "" if request.req_id is UNSET else request.req_id
+        self._begin(route, Envelope(body), req_id, timeout, request.sent_before is True, asker, number)
+        return True
+
+    def _begin(
+        self,
+        route: Route,
+        envelope: Envelope,
+        req_id: str,
+        timeout: int | None,
+        sent_before: bool,
+        asker: Asker,
+        number: int | None,
+    ) -> None:
         self._total += 1
-        self.calls.begin(
-            event,
-            route.caller,
-            route.target,
-            envelope,
-            limits.request_timeout if timeout is None else timeout + _GRACE,
-            asker,
-            number,
-            fields.get(SENT_BEFORE) is True,
-        )
+        seconds = self._limits.request_timeout if timeout is None else timeout + _GRACE
+        self.calls.begin(route.event, route.caller, route.target, envelope, req_id, seconds, sent_before, asker, number)
 
     # What other nodes ask
 
@@ -92,7 +108,7 @@ class Relay:
             except SMCPError as error:
                 request.asker.reply(request.number, request.event, Refused(error))
 
-    def _serve(self, request: Request) -> None:
+    def _serve(self, request: Asked) -> None:
         """This node has to know the agent as well."""
         office = self._directory.office_at_hand(request.caller.office_id)
         if office and _is_agent_of(office, request.caller):
@@ -100,7 +116,7 @@ class Relay:
         else:
             self._background.spawn(self._take_if_seated(request))
 
-    async def _take_if_seated(self, request: Request) -> None:
+    async def _take_if_seated(self, request: Asked) -> None:
         """One of the two nodes has not heard yet who the agent is: the store says."""
         office_id = request.caller.office_id
         try:
@@ -112,17 +128,26 @@ class Relay:
                 error.outcome = "not_run"
             request.asker.reply(request.number, request.event, Refused(error))
 
-    def _take(self, request: Request) -> None:
+    def _take(self, request: Asked) -> None:
         """The node of the computer owns the call."""
         seats = self._directory.seats_at_hand(request.target)
         if seats is None:
             raise Unavailable("this node has lost touch with the others", outcome="not_run")
-        caller, timeout, asker, number = request.caller, request.timeout, request.asker, request.number
-        target = next((seat for seat in seats if seat.office_id == caller.office_id), None)
+        target = next((seat for seat in seats if seat.office_id == request.caller.office_id), None)
         if target is None:
-            asker.reply(number, request.event, Moved.GONE)
+            request.asker.reply(request.number, request.event, Moved.GONE)
             return
-        self.calls.begin(request.event, caller, target, request.envelope, timeout, asker, number, request.sent_before)
+        self.calls.begin(
+            request.event,
+            request.caller,
+            target,
+            request.envelope,
+            request.req_id,
+            request.timeout,
+            request.sent_before,
+            request.asker,
+            request.number,
+        )
 
     # What happens to nodes and the store
 
@@ -180,8 +205,8 @@ class Relay:
     def _withdraw(self, call: Call) -> None:
         """Nobody waits for this tool call any more: its computer is told to stop."""
         connection = self._connections.get(call.target_sid)
-        if connection and call.envelope:
-            cancel = {"agent": call.caller.name, "req_id": call.envelope.fields["req_id"]}
+        if connection:
+            cancel = {"agent": call.caller.name, "req_id": call.req_id}
             connection.channel.send(f'42/smcp,["{CANCEL_TOOL_CALL_NOTIFICATION}",{dumps(cancel)}]'.encode())
 
     # What other nodes answer

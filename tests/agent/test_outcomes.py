@@ -14,8 +14,8 @@ import pytest
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.agent.asking import Again, Asking
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.connection import Reconnect
 from a2c_smcp.errors import CallTimeout, ComputerNotFound, ResultGone, SMCPError
-from a2c_smcp.link import Reconnect
 from a2c_smcp.registry import MCPRegistry, Retry
 from tests.agent.test_rejoin import Worker, both, free_port, separate_server
 from tests.agent.twins import at_work

@@ -15,8 +15,8 @@ import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.connection import ConnectionLost
 from a2c_smcp.errors import CallTimeout, SMCPError, Unavailable
-from a2c_smcp.link import LineLost
 from a2c_smcp.server import Limits, Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
 from tests.agent.twins import KINDS, SOON, at_work
@@ -193,7 +193,7 @@ async def test_without_a_line_calls_wait_for_it_and_requests_of_unknown_kinds_ar
         asking = asyncio.create_task(agent.request("client:count", "laptop"))
         await computer.was_asked("client:count")
         relay.close()
-        with pytest.raises(LineLost):
+        with pytest.raises(ConnectionLost):
             await asking
         with pytest.raises(CallTimeout):
             await agent.emit_tool_call("laptop", "work", timeout=0.1)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from a2c_smcp.agent import AsyncSMCPAgentClient, SMCPAgentClient
-from a2c_smcp.link import Reconnect
+from a2c_smcp.connection import Reconnect
 from a2c_smcp.registry.threads import in_thread
 
 KINDS = (AsyncSMCPAgentClient, SMCPAgentClient)

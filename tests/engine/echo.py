@@ -4,7 +4,7 @@ Socket.IO at `/socket.io/`: namespaces `/` and `/custom`, an `auth` event with t
 comes back as `message-back`, `message-with-ack` is acked with its arguments. With `--engine` it is Engine.IO alone, at
 `/engine.io/`: every message comes back.
 
-The shell is aiohttp's server, through its documented interface.
+It stands on the web server that the program has: `server/transport/http.py` and `websocket.py`, or `asgi.py`.
 """
 
 from __future__ import annotations
@@ -12,24 +12,31 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
-from aiohttp import WSMsgType, web
-
-from a2c_smcp.engine.events import Connect, Event, Faulty, Happening, Message, Reason, Upgraded
-from a2c_smcp.engine.packets import Attachment, Malformed, Outgoing, ack_packet, encode_payload, event_packet
+from a2c_smcp.engine.events import Connect, Event, Faulty, Happening, Message, Reason, Upgraded, UpgradeFailed
+from a2c_smcp.engine.packets import Malformed, Outgoing, ack_packet, encode_payload, event_packet
 from a2c_smcp.engine.server import ServerSession
 from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits, Transport
+from a2c_smcp.server.run import address_of, listen
+from a2c_smcp.server.settings import Limits
+from a2c_smcp.server.transport import asgi
+from a2c_smcp.server.transport.http import Listener
+from a2c_smcp.server.transport.request import Request, Response, text_response
+from a2c_smcp.server.transport.sessions import Socket
 
-__all__ = ["PATHS", "PING_INTERVAL", "PING_TIMEOUT", "serving_echo"]
+__all__ = ["PATHS", "PING_INTERVAL", "PING_TIMEOUT", "application", "serving"]
 
 PATHS = {"engine.io": "/engine.io/", "socket.io": "/socket.io/"}
 PING_INTERVAL, PING_TIMEOUT = 0.3, 0.2
 MAX_PAYLOAD = 1_000_000
+LIMITS = Limits(max_message=MAX_PAYLOAD // 2)
 NAMESPACES = (b"/", b"/custom")
+REFUSED = text_response(400, b"Bad request")
 GAP = 0.05
 """Seconds between the answer to a CONNECT and the `auth` event: the suite begins to listen for the second frame only
 when it has seen the first one, and would miss one that comes with it in a single read."""
@@ -72,178 +79,203 @@ def as_json(value: Any) -> bytes:
 
 
 class Live:
-    """A session with the websocket that it may have.
+    """A session on its transports: it owns its websocket, one that wants to take over, and the poll that waits."""
 
-    `changed` is told whatever may concern the others who wait: the poll that is open, and the clock. It is the lock of
-    all writing, too, so that packets leave in the order in which they were taken.
-    """
-
-    def __init__(self, session: ServerSession, gap: float) -> None:
+    def __init__(self, session: ServerSession, echo: Echo) -> None:
         self.session = session
-        self.socket: web.WebSocketResponse | None = None
-        self._gap = gap
-        self._changed = asyncio.Condition()
+        self._echo = echo
+        self._socket: Socket | None = None
+        self._candidate: Socket | None = None
+        self._poll: asyncio.Future[list[Outgoing]] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def run(self) -> None:
-        """Keeps the session's time until it has ended."""
-        while not self.session.is_closed:
-            try:
-                async with asyncio.timeout_at(self.session.deadline), self._changed:
-                    await self._changed.wait()
-            except TimeoutError:
-                self.session.tick(now())
-                await self.flush()
+    def take(self, happening: Happening | None) -> None:
+        """Lets the application answer."""
+        if isinstance(happening, UpgradeFailed) and self._candidate:
+            self._candidate.close()
+        elif happening is not None and (follows := answer(self.session, happening)):
+            self._echo.later(self.send, follows)
 
-    async def receive(self, happenings: Iterable[Happening | None]) -> None:
-        for happening in happenings:
-            follows = answer(self.session, happening) if happening else b""
-            await self.flush()
-            if follows:
-                await asyncio.sleep(self._gap)
-                self.session.send(follows)
-        await self.flush()
+    def send(self, packet: bytes) -> None:
+        self.session.send(packet)
+        self.flush()
 
-    async def flush(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
-            if self.socket is None:
-                return
-            with suppress(ConnectionError):
-                for packet in self.session.take(WEBSOCKET):
-                    await send(self.socket, packet)
-            if self.session.is_closed:
-                await self.socket.close()
+    def flush(self) -> None:
+        """Writes what may be written, and looks at the clock again when the session wants it."""
+        session = self.session
+        if self._socket:
+            if session.queued:
+                self._socket.write_all(session.take(WEBSOCKET))
+            if session.is_closed:
+                self._socket.close()
+        elif self._poll and session.poll_is_due:
+            self._poll.set_result(session.take(POLLING))
+            self._poll = None
+        if self._timer:
+            self._timer.cancel()
+        if session.is_closed:
+            self._echo.forget(self)
+        else:
+            self._timer = asyncio.get_running_loop().call_at(session.deadline, self.tick)
 
-    async def poll(self) -> web.Response:
+    def tick(self) -> None:
+        self.take(self.session.tick(now()))
+        self.flush()
+
+    # Polls
+
+    async def poll(self) -> Response:
         if not self.session.open_poll():
-            await self.flush()
-            raise web.HTTPBadRequest
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.session.poll_is_due)
-            return web.Response(body=encode_payload(self.session.take(POLLING)), content_type="text/plain")
+            self.flush()
+            return REFUSED
+        poll = self._poll = asyncio.get_running_loop().create_future()
+        self.flush()
+        return text_response(200, encode_payload(await poll))
 
-    async def post(self, body: bytes) -> web.Response:
+    async def post(self, request: Request) -> Response:
+        request.body.trust()
+        body = await request.body.read(MAX_PAYLOAD)
         try:
-            happenings = self.session.receive_payload(body, now())
+            for happening in self.session.receive_payload(body, now()):
+                self.take(happening)
         except Malformed:
-            await self.flush()
-            raise web.HTTPBadRequest from None
-        await self.receive(happenings)
-        return web.Response(text="ok")
+            return REFUSED
+        finally:
+            self.flush()
+        return text_response(200, b"ok")
 
-    async def read(self, socket: web.WebSocketResponse) -> None:
-        """The session's websocket, until it has ended; and the session with it."""
-        self.socket = socket
-        await self.flush()
-        async for frame in socket:
-            if frame.type is WSMsgType.TEXT:
-                await self.receive([self.session.receive(frame.data.encode(), now())])
-            elif frame.type is WSMsgType.BINARY:
-                await self.receive([self.session.receive_binary(frame.data, now())])
+    # Websockets
+
+    def attach(self, socket: Socket) -> None:
+        socket.trust()
+        if self.session.transport is WEBSOCKET and self._socket is None:
+            self._socket = socket
+            socket.write((self.session.open(),))
+        elif self.session.upgrade_opens(now()):
+            self._candidate = socket
+        else:
+            socket.close()
+        self.flush()
+
+    def detach(self) -> None:
         self.session.lost(WEBSOCKET)
-        await self.flush()
+        self.flush()
 
-    async def upgrade(self, socket: web.WebSocketResponse) -> None:
-        """A websocket that may take the session over. Nothing is read after the packet that decides."""
-        if not self.session.upgrade_opens(now()):
-            return None
-        async for frame in socket:
-            said = self.session.upgrade_receives(str(frame.data).encode(), now())
+    def heard(self, socket: Socket, text: bytes) -> None:
+        if socket is self._socket:
+            self.take(self.session.receive(text, now()))
+        elif socket is self._candidate:
+            said = self.session.upgrade_receives(text, now())
             if isinstance(said, Upgraded):
-                return await self.read(socket)
-            if said is None:
-                return None
-            await send(socket, said)
-            await self.flush()
-        self.session.upgrade_ends()
-        return None
+                self._socket, self._candidate = socket, None
+            elif said is None:
+                socket.close()
+            else:
+                socket.write((said,))
+        self.flush()
+
+    def heard_binary(self, socket: Socket, data: bytes) -> None:
+        if socket is self._socket:
+            self.take(self.session.receive_binary(data, now()))
+            self.flush()
+
+    def heard_too_much(self, socket: Socket) -> None:
+        """Everybody is trusted here."""
+
+    def blocked(self, socket: Socket) -> None:
+        """An echo does not care how slowly it is read."""
+
+    def unblocked(self, socket: Socket) -> None: ...
+
+    def ended(self, socket: Socket) -> None:
+        if socket is self._socket:
+            self.session.lost(WEBSOCKET)
+        elif socket is self._candidate:
+            self._candidate = None
+            self.session.upgrade_ends()
+        self.flush()
 
 
 class Echo:
-    """The sessions of one application, and the requests that belong to them."""
+    """The sessions of one application; an `http.Application`."""
 
-    def __init__(self, name: str, limits: EngineLimits, gap: float, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, name: str, limits: EngineLimits, gap: float) -> None:
+        self._path = PATHS[name].rstrip("/")
         self._is_raw = name == "engine.io"
         self._limits = limits
         self._gap = gap
-        self._tasks = tasks
         self._sessions: dict[str, Live] = {}
 
-    async def serve(self, request: web.Request) -> web.StreamResponse:
-        query = request.query
-        if query.get("EIO") != "4" or query.get("transport") not in list(Transport):
-            raise web.HTTPBadRequest
-        transport = Transport(query["transport"])
-        if transport is WEBSOCKET:
-            return await self._websocket(request, query.get("sid"))
-        if "sid" not in query:
-            if request.method != "GET":
-                raise web.HTTPBadRequest
-            return web.Response(body=self._open(POLLING).session.open(), content_type="text/plain")
-        live = self._find(query["sid"])
-        if live.session.transport is not POLLING:
-            raise web.HTTPBadRequest
-        return await (live.poll() if request.method == "GET" else live.post(await request.read()))
-
-    async def _websocket(self, request: web.Request, sid: str | None) -> web.WebSocketResponse:
-        live = None if sid is None else self._find(sid)
-        socket = web.WebSocketResponse(timeout=1, autoping=True, compress=False, max_msg_size=MAX_PAYLOAD)
-        await socket.prepare(request)
+    async def respond(self, request: Request) -> Response:
+        if not self._is_for(request, POLLING):
+            return REFUSED
+        sid = request.parameter("sid")
+        if sid is None:
+            return text_response(200, self._open(POLLING).session.open()) if request.method == "GET" else REFUSED
+        live = self._find(sid)
         if live is None:
-            live = self._open(WEBSOCKET)
-            await send(socket, live.session.open())
-            await live.read(socket)
-        else:
-            await live.upgrade(socket)
-        await socket.close()
-        return socket
+            return REFUSED
+        return await (live.poll() if request.method == "GET" else live.post(request))
+
+    async def upgrade(self, request: Request) -> Response | Live:
+        if not self._is_for(request, WEBSOCKET):
+            return REFUSED
+        sid = request.parameter("sid")
+        return self._open(WEBSOCKET) if sid is None else self._find(sid) or REFUSED
+
+    def _is_for(self, request: Request, transport: Transport) -> bool:
+        asked = request.parameter("EIO"), request.parameter("transport")
+        return request.path == self._path and asked == ("4", transport)
 
     def _open(self, transport: Transport) -> Live:
-        live = Live(ServerSession(uuid4().hex, self._limits, now(), transport, raw=self._is_raw), self._gap)
+        live = Live(ServerSession(uuid4().hex, self._limits, now(), transport, raw=self._is_raw), self)
         self._sessions[live.session.sid] = live
-        self._tasks.create_task(self._run(live))
+        live.flush()
         return live
 
-    async def _run(self, live: Live) -> None:
-        try:
-            await live.run()
-        finally:
-            del self._sessions[live.session.sid]
-
-    def _find(self, sid: str) -> Live:
+    def _find(self, sid: str) -> Live | None:
         live = self._sessions.get(sid)
-        if live is not None:
-            live.session.tick(now())  # the clock of the session may be late
-        if live is None or live.session.is_closed:
-            raise web.HTTPBadRequest
-        return live
+        if live:
+            live.tick()  # the timer may be late
+        return self._sessions.get(sid)
 
-    async def close(self) -> None:
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        """Mounted in an ASGI server."""
+        if scope["type"] == "websocket":
+            await asgi.serve_websocket(self, None, LIMITS, scope, receive, send)
+        elif scope["type"] == "http":
+            await asgi.serve_http(self, LIMITS, scope, receive, send)
+
+    # For sessions
+
+    def later(self, send: Callable[[bytes], None], packet: bytes) -> None:
+        if self._gap:
+            asyncio.get_running_loop().call_later(self._gap, send, packet)
+        else:
+            send(packet)
+
+    def forget(self, live: Live) -> None:
+        self._sessions.pop(live.session.sid, None)
+
+    def close(self) -> None:
         for live in list(self._sessions.values()):
-            live.session.close(Reason.SERVER)
-            await live.flush()
+            live.session.close()
+            live.flush()
 
 
 def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def send(socket: web.WebSocketResponse, packet: Outgoing) -> None:
-    await (socket.send_bytes(packet.data) if isinstance(packet, Attachment) else socket.send_str(packet.decode()))
-
-
-@asynccontextmanager
-async def serving_echo(
+def application(
     name: str,
     *,
-    hosts: Sequence[str] = ("127.0.0.1",),
-    port: int = 0,
     ping_interval: float = PING_INTERVAL,
     ping_timeout: float = PING_TIMEOUT,
     handshake_timeout: float = 10,
     gap: float = 0,
-) -> AsyncIterator[str]:
-    """The application at a port, any that is free by default. Gives its URL."""
+) -> Echo:
+    """`engine.io` or `socket.io`."""
     limits = EngineLimits(
         ping_interval=ping_interval,
         ping_timeout=ping_timeout,
@@ -251,20 +283,22 @@ async def serving_echo(
         max_payload=MAX_PAYLOAD,
         max_message=MAX_PAYLOAD,
     )
-    tasks = asyncio.TaskGroup()
-    async with tasks:
-        application = Echo(name, limits, gap, tasks)
-        app = web.Application(client_max_size=MAX_PAYLOAD)
-        app.router.add_route("*", PATHS[name], application.serve)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
+    return Echo(name, limits, gap)
+
+
+@asynccontextmanager
+async def serving(echo: Echo, *doors: socket.socket) -> AsyncIterator[None]:
+    """By the program's own web server."""
+    listener = Listener(echo, LIMITS, [])
+    async with AsyncExitStack() as stack:
+        for door in doors:
+            server = await asyncio.get_running_loop().create_server(listener.protocol, sock=door)
+            stack.callback(server.close)
         try:
-            for host in hosts:
-                await web.TCPSite(runner, host, port).start()
-            yield f"http://{hosts[0]}:{runner.addresses[0][1]}"
+            yield
         finally:
-            await application.close()
-            await runner.cleanup()
+            echo.close()
+            await listener.close(patience=1)
 
 
 async def main() -> None:
@@ -273,8 +307,9 @@ async def main() -> None:
     parser.add_argument("--engine", action="store_true", help="Engine.IO without Socket.IO")
     options = parser.parse_args()
     name = "engine.io" if options.engine else "socket.io"
-    async with serving_echo(name, hosts=["127.0.0.1", "::1"], port=options.port, gap=GAP) as url:
-        print(f"{name} echo at {url}{PATHS[name]}", flush=True)
+    doors = [listen(host, options.port) for host in ("127.0.0.1", "::1")]  # a client may take either for localhost
+    async with serving(application(name, gap=GAP), *doors):
+        print(f"{name} echo at http://{address_of(doors[0])}{PATHS[name]}", flush=True)
         await asyncio.Event().wait()
 
 

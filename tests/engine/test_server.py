@@ -283,7 +283,8 @@ def test_what_is_no_engine_io_packet_ends_its_session_without_a_word(frame: byte
     session.send(b'42/smcp,["unsent"]')
     assert session.receive(frame, 0) == Closed(Reason.PROTOCOL)
     assert written(session) == []
-    assert session.receive(EVENT, 0) is None
+    for late in (EVENT, b"43/smcp,1[]", b"[]", b"\xff[]", b""):
+        assert session.receive(late, 0) is None
     assert session.receive_binary(b"x", 0) is None
 
 
@@ -592,6 +593,35 @@ def test_a_session_that_ends_while_a_websocket_probes_lets_nobody_take_over() ->
     session.close()
     assert session.upgrade_receives(b"2probe", 0) is None
     assert session.deadline == inf
+
+
+def test_a_client_that_polls_no_more_reads_over_its_websocket_why_the_session_was_closed() -> None:
+    session = connected(POLLING)
+    session.upgrade_opens(0)
+    session.upgrade_receives(b"2probe", 0)
+    session.send(b'42/smcp,["last"]')
+    session.close()
+    assert session.upgrade_receives(b"5", 0) == Upgraded()
+    assert session.take(WEBSOCKET) == [b'42/smcp,["last"]', b"1"]
+    assert not session.is_direct
+
+
+def test_a_post_that_crosses_the_close_is_ignored_until_the_client_has_read_why() -> None:
+    session = connected(POLLING)
+    session.close()
+    assert list(session.receive_payload(b'42/smcp,["late"]', 0)) == []
+    assert session.open_poll()
+    assert session.take(POLLING) == [b"1"]
+    with pytest.raises(Malformed):
+        session.receive_payload(b'42/smcp,["late"]', 0)
+
+
+def test_what_is_queued_when_a_closed_session_loses_its_transport_is_never_sent() -> None:
+    session = connected(POLLING)
+    session.send(b'42/smcp,["last"]')
+    session.close()
+    assert session.lost(POLLING) is None
+    assert (session.queued, session.open_poll()) == (0, False)
 
 
 # The end, and Engine.IO alone

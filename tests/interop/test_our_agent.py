@@ -17,8 +17,8 @@ import pytest_asyncio
 
 from a2c_smcp.agent import AgentEvents, AsyncSMCPAgentClient, SMCPAgentClient
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.connection import ConnectionLost, Reconnect
 from a2c_smcp.errors import AnswerTooLarge, CallCancelled, NotAuthenticated, NotFound, SMCPError, Unavailable
-from a2c_smcp.link import LineLost, Reconnect
 from a2c_smcp.registry.results import ToolFailed
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
@@ -293,7 +293,7 @@ async def a_call_over_a_cut_line_runs_once(agent: Any, world: World, relay: Rela
     if world.knows_calls:
         assert (await call).text == "slept"
     else:
-        with pytest.raises(LineLost) as lost:
+        with pytest.raises(ConnectionLost) as lost:
             await call
         assert lost.value.outcome == "unknown"
     await until(lambda: marks(world) == ["started", "finished"])

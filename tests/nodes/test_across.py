@@ -215,8 +215,8 @@ async def test_what_is_asked_for_an_agent_who_does_not_sit_there_reaches_no_comp
         asked = {"agent": "rival", "computer": "laptop", "tool_name": "t", "params": {}, "timeout": 5, "req_id": "r"}
         caller = Member("n9.s", "agent", "rival", stage.office)
         target = Member(stage.computer.sid, "computer", "laptop", stage.office)
-        envelope = Envelope(asked, json.dumps(asked).encode())
-        call = Call(lookup("client:tool_call"), caller, target, envelope, 0, None, 5, 5, None, None, False)
+        envelope = Envelope(json.dumps(asked).encode())
+        call = Call(lookup("client:tool_call"), caller, target, envelope, "r", 0, None, 5, 5, caller.sid, target.sid)
         impostor = Impostor(directory)
         impostor.bus.ask("n2", call, 5, sent_before=False)
         outcome = await asyncio.wait_for(impostor.outcome, 20)

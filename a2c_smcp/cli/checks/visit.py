@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from a2c_smcp.cli.connection import exposed
+from a2c_smcp.connection import Connection
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.link import Line, Route
+from a2c_smcp.route import Route
 
 __all__ = ["Certificate", "Visit", "call_at"]
 
@@ -64,7 +65,7 @@ async def call_at(route: Route, *, api_key: str | None) -> Visit:
 
 async def _knock(route: Route) -> SMCPError | None:
     try:
-        async with Line(route, lambda event, data: None):
+        async with Connection(route, lambda event, data: None):
             return None
     except SMCPError as error:
         return error

@@ -10,8 +10,8 @@ from a2c_smcp.cli.prompt.jobs import Job
 from a2c_smcp.cli.prompt.table import Command, WrongUse
 from a2c_smcp.computer.secrets import secrets_in
 from a2c_smcp.errors import ConfigError
-from a2c_smcp.link import Route
 from a2c_smcp.protocol.names import fault_in
+from a2c_smcp.route import Route
 
 __all__ = ["MOVING", "Quit"]
 

@@ -15,6 +15,7 @@ from a2c_smcp.computer.computer import Computer, Update
 from a2c_smcp.computer.journal import Journal
 from a2c_smcp.computer.secrets import ANSWER, secrets_in
 from a2c_smcp.computer.socketio.catch_up import CatchUp
+from a2c_smcp.connection import PATIENCE, Connection, Reconnect, join, leave
 from a2c_smcp.errors import (
     BadRequest,
     CallTimeout,
@@ -24,10 +25,10 @@ from a2c_smcp.errors import (
     Unavailable,
     VersionMismatch,
 )
-from a2c_smcp.link import PATIENCE, Credentials, Line, Reconnect, Route, join, leave
 from a2c_smcp.protocol import codec
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
 from a2c_smcp.protocol.results import error_ack
+from a2c_smcp.route import Credentials, Route
 
 __all__ = ["Reconnect", "SMCPComputerClient"]
 
@@ -115,25 +116,25 @@ class SMCPComputerClient:
     async def _serve(self) -> None:
         """One connection, from dialling to its end. The calls themselves outlive it, and find the next one."""
         logger.info("%s: connecting to %s", self._computer.name, self._computer.mask.text(self._route.url))
-        async with Line(self._route, self._on_event) as line:
-            self._catch_up = CatchUp(lambda: self._join(line))
-            await self._join(line)
+        async with Connection(self._route, self._on_event) as connection:
+            self._catch_up = CatchUp(lambda: self._join(connection))
+            await self._join(connection)
             self._has_joined = True
             self._tell(f"joined {self._office}")
-            tasks = [asyncio.create_task(each) for each in (self._send_updates(line), self._catch_up.watch())]
+            tasks = [asyncio.create_task(each) for each in (self._send_updates(connection), self._catch_up.watch())]
             try:
-                await line.lost.wait()
+                await connection.lost.wait()
                 self._tell("connection lost", logging.WARNING)
             finally:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
                 with suppress(SMCPError):
-                    await leave(line, self._office, _FAREWELL)
+                    await leave(connection, self._office, _FAREWELL)
 
-    async def _join(self, line: Line) -> None:
+    async def _join(self, connection: Connection) -> None:
         """Changes nothing where it has the seat already."""
-        await join(line, "computer", self._computer.name, self._office, self._instance)
+        await join(connection, "computer", self._computer.name, self._office, self._instance)
 
     def _on_event(self, name: str, data: Any) -> Awaitable[Any] | None:
         """Everything that comes from the Server."""
@@ -190,18 +191,18 @@ class SMCPComputerClient:
         self._updates.add(update)
         self._has_updates.set()
 
-    async def _send_updates(self, line: Line) -> None:
+    async def _send_updates(self, connection: Connection) -> None:
         """Tells what has changed, also while there was no connection. What comes together goes together.
 
         What was not heard is told again, after the connection was lost too.
         """
-        while not line.lost.is_set():
+        while not connection.lost.is_set():
             await self._has_updates.wait()
             self._has_updates.clear()
             for update in sorted(self._updates):
                 self._updates.discard(update)
                 try:
-                    await line.ask(f"server:update_{update}", {"computer": self._computer.name}, PATIENCE)
+                    await connection.ask(f"server:update_{update}", {"computer": self._computer.name}, PATIENCE)
                 except (CallTimeout, Unavailable, asyncio.CancelledError) as error:
                     self._on_update(update)
                     if isinstance(error, asyncio.CancelledError):

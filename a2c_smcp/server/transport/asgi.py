@@ -18,9 +18,9 @@ from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge
 from a2c_smcp.server.gate import refusal
 from a2c_smcp.server.proxy import Onward, Proxy
 from a2c_smcp.server.settings import Limits
-from a2c_smcp.server.transport.channel import Channel
 from a2c_smcp.server.transport.http import Application
 from a2c_smcp.server.transport.request import Request, Response
+from a2c_smcp.server.transport.websocket import Owner
 
 __all__ = ["Receive", "Scope", "Send", "serve_http", "serve_websocket"]
 
@@ -127,7 +127,7 @@ async def serve_websocket(
             return
     except SMCPError as error:
         outcome = refusal(error)
-    if isinstance(outcome, Channel):
+    if not isinstance(outcome, Response | Onward):
         await WebSocket(outcome, send).serve(receive)
     elif isinstance(outcome, Response) and "websocket.http.response" in scope.get("extensions", {}):
         await _respond(send, outcome, "websocket.http.response")
@@ -138,7 +138,7 @@ async def serve_websocket(
 class WebSocket:
     """Messages are sent at once, in the task that has them, where the web server takes them without waiting."""
 
-    def __init__(self, channel: Channel, send: Send) -> None:
+    def __init__(self, channel: Owner, send: Send) -> None:
         self.is_blocked = False
         self._channel = channel
         self._send = send

@@ -373,6 +373,11 @@ class Channel:
     def finish(self) -> None:
         """Tells the hub."""
         self._depart(is_clean=False)
+        if self.is_fetched:
+            self.forget()
+
+    def forget(self) -> None:
+        """Nobody waits any longer for this client to fetch the rest. One that upgrades fetches it by its websocket."""
         if self._candidate:
             self._fail_upgrade()
 

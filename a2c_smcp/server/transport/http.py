@@ -30,9 +30,8 @@ from a2c_smcp.server.gate import refusal
 from a2c_smcp.server.proxy import Onward
 from a2c_smcp.server.settings import Limits, Network
 from a2c_smcp.server.transport.admission import Newcomers, is_in
-from a2c_smcp.server.transport.channel import Channel
 from a2c_smcp.server.transport.request import Request, Response
-from a2c_smcp.server.transport.websocket import Turns, WebSocket, upgrade_key
+from a2c_smcp.server.transport.websocket import Owner, Turns, WebSocket, upgrade_key
 from a2c_smcp.server.tunnel import tunnel
 
 __all__ = ["Application", "Listener"]
@@ -54,7 +53,7 @@ class Application(Protocol):
 
     async def respond(self, request: Request) -> Response: ...
 
-    async def upgrade(self, request: Request) -> Response | Channel | Onward:
+    async def upgrade(self, request: Request) -> Response | Owner | Onward:
         """A refusal, the session that a websocket belongs to, or where it is to be carried."""
 
 
@@ -364,11 +363,11 @@ class Http(asyncio.Protocol):
             logger.exception("an upgrade failed")
             outcome = refusal(SMCPError())
         self._task = None
-        if isinstance(outcome, Channel):
-            self._listener.start_websocket(self, self._transport, outcome, key, ahead)
-        else:
+        if isinstance(outcome, Response):
             self._transport.write(_encoded(outcome, is_head=False, keeps_alive=False))
             self._transport.close()
+        else:
+            self._listener.start_websocket(self, self._transport, outcome, key, ahead)
 
 
 def _encoded(response: Response, *, is_head: bool, keeps_alive: bool) -> bytes:
@@ -408,17 +407,15 @@ class Listener:
         self._connections.discard(http)
         self.newcomers.discard(transport)
 
-    def start_websocket(
-        self, http: Http, transport: asyncio.Transport, channel: Channel, key: str, ahead: bytes
-    ) -> None:
-        """From here on the connection belongs to the channel."""
+    def start_websocket(self, http: Http, transport: asyncio.Transport, owner: Owner, key: str, ahead: bytes) -> None:
+        """From here on the connection belongs to the owner."""
         self.closed(http, transport)
         if transport.is_closing():
-            channel.detach()
+            owner.detach()
             return
-        socket = WebSocket(transport, channel, self._turns)
+        socket = WebSocket(transport, owner, self._turns)
         socket.start(key, max_size=self.limits.max_transport, most_held=_MAX_FRAME_HELD)
-        channel.attach(socket)
+        owner.attach(socket)
         socket.listen(ahead)
 
     async def carry(self, http: Http, transport: asyncio.Transport, onward: Onward, ahead: bytes) -> None:

@@ -151,7 +151,11 @@ class Sessions:
         if channel.is_fetched:
             self._channels.pop(channel.sid, None)
         else:
-            asyncio.get_running_loop().call_later(_CLOSE_GRACE, self._channels.pop, channel.sid, None)
+            asyncio.get_running_loop().call_later(_CLOSE_GRACE, self._forget, channel)
+
+    def _forget(self, channel: Channel) -> None:
+        self._channels.pop(channel.sid, None)
+        channel.forget()
 
     def schedule(self, channel: Channel) -> None:
         """To be called when its deadline may have come nearer."""

@@ -61,7 +61,13 @@ def upgrade_key(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 
 
 class Owner(Protocol):
-    """Who hears what comes over a websocket."""
+    """Who hears what comes over a websocket: a channel."""
+
+    def attach(self, socket: Any) -> None:
+        """From here on the websocket is its owner's."""
+
+    def detach(self) -> None:
+        """The websocket that was to be attached is gone before it was."""
 
     def heard(self, socket: Any, text: bytes) -> None: ...
 

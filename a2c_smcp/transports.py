@@ -1,0 +1,283 @@
+"""A client's two transports over aiohttp, websocket and polling: the bytes of one Engine.IO session.
+
+A transport owns its session from the OPEN packet on. `run` reads until either side ends, `send` writes, `close` says
+goodbye. Only `run` reads, in one task; anybody may write.
+
+Writing. On a websocket a packet is handed to the socket before `send` waits for anything: packets leave in the order
+in which they were sent, nothing comes between a packet and its attachments, and who gives up while a slow Server reads
+leaves no half packet behind. The packets of the session itself (CONNECT, PONG) are queued by it and written by
+`flush`. `run` never waits for a write: two sides that both wait until the other reads would wait for ever.
+While polling everything goes through the session's queue, which one task posts, one request after the other.
+
+Dialling. A websocket is one round trip and one socket, so it is tried first. A proxy or a Server that forbids it
+answers with a status, hangs up, or lets it hang. Polling begins as soon as it has failed, or after `_HEAD_START` beside
+it; the first of them that has opened is taken, the other is closed. Where not even a connection could be made, polling
+is not tried: it would only fail in the same way, later. No transport is changed for another one afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Literal, TypeAlias
+
+import aiohttp
+
+from a2c_smcp.engine.client import ClientSession
+from a2c_smcp.engine.events import Happening, Opened
+from a2c_smcp.engine.packets import Attachment, Malformed, encode_payload
+from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits
+from a2c_smcp.route import Route
+
+__all__ = ["Dial", "NotOpened", "Transport", "open_transport"]
+
+_HEAD_START = 1.0  # seconds
+_CLOSE = 1.0
+_POST = aiohttp.ClientTimeout(total=60)
+_POLL = aiohttp.ClientTimeout(total=None)  # the deadline of pings ends it
+_LARGEST = 16 * 1024 * 1024
+_LARGEST_REFUSAL = 64 * 1024
+_CHUNK = 64 * 1024
+_LIMITS = EngineLimits(
+    max_payload=_LARGEST, max_message=_LARGEST, max_ack=_LARGEST, max_attachments=4096, max_beside_attachments=_LARGEST
+)
+_NOBODY_THERE = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError)
+
+_Websocket: TypeAlias = aiohttp.ClientWebSocketResponse[Literal[False]]
+Take: TypeAlias = Callable[[Happening], None]
+
+
+class NotOpened(Exception):
+    """What answers is no Engine.IO server, or refuses. `body` is the JSON object that it has sent, if it has."""
+
+    def __init__(self, reason: str, body: Mapping[str, Any] | None = None) -> None:
+        self.body = body
+        super().__init__(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Where to, and what is shown there. `on_answer` is called for each HTTP answer."""
+
+    http: aiohttp.ClientSession
+    route: Route
+    headers: Mapping[str, str]
+    on_answer: Callable[[], None]
+
+
+class Websocket:
+    def __init__(self, websocket: _Websocket, session: ClientSession) -> None:
+        self.session = session
+        self._websocket = websocket
+        self._flushing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, dial: Dial) -> Websocket:
+        websocket = await dial.http.ws_connect(
+            dial.route.endpoint("websocket"),
+            headers=dial.headers,
+            timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE),
+            max_msg_size=_LARGEST,
+            decode_text=False,
+        )
+        opening = cls(websocket, ClientSession(_LIMITS, WEBSOCKET))
+        try:
+            dial.on_answer()
+            message = await websocket.receive()
+            is_text = message.type is aiohttp.WSMsgType.TEXT
+            _require_open(opening.session.receive(message.data, _now()) if is_text else None)
+        except BaseException:
+            await opening.abort()
+            raise
+        return opening
+
+    async def send(self, packet: bytes, attachments: Sequence[bytes] = ()) -> None:
+        """Waits while the Server is slow to read. Raises `OSError` if there is no connection any more."""
+        if not attachments:
+            await self._websocket.send_frame(packet, aiohttp.WSMsgType.TEXT)
+            return
+        text = self._websocket.send_frame(packet, aiohttp.WSMsgType.TEXT)
+        await asyncio.gather(text, *map(self._websocket.send_bytes, attachments))
+
+    async def flush(self) -> None:
+        for packet in self.session.take(WEBSOCKET):
+            assert not isinstance(packet, Attachment)
+            await self._websocket.send_frame(packet, aiohttp.WSMsgType.TEXT)
+
+    async def run(self, take: Take) -> None:
+        receive, session = self._websocket.receive, self.session
+        text, binary = aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY
+        while True:
+            message = await receive()
+            if message.type is text:
+                happening = session.receive(message.data, _now())
+            elif message.type is binary:
+                happening = session.receive_binary(message.data, _now())
+            else:
+                return
+            if happening is not None:
+                take(happening)
+            if session.queued:
+                self._flushing = asyncio.create_task(self.flush())
+
+    async def close(self) -> None:
+        """Writes what the session still has to say, and waits for the other side."""
+        try:
+            if self._flushing:
+                await self._flushing
+            await self.flush()
+            await self._websocket.close()
+        except BaseException:
+            await self.abort()
+            raise
+
+    async def abort(self) -> None:
+        """Ends without waiting for the other side."""
+        if self._flushing:
+            self._flushing.cancel()
+            await asyncio.gather(self._flushing, return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await self._websocket.close()
+
+
+class Polling:
+    def __init__(self, dial: Dial, session: ClientSession, early: Sequence[Happening]) -> None:
+        self.session = session
+        self._dial = dial
+        self._url = f"{dial.route.endpoint('polling')}&sid={session.sid}"
+        self._early = early
+        self._is_queued = asyncio.Event()
+
+    @classmethod
+    async def open(cls, dial: Dial) -> Polling:
+        async with dial.http.get(dial.route.endpoint("polling"), headers=dial.headers, timeout=_POLL) as answer:
+            dial.on_answer()
+            await _require_ok(answer)
+            body = await _read(answer, _LARGEST)
+        session = ClientSession(_LIMITS, POLLING)
+        try:
+            happenings = [*session.receive_payload(body, _now())]
+        except Malformed:
+            raise NotOpened("Unexpected response from server") from None
+        _require_open(happenings[0] if happenings else None)
+        return cls(dial, session, early=happenings[1:])
+
+    async def send(self, packet: bytes, attachments: Sequence[bytes] = ()) -> None:
+        if self.session.is_closed:
+            raise ConnectionResetError
+        self.session.send(packet, attachments)
+        self._is_queued.set()
+
+    async def flush(self) -> None:
+        self._is_queued.set()
+
+    async def run(self, take: Take) -> None:
+        for happening in self._early:
+            take(happening)
+        tasks = [asyncio.create_task(self._read(take)), asyncio.create_task(self._write())]
+        try:
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                await task
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self, take: Take) -> None:
+        while not self.session.is_closed:
+            async with self._dial.http.get(self._url, headers=self._dial.headers, timeout=_POLL) as answer:
+                await _require_ok(answer)
+                body = await _read(answer, _LARGEST)
+            for happening in self.session.receive_payload(body, _now()):
+                take(happening)
+            if self.session.queued:
+                self._is_queued.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._is_queued.wait()
+            self._is_queued.clear()
+            await self._post()
+
+    async def _post(self) -> None:
+        while packets := self.session.take(POLLING):
+            body = BytesIO(encode_payload(packets))  # aiohttp warns of large bytes
+            async with self._dial.http.post(self._url, data=body, headers=self._headers, timeout=_POST) as answer:
+                await _require_ok(answer)
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {**self._dial.headers, "Content-Type": "text/plain;charset=UTF-8"}
+
+    async def close(self) -> None:
+        """Posts what the session still has to say. To be called when `run` has ended."""
+        await self._post()
+
+
+Transport: TypeAlias = Websocket | Polling
+
+
+async def open_transport(dial: Dial) -> Transport:
+    """Raises `NotOpened`, and what aiohttp raises."""
+    websocket = asyncio.create_task(Websocket.open(dial))
+    polling: asyncio.Task[Polling] | None = None
+    taken: Transport | None = None
+    try:
+        await asyncio.wait([websocket], timeout=_HEAD_START)
+        if websocket.done() and (websocket.exception() is None or isinstance(websocket.exception(), _NOBODY_THERE)):
+            taken = websocket.result()
+        else:
+            polling = asyncio.create_task(Polling.open(dial))
+            taken = await _first_open(websocket, polling)
+        return taken
+    finally:
+        tasks = [task for task in (websocket, polling) if task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if not websocket.cancelled() and not websocket.exception() and websocket.result() is not taken:
+            await websocket.result().abort()
+
+
+async def _first_open(websocket: asyncio.Task[Websocket], polling: asyncio.Task[Polling]) -> Transport:
+    racing: set[asyncio.Task[Any]] = {websocket, polling}
+    while racing:
+        ended, racing = await asyncio.wait(racing, return_when=asyncio.FIRST_COMPLETED)
+        for task in (websocket, polling):
+            if task in ended and task.exception() is None:
+                return task.result()
+    return polling.result()
+
+
+async def _require_ok(answer: aiohttp.ClientResponse) -> None:
+    if 200 <= answer.status < 300:
+        return
+    body = None
+    with suppress(ValueError, NotOpened):
+        body = json.loads(await _read(answer, _LARGEST_REFUSAL))
+    reason = f"Unexpected status code {answer.status} in server response"
+    raise NotOpened(reason, body if isinstance(body, dict) else None)
+
+
+def _require_open(happening: Happening | None) -> None:
+    if not isinstance(happening, Opened):
+        raise NotOpened("OPEN packet not returned by server")
+
+
+async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:
+    found = bytearray()
+    async for chunk in answer.content.iter_chunked(_CHUNK):
+        found += chunk
+        if len(found) > most:
+            raise NotOpened(f"more than {most} bytes in one answer")
+    return bytes(found)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
