@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import aiohttp
 
 from a2c_smcp.engine import events
+from a2c_smcp.engine.attachments import attach, detach
 from a2c_smcp.engine.packets import Malformed, ack_packet, event_packet
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge, Unavailable
-from a2c_smcp.protocol import attachments, codec
+from a2c_smcp.protocol import codec
 from a2c_smcp.route import Credentials, Route, cause_of
 from a2c_smcp.smcp import JOIN_OFFICE_EVENT, LEAVE_OFFICE_EVENT, SMCP_NAMESPACE
 from a2c_smcp.transports import Dial, NotOpened, open_transport
@@ -317,7 +318,10 @@ def _http_session(route: Route) -> aiohttp.ClientSession:
 def _decoded(packet: events.Event | events.Ack) -> list[Any]:
     """Raises `BadRequest`."""
     content: list[Any] = codec.loads_exactly(packet.body)
-    return attachments.restore(content, packet.attachments) if packet.attachments else content
+    try:
+        return attach(content, packet.attachments) if packet.attachments else content
+    except Malformed as error:
+        raise BadRequest(str(error)) from None
 
 
 def _encoded(write: Callable[..., bytes], number: int, content: list[Any]) -> tuple[bytes, Sequence[bytes]]:
@@ -325,8 +329,11 @@ def _encoded(write: Callable[..., bytes], number: int, content: list[Any]) -> tu
     attached: Sequence[bytes] = ()
     try:
         body = codec.dumps(content)
-    except BadRequest:
-        content, attached = attachments.detach(content)
+    except BadRequest:  # for bytes, or for what cannot be sent at all
+        try:
+            content, attached = detach(content)
+        except RecursionError:
+            raise BadRequest("nested too deeply") from None
         body = codec.dumps(content)
     return _fitting(write(_NAMESPACE, number, body.encode(), attachments=len(attached))), attached
 

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -144,6 +145,7 @@ async def test_what_cannot_be_sent_is_refused_and_no_answer_is_waited_for() -> N
         for data, error in (
             ({"x": {1}}, BadRequest),
             ({"x": object()}, BadRequest),
+            ({"x": reduce(lambda inner, _: [inner], range(5000), b"")}, BadRequest),
             ({"x": "x" * 9_000_000}, TooLarge),
             ({"x": "漢" * 3_000_000}, TooLarge),
         ):
