@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -128,15 +128,18 @@ class Connection:
     ) -> None:
         await self._leaving.aclose()
 
-    async def ask(
+    def ask(
         self, event: str, data: Mapping[str, Any], timeout: float | None, then: Callable[[Any], Any] | None = None
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """The answer; several ack arguments come as a tuple. Raises `ConnectionLost` as soon as there will be none.
 
         `then` makes something of the answer before any later event is looked at.
         """
-        if timeout is None:
-            return await self._ask(event, data, then)
+        return self._ask(event, data, then) if timeout is None else self._ask_within(timeout, event, data, then)
+
+    async def _ask_within(
+        self, timeout: float, event: str, data: Mapping[str, Any], then: Callable[[Any], Any] | None
+    ) -> Any:
         try:
             async with asyncio.timeout(timeout):
                 return await self._ask(event, data, then)
@@ -339,11 +342,14 @@ def _encoded(write: Callable[..., bytes], number: int, content: list[Any]) -> tu
 
 
 def _encoded_answer(number: int, answer: Any) -> tuple[bytes, Sequence[bytes]]:
-    """A tuple is several arguments, `None` is none."""
-    if isinstance(answer, codec.Written):
-        return _fitting(ack_packet(_NAMESPACE, number, b"[", answer.text.encode(), b"]")), ()
-    arguments = [] if answer is None else list(answer) if isinstance(answer, tuple) else [answer]
-    return _encoded(ack_packet, number, arguments)
+    """A tuple is several arguments, `None` is none. Instead of what cannot be sent the error is."""
+    try:
+        if isinstance(answer, codec.Written):
+            return _fitting(ack_packet(_NAMESPACE, number, b"[", answer.text.encode(), b"]")), ()
+        arguments = [] if answer is None else list(answer) if isinstance(answer, tuple) else [answer]
+        return _encoded(ack_packet, number, arguments)
+    except (BadRequest, TooLarge) as error:
+        return _encoded(ack_packet, number, [error.to_wire()])
 
 
 def _fitting(packet: bytes) -> bytes:

@@ -142,9 +142,10 @@ class Websocket:
         await asyncio.gather(text, *map(self._websocket.send_bytes, attachments))
 
     async def flush(self) -> None:
-        for packet in self.session.take(WEBSOCKET):
-            assert not isinstance(packet, Attachment)
-            await self._websocket.send_frame(packet, aiohttp.WSMsgType.TEXT)
+        while packets := self.session.take(WEBSOCKET):
+            for packet in packets:
+                assert not isinstance(packet, Attachment)
+                await self._websocket.send_frame(packet, aiohttp.WSMsgType.TEXT)
 
     async def run(self, take: Take) -> None:
         receive, session = self._websocket.receive, self.session
@@ -159,7 +160,7 @@ class Websocket:
                 return
             if happening is not None:
                 take(happening)
-            if session.queued:
+            if session.queued and (self._flushing is None or self._flushing.done()):
                 self._flushing = asyncio.create_task(self.flush())
 
     async def close(self) -> None:
