@@ -77,7 +77,7 @@ class Connection:
         self._route = route
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
-        self._welcome: asyncio.Future[None] = self._loop.create_future()
+        self._welcome: asyncio.Future[SMCPError | None] = self._loop.create_future()  # or the refusal
         self._waiting: dict[int, _Asked] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch: asyncio.TimerHandle | None = None
@@ -121,7 +121,8 @@ class Connection:
         self._tick()
         self._session.connect(_NAMESPACE, codec.dumps(dict(shown.auth)).encode() if shown.auth is not None else b"")
         await self._transport.flush()
-        await self._welcome
+        if refusal := await self._welcome:
+            raise refusal
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -237,13 +238,11 @@ class Connection:
             self._welcome.set_result(None)
 
     def _on_refusal(self, refused: events.Refused) -> None:
-        if not self._welcome.done():
-            try:
-                reason = codec.loads_exactly(refused.body) if refused.body else None
-            except BadRequest:
-                reason = None
-            self._welcome.set_exception(self._refusal(reason))
-        self._lose()
+        try:
+            reason = codec.loads_exactly(refused.body) if refused.body else None
+        except BadRequest:
+            reason = None
+        self._lose(self._refusal(reason))
 
     def _refusal(self, reason: Any) -> SMCPError:
         """The error that a CONNECT_ERROR, or the body of a refused HTTP request, stands for."""
@@ -256,16 +255,16 @@ class Connection:
 
     def _tick(self) -> None:
         """Called when the Server should have sent a ping."""
-        now = self._loop.time()
-        if self._session.tick(now):
+        if self._session.tick(self._loop.time()):
             self._lose()
         elif not self.lost.is_set():
             self._watch = self._loop.call_at(self._session.deadline, self._tick)
 
-    def _lose(self, _: object = None) -> None:
+    def _lose(self, why: object = None) -> None:
         self.lost.set()
         if not self._welcome.done():
-            self._welcome.set_exception(self._unreachable("the connection was lost before it was complete"))
+            lost = self._unreachable("the connection was lost before it was complete")
+            self._welcome.set_result(why if isinstance(why, SMCPError) else lost)
         for asked in self._waiting.values():
             asked.give_up()
         self._waiting.clear()

@@ -72,37 +72,36 @@ class Dial:
 
 
 class _Cork:
-    """Holds back what is written to a socket until the loop's turn is over, from the second packet of a turn on.
+    """Holds back the second and later packets of a turn of the loop until it is over, so that they go together.
 
-    To deliver a small packet, and wake its reader, costs more than everything else about it. TCP_CORK lets the system
-    gather them; where there is none they go one by one.
+    To deliver a small packet, and wake its reader, costs more than everything else about it. The system gathers them
+    (TCP_CORK); where it cannot they go one by one.
     """
 
-    __slots__ = ("_is_in", "_is_used", "_loop", "_socket")
+    __slots__ = ("_count", "_loop", "_socket")
 
     def __init__(self, found: Any) -> None:
         self._socket: Any = found if hasattr(socket, "TCP_CORK") else None
         self._loop = asyncio.get_running_loop()
-        self._is_used = self._is_in = False
+        self._count = 0
 
     def on_packet(self) -> None:
         """To be called before each one is written."""
-        if not self._is_used:
-            self._is_used = True
+        self._count += 1
+        if self._count == 1:
             self._loop.call_soon(self._on_turn)
-        elif not self._is_in and self._socket:
-            self._is_in = True
+        elif self._count == 2:
             self._set(1)
 
     def _on_turn(self) -> None:
-        self._is_used = False
-        if self._is_in:
-            self._is_in = False
+        if self._count > 1:
             self._set(0)
+        self._count = 0
 
     def _set(self, on: int) -> None:
-        with suppress(OSError):  # of a socket that is closed
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, on)
+        if self._socket:
+            with suppress(OSError):  # of a socket that is closed
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, on)
 
 
 class Websocket:
@@ -247,12 +246,9 @@ class Polling:
     async def _post(self) -> None:
         while packets := self.session.take(POLLING):
             body = BytesIO(encode_payload(packets))  # aiohttp warns of large bytes
-            async with self._dial.http.post(self._url, data=body, headers=self._headers, timeout=_POST) as answer:
+            headers = {**self._dial.headers, "Content-Type": "text/plain;charset=UTF-8"}
+            async with self._dial.http.post(self._url, data=body, headers=headers, timeout=_POST) as answer:
                 await _require_ok(answer)
-
-    @property
-    def _headers(self) -> dict[str, str]:
-        return {**self._dial.headers, "Content-Type": "text/plain;charset=UTF-8"}
 
     async def close(self) -> None:
         """Posts what the session still has to say. To be called when `run` has ended."""
@@ -276,10 +272,10 @@ async def open_transport(dial: Dial) -> Transport:
             taken = await _first_open(websocket, polling)
         return taken
     finally:
-        tasks = [task for task in (websocket, polling) if task]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if losers := [task for task in (websocket, polling) if task and not task.done()]:
+            for task in losers:
+                task.cancel()
+            await asyncio.wait(losers)
         if not websocket.cancelled() and not websocket.exception() and websocket.result() is not taken:
             await websocket.result().abort()
 
@@ -288,9 +284,8 @@ async def _first_open(websocket: asyncio.Task[Websocket], polling: asyncio.Task[
     racing: set[asyncio.Task[Any]] = {websocket, polling}
     while racing:
         ended, racing = await asyncio.wait(racing, return_when=asyncio.FIRST_COMPLETED)
-        for task in (websocket, polling):
-            if task in ended and task.exception() is None:
-                return task.result()
+        if opened := [task for task in (websocket, polling) if task in ended and task.exception() is None]:
+            return opened[0].result()
     return polling.result()
 
 
