@@ -108,6 +108,7 @@ class WebSocket(WSListener):
         "_frames",
         "_idle_frames",
         "_idle_since",
+        "_is_closed_by_peer",
         "_is_over",
         "_is_trusted",
         "_messages",
@@ -134,7 +135,7 @@ class WebSocket(WSListener):
         self._parts: bytearray | None = None
         self._unfinished: WSMsgType | None = None
         self._closing: asyncio.TimerHandle | None = None
-        self._is_over = False
+        self._is_over = self._is_closed_by_peer = False
         self._is_trusted = False
         self._frames: WSTransport | None = None
         self._reader: Reader | None = None
@@ -201,7 +202,7 @@ class WebSocket(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
-        if (self._is_over or transport.is_close_frame_sent) and kind is not _CLOSE:
+        if self._is_closed_by_peer or ((self._is_over or transport.is_close_frame_sent) and kind is not _CLOSE):
             return
         if frame.rsv1 or frame.rsv2 or frame.rsv3:
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "no extension was agreed on")
@@ -215,7 +216,7 @@ class WebSocket(WSListener):
         elif kind is _TEXT or kind is _BINARY or kind is _CONTINUATION:
             self._take_part(kind, frame)
         elif kind is _CLOSE:
-            self._take_close(transport, frame)
+            self._take_close(frame)
         elif not self._is_idle_too_often() and kind is _PING:
             self._pong(frame)
 
@@ -280,12 +281,20 @@ class WebSocket(WSListener):
             else:
                 self._wait(Attachment(whole))
 
-    def _take_close(self, transport: WSTransport, frame: WSFrame) -> None:
+    def _take_close(self, frame: WSFrame) -> None:
+        """It is answered after what came before it was heard."""
         said = frame.get_payload_as_bytes()[:2]
         if said and int.from_bytes(said) not in _CLOSE_CODES:
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "no such close code")
+        if self._waiting and not self._is_over:
+            self._is_closed_by_peer = True
+        else:
+            self._answer_close()
+
+    def _answer_close(self) -> None:
         self.close()
-        transport.disconnect()
+        if self._frames:
+            self._frames.disconnect()
 
     def _pong(self, frame: WSFrame) -> None:
         """A peer that pings has to read the pongs too."""
@@ -347,6 +356,8 @@ class WebSocket(WSListener):
                 self._owner.heard(self, message)  # type: ignore[arg-type]
             else:
                 self._owner.heard_binary(self, message.data)  # type: ignore[union-attr]
+        if self._is_closed_by_peer:
+            self._answer_close()
         self._read_on()
 
     def _read_on(self) -> None:
