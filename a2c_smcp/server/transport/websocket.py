@@ -15,10 +15,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
 import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from struct import Struct
 from time import monotonic
 from typing import Any, Protocol
 
@@ -29,6 +31,8 @@ from a2c_smcp.server.transport.picows_adapter import Reader
 
 __all__ = ["Owner", "Turns", "WebSocket", "upgrade_key"]
 
+logger = logging.getLogger(__name__)
+
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
 _CLOSE, _PING = WSMsgType.CLOSE, WSMsgType.PING
 _MESSAGES, _BYTES = 64, 64 * 1024
@@ -36,6 +40,7 @@ _IDLE_FRAMES, _IDLE_TIME = 1000, 10.0
 _MAX_PONGS = 64 * 1024
 _CLOSE_TIMEOUT = 2.0
 _SMALL = 8 * 1024
+_PARTS_OF_ONE = 4  # at the most: a head, and what a message comes in
 _FINAL = 0x80
 _PAUSES_AFTER_WRITELINES = not ((3, 12) <= sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2))
 """asyncio's own transports did not tell in these versions that a peer has stopped reading (CVE-2024-12254)."""
@@ -80,13 +85,14 @@ class Owner(Protocol):
 
 
 class Turns:
-    """Numbers the turns of the event loop in which something was heard."""
+    """Numbers the turns of the event loop in which something was heard or written, and ends each with late writes."""
 
-    __slots__ = ("_is_counted", "_number")
+    __slots__ = ("_is_counted", "_late", "_number")
 
     def __init__(self) -> None:
         self._number = 0
         self._is_counted = False
+        self._late: list[WebSocket] = []
 
     def current(self) -> int:
         if not self._is_counted:
@@ -94,9 +100,20 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._next)
         return self._number
 
+    def write_at_end(self, socket: WebSocket) -> None:
+        self.current()
+        self._late.append(socket)
+
     def _next(self) -> None:
         self._number += 1
         self._is_counted = False
+        late, self._late = self._late, []
+        for socket in late:
+            try:
+                socket.write_late()
+            except Exception:
+                logger.exception("writing to a websocket failed")
+                socket.abort()
 
 
 class WebSocket(WSListener):
@@ -108,9 +125,11 @@ class WebSocket(WSListener):
         "_frames",
         "_idle_frames",
         "_idle_since",
+        "_is_busy",
         "_is_closed_by_peer",
         "_is_over",
         "_is_trusted",
+        "_late",
         "_messages",
         "_owner",
         "_parts",
@@ -120,6 +139,7 @@ class WebSocket(WSListener):
         "_turns",
         "_unfinished",
         "_waiting",
+        "_wrote_in",
         "is_blocked",
     )
 
@@ -135,8 +155,9 @@ class WebSocket(WSListener):
         self._parts: bytearray | None = None
         self._unfinished: WSMsgType | None = None
         self._closing: asyncio.TimerHandle | None = None
-        self._is_over = self._is_closed_by_peer = False
-        self._is_trusted = False
+        self._is_over = self._is_trusted = self._is_busy = self._is_closed_by_peer = False
+        self._late: list[Json] = []
+        self._wrote_in = -1
         self._frames: WSTransport | None = None
         self._reader: Reader | None = None
 
@@ -164,12 +185,30 @@ class WebSocket(WSListener):
             self._reader.trust()
 
     def write(self, parts: Sequence[Json]) -> None:
-        """One text message, which comes in parts."""
-        size = sum(map(len, parts))
-        if self._frames and size <= _SMALL:
-            self._frames.send(_TEXT, b"".join(parts) if len(parts) > 1 else parts[0])
-        else:
+        """One text message, which comes in parts.
+
+        The first one in a turn of the loop is written at once, what follows at the end of the turn. Where that was
+        more than one, the first of the next turn waits too: a busy connection costs one write a turn.
+        """
+        size, late = sum(map(len, parts)), self._late
+        if size > _SMALL or self._frames is None:
             self._write_parts([_head(_TEXT, size), *parts])
+        elif late:
+            late.append(_head(_TEXT, size))
+            late.extend(parts)
+        elif self._is_busy or self._wrote_in == self._turns.current():
+            late.append(_head(_TEXT, size))
+            late.extend(parts)
+            self._turns.write_at_end(self)
+        else:
+            self._wrote_in = self._turns.current()
+            self._frames.send(_TEXT, b"".join(parts))
+
+    def write_late(self) -> None:
+        """At the end of a turn."""
+        self._is_busy = len(self._late) > _PARTS_OF_ONE
+        if self._late:
+            self._write_parts(())
 
     def write_all(self, packets: Sequence[Outgoing]) -> None:
         """Several messages in one go."""
@@ -185,6 +224,7 @@ class WebSocket(WSListener):
     def close(self, code: int = 1000) -> None:
         """The peer may still read what was written. It is cut if it does not take that or does not answer."""
         if not self._is_over and self._frames:
+            self.write_late()
             self._is_over = True
             self._frames.send_close(WSCloseCode(code))
             self._closing = asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT, self.abort)
@@ -206,19 +246,17 @@ class WebSocket(WSListener):
             return
         if frame.rsv1 or frame.rsv2 or frame.rsv3:
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "no extension was agreed on")
-        if not self._is_trusted and self._reader:
-            self._reader.held = frame.tail_size
-        if kind is _TEXT and frame.fin and self._unfinished is None:
-            text = frame.get_payload_as_bytes()
-            self._take_text(text)
-            if len(text) == 1 and not frame.tail_size and not self.is_blocked and self._reader:
-                self._reader.renew()
+        if kind is _TEXT and self._unfinished is None and frame.fin:
+            self._take_text(frame.get_payload_as_bytes(), frame.tail_size)
         elif kind is _TEXT or kind is _BINARY or kind is _CONTINUATION:
             self._take_part(kind, frame)
         elif kind is _CLOSE:
             self._take_close(frame)
-        elif not self._is_idle_too_often() and kind is _PING:
-            self._pong(frame)
+        elif not self._is_idle_too_often():
+            if self._reader:
+                self._reader.held = frame.tail_size
+            if kind is _PING:
+                self._pong(frame)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self._is_over = True
@@ -243,20 +281,29 @@ class WebSocket(WSListener):
 
     # What follows
 
-    def _take_text(self, text: bytes) -> None:
+    def _take_text(self, text: bytes, left: int) -> None:
+        """`left` are the bytes that came behind it."""
+        size = len(text)
         if not text.isascii():
             _check_text(text)
-        if not (text and self._is_trusted) and self._is_idle_too_often():
-            return
-        if self._may_handle(len(text)):
+        if size <= 1 or not self._is_trusted:
+            if self._reader:
+                self._reader.held = left
+            if not (size and self._is_trusted) and self._is_idle_too_often():
+                return
+        if self._may_handle(size):
             self._owner.heard(self, text)
         else:
             self._wait(text)
+        if size == 1 and self._reader and not (left or self.is_blocked):
+            self._reader.renew()  # with a pong, a buffer that a large message needed is left behind
 
     def _take_part(self, kind: WSMsgType, frame: WSFrame) -> None:
         """A binary message, or a part of one that comes in several frames."""
         if (kind is _CONTINUATION) is (self._unfinished is None):
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "a message within a message")
+        if self._reader:
+            self._reader.held = frame.tail_size
         if not (frame.payload_size and self._is_trusted) and self._is_idle_too_often():
             return
         if kind is not _CONTINUATION:
@@ -275,7 +322,7 @@ class WebSocket(WSListener):
             kind, self._unfinished = self._unfinished or kind, None
             whole, self._parts = bytes(self._parts), None
             if kind is _TEXT:
-                self._take_text(whole)
+                self._take_text(whole, frame.tail_size)
             elif self._may_handle(len(whole)):
                 self._owner.heard_binary(self, whole)
             else:
@@ -368,7 +415,13 @@ class WebSocket(WSListener):
         """Without a copy, where what the peer does not read is noticed all the same."""
         if self._is_over or not self._frames or self._frames.is_close_frame_sent:
             return
-        if _PAUSES_AFTER_WRITELINES:
+        if self._late:
+            late = b"".join(self._late)
+            self._late.clear()
+            parts = (late, *parts)
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        elif _PAUSES_AFTER_WRITELINES:
             self._transport.writelines(parts)
         else:
             self._transport.write(b"".join(parts))
@@ -376,10 +429,16 @@ class WebSocket(WSListener):
 
 def _head(kind: WSMsgType, size: int) -> bytes:
     """Of a whole message from a server."""
+    if kind is _TEXT and size < 1 << 16:
+        return _SHORTEST[size] if size < 126 else _short(0x81, 126, size)
     first = _FINAL | kind.value
     if size < 126:
         return bytes((first, size))
-    return bytes((first, 126)) + size.to_bytes(2) if size < 1 << 16 else bytes((first, 127)) + size.to_bytes(8)
+    return _short(first, 126, size) if size < 1 << 16 else bytes((first, 127)) + size.to_bytes(8)
+
+
+_SHORTEST = [bytes((0x81, size)) for size in range(126)]
+_short = Struct(">BBH").pack
 
 
 def _check_text(data: bytes) -> None:
