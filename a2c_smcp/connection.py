@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import aiohttp
 
 from a2c_smcp.engine import events
+from a2c_smcp.engine.attachments import attach, detach
 from a2c_smcp.engine.packets import Malformed, ack_packet, event_packet
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge, Unavailable
-from a2c_smcp.protocol import attachments, codec
+from a2c_smcp.protocol import codec
 from a2c_smcp.route import Credentials, Route, cause_of
 from a2c_smcp.smcp import JOIN_OFFICE_EVENT, LEAVE_OFFICE_EVENT, SMCP_NAMESPACE
 from a2c_smcp.transports import Dial, NotOpened, open_transport
@@ -76,7 +77,7 @@ class Connection:
         self._route = route
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
-        self._welcome: asyncio.Future[None] = self._loop.create_future()
+        self._welcome: asyncio.Future[SMCPError | None] = self._loop.create_future()  # or the refusal
         self._waiting: dict[int, _Asked] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch: asyncio.TimerHandle | None = None
@@ -120,22 +121,26 @@ class Connection:
         self._tick()
         self._session.connect(_NAMESPACE, codec.dumps(dict(shown.auth)).encode() if shown.auth is not None else b"")
         await self._transport.flush()
-        await self._welcome
+        if refusal := await self._welcome:
+            raise refusal
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._leaving.aclose()
 
-    async def ask(
+    def ask(
         self, event: str, data: Mapping[str, Any], timeout: float | None, then: Callable[[Any], Any] | None = None
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """The answer; several ack arguments come as a tuple. Raises `ConnectionLost` as soon as there will be none.
 
         `then` makes something of the answer before any later event is looked at.
         """
-        if timeout is None:
-            return await self._ask(event, data, then)
+        return self._ask(event, data, then) if timeout is None else self._ask_within(timeout, event, data, then)
+
+    async def _ask_within(
+        self, timeout: float, event: str, data: Mapping[str, Any], then: Callable[[Any], Any] | None
+    ) -> Any:
         try:
             async with asyncio.timeout(timeout):
                 return await self._ask(event, data, then)
@@ -233,13 +238,11 @@ class Connection:
             self._welcome.set_result(None)
 
     def _on_refusal(self, refused: events.Refused) -> None:
-        if not self._welcome.done():
-            try:
-                reason = codec.loads_exactly(refused.body) if refused.body else None
-            except BadRequest:
-                reason = None
-            self._welcome.set_exception(self._refusal(reason))
-        self._lose()
+        try:
+            reason = codec.loads_exactly(refused.body) if refused.body else None
+        except BadRequest:
+            reason = None
+        self._lose(self._refusal(reason))
 
     def _refusal(self, reason: Any) -> SMCPError:
         """The error that a CONNECT_ERROR, or the body of a refused HTTP request, stands for."""
@@ -252,16 +255,16 @@ class Connection:
 
     def _tick(self) -> None:
         """Called when the Server should have sent a ping."""
-        now = self._loop.time()
-        if self._session.tick(now):
+        if self._session.tick(self._loop.time()):
             self._lose()
         elif not self.lost.is_set():
             self._watch = self._loop.call_at(self._session.deadline, self._tick)
 
-    def _lose(self, _: object = None) -> None:
+    def _lose(self, why: object = None) -> None:
         self.lost.set()
         if not self._welcome.done():
-            self._welcome.set_exception(self._unreachable("the connection was lost before it was complete"))
+            lost = self._unreachable("the connection was lost before it was complete")
+            self._welcome.set_result(why if isinstance(why, SMCPError) else lost)
         for asked in self._waiting.values():
             asked.give_up()
         self._waiting.clear()
@@ -317,7 +320,10 @@ def _http_session(route: Route) -> aiohttp.ClientSession:
 def _decoded(packet: events.Event | events.Ack) -> list[Any]:
     """Raises `BadRequest`."""
     content: list[Any] = codec.loads_exactly(packet.body)
-    return attachments.restore(content, packet.attachments) if packet.attachments else content
+    try:
+        return attach(content, packet.attachments) if packet.attachments else content
+    except Malformed as error:
+        raise BadRequest(str(error)) from None
 
 
 def _encoded(write: Callable[..., bytes], number: int, content: list[Any]) -> tuple[bytes, Sequence[bytes]]:
@@ -325,18 +331,24 @@ def _encoded(write: Callable[..., bytes], number: int, content: list[Any]) -> tu
     attached: Sequence[bytes] = ()
     try:
         body = codec.dumps(content)
-    except BadRequest:
-        content, attached = attachments.detach(content)
+    except BadRequest:  # for bytes, or for what cannot be sent at all
+        try:
+            content, attached = detach(content)
+        except RecursionError:
+            raise BadRequest("nested too deeply") from None
         body = codec.dumps(content)
     return _fitting(write(_NAMESPACE, number, body.encode(), attachments=len(attached))), attached
 
 
 def _encoded_answer(number: int, answer: Any) -> tuple[bytes, Sequence[bytes]]:
-    """A tuple is several arguments, `None` is none."""
-    if isinstance(answer, codec.Written):
-        return _fitting(ack_packet(_NAMESPACE, number, b"[", answer.text.encode(), b"]")), ()
-    arguments = [] if answer is None else list(answer) if isinstance(answer, tuple) else [answer]
-    return _encoded(ack_packet, number, arguments)
+    """A tuple is several arguments, `None` is none. Instead of what cannot be sent the error is."""
+    try:
+        if isinstance(answer, codec.Written):
+            return _fitting(ack_packet(_NAMESPACE, number, b"[", answer.text.encode(), b"]")), ()
+        arguments = [] if answer is None else list(answer) if isinstance(answer, tuple) else [answer]
+        return _encoded(ack_packet, number, arguments)
+    except (BadRequest, TooLarge) as error:
+        return _encoded(ack_packet, number, [error.to_wire()])
 
 
 def _fitting(packet: bytes) -> bytes:

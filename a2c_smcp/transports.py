@@ -5,9 +5,10 @@ goodbye. Only `run` reads, in one task; anybody may write.
 
 Writing. On a websocket a packet is handed to the socket before `send` waits for anything: packets leave in the order
 in which they were sent, nothing comes between a packet and its attachments, and who gives up while a slow Server reads
-leaves no half packet behind. The packets of the session itself (CONNECT, PONG) are queued by it and written by
-`flush`. `run` never waits for a write: two sides that both wait until the other reads would wait for ever.
-While polling everything goes through the session's queue, which one task posts, one request after the other.
+leaves no half packet behind. Several packets of one turn of the loop are delivered together (`_Cork`). The packets of
+the session itself (CONNECT, PONG) are queued by it and written by `flush`. `run` never waits for a write: two sides
+that both wait until the other reads would wait for ever. While polling everything goes through the session's queue,
+which one task posts, one request after the other.
 
 Dialling. A websocket is one round trip and one socket, so it is tried first. A proxy or a Server that forbids it
 answers with a status, hangs up, or lets it hang. Polling begins as soon as it has failed, or after `_HEAD_START` beside
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -69,10 +71,44 @@ class Dial:
     on_answer: Callable[[], None]
 
 
+class _Cork:
+    """Holds back the second and later packets of a turn of the loop until it is over, so that they go together.
+
+    To deliver a small packet, and wake its reader, costs more than everything else about it. The system gathers them
+    (TCP_CORK); where it cannot they go one by one.
+    """
+
+    __slots__ = ("_count", "_loop", "_socket")
+
+    def __init__(self, found: Any) -> None:
+        self._socket: Any = found if hasattr(socket, "TCP_CORK") else None
+        self._loop = asyncio.get_running_loop()
+        self._count = 0
+
+    def on_packet(self) -> None:
+        """To be called before each one is written."""
+        self._count += 1
+        if self._count == 1:
+            self._loop.call_soon(self._on_turn)
+        elif self._count == 2:
+            self._set(1)
+
+    def _on_turn(self) -> None:
+        if self._count > 1:
+            self._set(0)
+        self._count = 0
+
+    def _set(self, on: int) -> None:
+        if self._socket:
+            with suppress(OSError):  # of a socket that is closed
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, on)
+
+
 class Websocket:
     def __init__(self, websocket: _Websocket, session: ClientSession) -> None:
         self.session = session
         self._websocket = websocket
+        self._cork = _Cork(websocket.get_extra_info("socket"))
         self._flushing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -97,6 +133,7 @@ class Websocket:
 
     async def send(self, packet: bytes, attachments: Sequence[bytes] = ()) -> None:
         """Waits while the Server is slow to read. Raises `OSError` if there is no connection any more."""
+        self._cork.on_packet()
         if not attachments:
             await self._websocket.send_frame(packet, aiohttp.WSMsgType.TEXT)
             return
@@ -104,9 +141,10 @@ class Websocket:
         await asyncio.gather(text, *map(self._websocket.send_bytes, attachments))
 
     async def flush(self) -> None:
-        for packet in self.session.take(WEBSOCKET):
-            assert not isinstance(packet, Attachment)
-            await self._websocket.send_frame(packet, aiohttp.WSMsgType.TEXT)
+        while packets := self.session.take(WEBSOCKET):
+            for packet in packets:
+                assert not isinstance(packet, Attachment)
+                await self._websocket.send_frame(packet, aiohttp.WSMsgType.TEXT)
 
     async def run(self, take: Take) -> None:
         receive, session = self._websocket.receive, self.session
@@ -121,7 +159,7 @@ class Websocket:
                 return
             if happening is not None:
                 take(happening)
-            if session.queued:
+            if session.queued and (self._flushing is None or self._flushing.done()):
                 self._flushing = asyncio.create_task(self.flush())
 
     async def close(self) -> None:
@@ -208,12 +246,9 @@ class Polling:
     async def _post(self) -> None:
         while packets := self.session.take(POLLING):
             body = BytesIO(encode_payload(packets))  # aiohttp warns of large bytes
-            async with self._dial.http.post(self._url, data=body, headers=self._headers, timeout=_POST) as answer:
+            headers = {**self._dial.headers, "Content-Type": "text/plain;charset=UTF-8"}
+            async with self._dial.http.post(self._url, data=body, headers=headers, timeout=_POST) as answer:
                 await _require_ok(answer)
-
-    @property
-    def _headers(self) -> dict[str, str]:
-        return {**self._dial.headers, "Content-Type": "text/plain;charset=UTF-8"}
 
     async def close(self) -> None:
         """Posts what the session still has to say. To be called when `run` has ended."""
@@ -237,10 +272,10 @@ async def open_transport(dial: Dial) -> Transport:
             taken = await _first_open(websocket, polling)
         return taken
     finally:
-        tasks = [task for task in (websocket, polling) if task]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if losers := [task for task in (websocket, polling) if task and not task.done()]:
+            for task in losers:
+                task.cancel()
+            await asyncio.wait(losers)
         if not websocket.cancelled() and not websocket.exception() and websocket.result() is not taken:
             await websocket.result().abort()
 
@@ -249,9 +284,8 @@ async def _first_open(websocket: asyncio.Task[Websocket], polling: asyncio.Task[
     racing: set[asyncio.Task[Any]] = {websocket, polling}
     while racing:
         ended, racing = await asyncio.wait(racing, return_when=asyncio.FIRST_COMPLETED)
-        for task in (websocket, polling):
-            if task in ended and task.exception() is None:
-                return task.result()
+        if opened := [task for task in (websocket, polling) if task in ended and task.exception() is None]:
+            return opened[0].result()
     return polling.result()
 
 

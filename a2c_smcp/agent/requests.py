@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from secrets import token_hex
 from typing import Any, cast
-from uuid import uuid4
 
 from a2c_smcp import smcp
 from a2c_smcp.agent.asking import GRACE, Again
@@ -124,7 +124,7 @@ class Requests:
         return await self._session.ask(event, self._addressed(computer, office) | data, timeout, again=Again.NEVER)
 
     def _about(self, req_id: str | None) -> dict[str, Any]:
-        return {"agent": self._session.name, "req_id": req_id or uuid4().hex}
+        return {"agent": self._session.name, "req_id": req_id or token_hex(16)}
 
     def _addressed(self, computer: str, office: str | None, req_id: str | None = None) -> dict[str, Any]:
         request = self._about(req_id) | {"computer": computer}

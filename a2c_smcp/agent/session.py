@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -129,7 +129,7 @@ class Session:
     def _tell_leave(self, office: str) -> None:
         self.tell(smcp.LEAVE_OFFICE_EVENT, {"office_id": office})
 
-    async def ask(
+    def ask(
         self,
         event: str,
         data: Mapping[str, Any],
@@ -137,12 +137,12 @@ class Session:
         *,
         then: Callable[[Any], Any] | None = None,
         again: Again = Again.SAFELY,
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """The answer. Raises the error that it carries, and `CallTimeout` when the time is over.
 
         A request whose connection is lost is sent again on the next, in the time that is left (WIRE §5), if it may be.
         """
-        return await Asking(self, event, data, then, again).answer(seconds)
+        return Asking(self, event, data, then, again).answer(seconds)
 
     def tell(self, event: str, data: Mapping[str, Any], patience: float = PATIENCE) -> None:
         """Says something that has to be said, as soon as there is a connection, while the caller goes on."""

@@ -78,24 +78,17 @@ class Gate:
 
 
 class Batch:
-    """Gathers packets, up to a size, until it is flushed."""
+    """Gathers packets until it is flushed. Who adds one to `packets` flushes when they are too many."""
 
-    __slots__ = ("_packets", "_size", "channel")
+    __slots__ = ("channel", "packets")
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self._packets: list[bytes] = []
-        self._size = 0
-
-    def add(self, packet: bytes, most: int) -> None:
-        self._packets.append(packet)
-        self._size += len(packet)
-        if self._size >= most:
-            self.flush()
+        self.packets: list[bytes] = []
 
     def flush(self) -> None:
-        if self._packets:
-            packets, self._packets, self._size = self._packets, [], 0
+        if self.packets:
+            packets, self.packets = self.packets, []
             self.channel.send_all(packets)
 
     def send(self, *parts: Json) -> None:
@@ -111,7 +104,7 @@ class Batch:
         self.channel.send_attached(packet, attachments)
 
     def check_room(self, size: int) -> None:
-        self.channel.check_room(self._size + size)
+        self.channel.check_room(sum(map(len, self.packets)) + size)
 
     def dismiss(self) -> None:
         self.flush()

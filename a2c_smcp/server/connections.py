@@ -70,15 +70,14 @@ class Connection:
         """Acks an event of this connection. Without a number its sender wants no ack."""
         if isinstance(outcome, Refused):
             self._table.count_refusal(self, event, outcome)
+            outcome = Answer(refusal(event, outcome.error))
         if number is None or self.is_gone:
             return
         if isinstance(outcome, Answer):
             self.channel.send(b"43/smcp,%d" % number, outcome.body)
-        elif isinstance(outcome, Refused):
-            self.channel.send(b"43/smcp,%d" % number, refusal(event, outcome.error))
         elif isinstance(outcome, BinaryAnswer):
-            head = b"46%d-/smcp,%d%s" % (len(outcome.attachments), number, outcome.body)
-            self.channel.send_attached(head, outcome.attachments)
+            head = b"46%d-/smcp,%d" % (len(outcome.attachments), number)
+            self.channel.send_attached(b"".join((head, outcome.body)), outcome.attachments)
 
     def reply_to_join(self, number: int | None, event: Event | None, outcome: Outcome) -> None:
         """The ack leaves before everything that was sent to this connection since the gate was closed."""

@@ -1,7 +1,7 @@
-"""Answers that are kept for a while, bounded in number and in bytes, and shared fairly among offices.
+"""What is kept for a while, bounded in number and in bytes, and shared fairly among offices.
 
-When there is no more room, the office that holds the most gives up its oldest answer: nobody can use up the room of
-another office by having much kept for himself.
+When there is no more room, the oldest entry goes of those whose office holds an average share or more: an office that
+has much kept for itself can never cost another one its own few.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ __all__ = ["Kept"]
 K = TypeVar("K", bound=tuple[str, ...])
 
 
-class _Share(Generic[K]):
-    """What is kept for one office, the oldest first."""
+class _Share:
+    """Of one office."""
 
-    __slots__ = ("keys", "size")
+    __slots__ = ("count", "size")
 
     def __init__(self) -> None:
-        self.keys: OrderedDict[K, None] = OrderedDict()
+        self.count = 0
         self.size = 0
 
 
@@ -38,7 +38,7 @@ class Kept(Generic[K]):
         self._most = most
         self._most_bytes = most_bytes
         self._entries: OrderedDict[K, tuple[int, float]] = OrderedDict()
-        self._shares: dict[str, _Share[K]] = {}
+        self._shares: dict[str, _Share] = {}
         self._bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -51,33 +51,31 @@ class Kept(Generic[K]):
         share = self._shares.get(key[0])
         if share is None:
             share = self._shares[key[0]] = _Share()
-        share.keys[key] = None
+        share.count += 1
         share.size += size
         self._bytes += size
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_at(now + self._seconds, self._drop_expired)
         while len(self._entries) > self._most:
-            self._drop_oldest(max(self._shares.values(), key=lambda each: len(each.keys)))
+            self._drop_one_of_many()
         while self._bytes > self._most_bytes:
-            self._drop_oldest(max(self._shares.values(), key=lambda each: each.size))
+            self._drop_one_of_large()
 
     def drop(self, key: K) -> None:
-        if key not in self._entries:
-            return
         size, _ = self._entries.pop(key)
         share = self._shares[key[0]]
-        del share.keys[key]
+        share.count -= 1
         share.size -= size
         self._bytes -= size
-        if not share.keys:
+        if not share.count:
             del self._shares[key[0]]
         self._dropped(key)
 
     def drop_office(self, office_id: str, wanted: Callable[[K], bool]) -> None:
         """Those of one office that are wanted."""
-        share = self._shares.get(office_id)
-        for key in [key for key in share.keys if wanted(key)] if share else ():
-            self.drop(key)
+        if office_id in self._shares:
+            for key in [key for key in self._entries if key[0] == office_id and wanted(key)]:
+                self.drop(key)
 
     def clear(self) -> None:
         for key in list(self._entries):
@@ -86,8 +84,19 @@ class Kept(Generic[K]):
             self._timer.cancel()
             self._timer = None
 
-    def _drop_oldest(self, share: _Share[K]) -> None:
-        self.drop(next(iter(share.keys)))
+    def _drop_one_of_many(self) -> None:
+        count, offices, shares = len(self._entries), len(self._shares), self._shares
+        for key in self._entries:
+            if shares[key[0]].count * offices >= count:
+                self.drop(key)
+                return
+
+    def _drop_one_of_large(self) -> None:
+        offices, shares = len(self._shares), self._shares
+        for key in self._entries:
+            if shares[key[0]].size * offices >= self._bytes:
+                self.drop(key)
+                return
 
     def _drop_expired(self) -> None:
         loop, self._timer = asyncio.get_running_loop(), None

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from tests.waiting import until
 PATIENCE = 60.0
 MEGABYTE = 1024 * 1024
 TURNS = 50  # of the event loop
-OPEN = {"sid": "s", "upgrades": [], "pingInterval": 60_000, "pingTimeout": 60_000, "maxPayload": 10**6}
+OPEN = {"sid": "s", "upgrades": [], "maxPayload": 10**6}
 ODD = [
     *("42/smcp,", "42/smcp,[]", "42/smcp,{}", "42/smcp,x[1]", "42/smcp,7"),
     *("43/smcp,", "43/smcp,0", "43/smcp,0[]", "43/smcp,98", "43/smcp,x[]", "43/smcp,99[]", '460-/smcp,0["x"]'),
@@ -31,8 +32,9 @@ LET_IN = '40/smcp,{"sid":"x"}'
 class Hub:
     """A websocket, on which it says what it is told to."""
 
-    def __init__(self, greeting: tuple[str, ...]) -> None:
+    def __init__(self, greeting: tuple[str, ...], ping: float) -> None:
         self._greeting = greeting
+        self._open = {**OPEN, "pingInterval": ping * 1000, "pingTimeout": ping * 1000}
         self._entered: asyncio.Future[web.WebSocketResponse] = asyncio.get_running_loop().create_future()
         self._over = asyncio.Event()
 
@@ -54,7 +56,7 @@ class Hub:
         assert request.query["transport"] == "websocket"
         websocket = web.WebSocketResponse(max_msg_size=0, timeout=0.1)
         await websocket.prepare(request)
-        await websocket.send_str(f"0{json.dumps(OPEN)}")
+        await websocket.send_str(f"0{json.dumps(self._open)}")
         assert (await websocket.receive_str()).startswith("40/smcp,")
         for packet in self._greeting:
             await websocket.send_str(packet)
@@ -65,9 +67,9 @@ class Hub:
 
 @asynccontextmanager
 async def talking(
-    *greeting: str, on_event: Callable[[str, Any], Any] = lambda name, data: None
+    *greeting: str, on_event: Callable[[str, Any], Any] = lambda name, data: None, ping: float = PATIENCE
 ) -> AsyncIterator[tuple[Connection, Hub]]:
-    hub, app = Hub((*greeting, LET_IN)), web.Application()
+    hub, app = Hub((*greeting, LET_IN), ping), web.Application()
     app.router.add_get("/socket.io/", hub.meet)
     runner = web.AppRunner(app)
     await runner.setup()
@@ -139,11 +141,19 @@ async def test_an_event_with_bytes_in_its_answer_is_answered() -> None:
         assert await hub.hears() == b"ab"
 
 
+@pytest.mark.parametrize(("answer", "code"), [("x" * 9_000_000, 413), (object(), 400)], ids=["large", "odd"])
+async def test_an_answer_that_cannot_be_sent_is_an_error(answer: Any, code: int) -> None:
+    async with talking(on_event=lambda name, data: {"answer": answer}) as (_, hub):
+        await hub.says('42/smcp,7["client:odd"]')
+        assert json.loads((await hub.hears()).removeprefix("43/smcp,7"))[0]["error"]["code"] == code
+
+
 async def test_what_cannot_be_sent_is_refused_and_no_answer_is_waited_for() -> None:
     async with talking() as (connection, hub):
         for data, error in (
             ({"x": {1}}, BadRequest),
             ({"x": object()}, BadRequest),
+            ({"x": reduce(lambda inner, _: [inner], range(5000), b"")}, BadRequest),
             ({"x": "x" * 9_000_000}, TooLarge),
             ({"x": "漢" * 3_000_000}, TooLarge),
         ):
@@ -244,3 +254,11 @@ async def test_leaving_says_so_and_waits_a_second_at_most_for_the_other_side() -
         with pytest.raises(ConnectionLost) as refused:
             await connection.ask("late", {}, PATIENCE)
         assert refused.value.outcome == "not_run"
+
+
+async def test_a_ping_is_answered_and_one_that_does_not_come_is_noticed() -> None:
+    async with talking(ping=0.2) as (connection, hub):
+        await hub.says("2")
+        assert await hub.hears() == "3"
+        async with asyncio.timeout(PATIENCE):
+            await connection.lost.wait()

@@ -63,6 +63,7 @@ class Gates:
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
         there, back = await asyncio.open_connection(host, port)
+        self._stack.callback(back.transport.abort)
         self._pumps |= {asyncio.create_task(pump(reader, back)), asyncio.create_task(pump(there, writer))}
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ connection: whatever is not an answer to one of these requests is its own.
 from __future__ import annotations
 
 import json
-from asyncio import Event, StreamWriter
+from asyncio import Event, StreamWriter, get_running_loop
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -51,6 +51,7 @@ class Straight:
         self.stamp: Mapping[str, Any] = {}
         self._pipe = pipe
         self._is_full = Event()
+        self._is_gathering = False
         self._queue: dict[int, bytes] = {}
         self._waiting: dict[int, Job] = {}
 
@@ -65,7 +66,10 @@ class Straight:
         self._queue[number] = _line({"jsonrpc": "2.0", "id": number, "method": request.method, "params": params})
         self._waiting[number] = job
         job.on_close(partial(self._give_up, number))
-        self._write_queue()
+        if not self._is_gathering:  # the first of a turn of the loop goes at once, the others together behind it
+            self._is_gathering = True
+            get_running_loop().call_soon(self._write_gathered)
+            self._write_queue()
 
     async def run(self) -> None:
         """Writes what had to wait, whenever the server has read nearly all there was. Ends with the pipe."""
@@ -106,11 +110,24 @@ class Straight:
             params = {"requestId": number, "reason": "caller cancelled"}
             self._pipe.write(_line({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
 
+    def _write_gathered(self) -> None:
+        self._is_gathering = False
+        if not self._pipe.is_closing():
+            self._write_queue()
+
     def _write_queue(self) -> None:
         while self._queue and not self._is_full.is_set():
-            self._pipe.write(self._queue.pop(next(iter(self._queue))))
+            self._pipe.write(self._next_lines())
             if self._pipe.transport.get_write_buffer_size() > _ROOM:
                 self._is_full.set()
+
+    def _next_lines(self) -> bytes:
+        """At least one; no more than fit into the room."""
+        lines, size = [], 0
+        while self._queue and size <= _ROOM:
+            lines.append(self._queue.pop(next(iter(self._queue))))
+            size += len(lines[-1])
+        return b"".join(lines)
 
 
 def _refusal(error: Any) -> RequestRefused | OversizedAnswer:
