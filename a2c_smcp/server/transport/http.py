@@ -20,7 +20,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from math import inf
 from time import monotonic, time
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -34,7 +34,7 @@ from a2c_smcp.server.transport.request import Request, Response
 from a2c_smcp.server.transport.websocket import Owner, Turns, WebSocket, upgrade_key
 from a2c_smcp.server.tunnel import tunnel
 
-__all__ = ["Application", "Listener"]
+__all__ = ["Application", "Http", "Listener"]
 
 logger = logging.getLogger(__name__)
 
@@ -394,14 +394,14 @@ class Listener:
         self._tunnels: set[asyncio.Task[None]] = set()
         self._turns = Turns()
 
-    def protocol(self) -> Http:
-        return Http(self)
-
     def opened(self, http: Http, transport: asyncio.Transport) -> None:
         self._connections.add(http)
-        peer = transport.get_extra_info("peername")
+        self.newcomers.add(transport, self.counted(transport.get_extra_info("peername")))
+
+    def counted(self, peer: Any) -> str:
+        """The address under which a peer counts; that of a proxy does not."""
         host = peer[0] if isinstance(peer, tuple) else ""
-        self.newcomers.add(transport, "" if is_in(host, self._proxies) else host)
+        return "" if is_in(host, self._proxies) else host
 
     def closed(self, http: Http, transport: asyncio.Transport) -> None:
         self._connections.discard(http)
