@@ -34,7 +34,7 @@ from a2c_smcp.server.transport.request import Request, Response
 from a2c_smcp.server.transport.websocket import Owner, Turns, WebSocket, upgrade_key
 from a2c_smcp.server.tunnel import tunnel
 
-__all__ = ["Application", "Http", "Listener"]
+__all__ = ["Application", "Listener"]
 
 logger = logging.getLogger(__name__)
 
@@ -393,6 +393,10 @@ class Listener:
         self._connections: set[Http] = set()
         self._tunnels: set[asyncio.Task[None]] = set()
         self._turns = Turns()
+
+    def protocol(self) -> Http:
+        """For a connection that was accepted."""
+        return Http(self)
 
     def opened(self, http: Http, transport: asyncio.Transport) -> None:
         self._connections.add(http)
