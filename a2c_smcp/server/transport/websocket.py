@@ -127,6 +127,7 @@ class WebSocket(WSListener):
         "_idle_since",
         "_is_busy",
         "_is_closed_by_peer",
+        "_is_lost",
         "_is_over",
         "_is_trusted",
         "_late",
@@ -155,7 +156,8 @@ class WebSocket(WSListener):
         self._parts: bytearray | None = None
         self._unfinished: WSMsgType | None = None
         self._closing: asyncio.TimerHandle | None = None
-        self._is_over = self._is_trusted = self._is_busy = self._is_closed_by_peer = False
+        self._is_trusted = self._is_busy = False
+        self._is_over = self._is_lost = self._is_closed_by_peer = False
         self._late: list[Json] = []
         self._wrote_in = -1
         self._frames: WSTransport | None = None
@@ -259,11 +261,12 @@ class WebSocket(WSListener):
                 self._pong(frame)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
-        self._is_over = True
-        self._waiting = None
+        """What came before is heard first."""
+        self._is_lost = True
         if self._closing:
             self._closing.cancel()
-        self._owner.ended(self)
+        if self._is_over or not self._waiting:
+            self._end()
 
     def pause_writing(self) -> None:
         self.is_blocked = True
@@ -403,9 +406,16 @@ class WebSocket(WSListener):
                 self._owner.heard(self, message)  # type: ignore[arg-type]
             else:
                 self._owner.heard_binary(self, message.data)  # type: ignore[union-attr]
-        if self._is_closed_by_peer:
+        if self._is_lost and not self._is_over:
+            self._end()
+        elif self._is_closed_by_peer:
             self._answer_close()
         self._read_on()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._waiting = None
+        self._owner.ended(self)
 
     def _read_on(self) -> None:
         if self._waiting is None and not self._transport.is_closing():
@@ -413,7 +423,7 @@ class WebSocket(WSListener):
 
     def _write_parts(self, parts: Sequence[Json]) -> None:
         """Without a copy, where what the peer does not read is noticed all the same."""
-        if self._is_over or not self._frames or self._frames.is_close_frame_sent:
+        if self._is_over or self._is_lost or not self._frames or self._frames.is_close_frame_sent:
             return
         if self._late:
             late = b"".join(self._late)
