@@ -14,7 +14,7 @@ from typing import Any
 
 from a2c_smcp.computer.approval import Approvals, Caller, Request
 from a2c_smcp.computer.arguments import check_arguments
-from a2c_smcp.computer.calls import Begin, Calls
+from a2c_smcp.computer.calls import Begin, Calls, Outcome
 from a2c_smcp.computer.catalogue import Catalogue
 from a2c_smcp.computer.functions import FUNCTIONS
 from a2c_smcp.computer.hosting import Hosting
@@ -81,8 +81,16 @@ class Execution:
             async with self._followers.follow(call.key, on_progress):
                 return await self._once(call)
         except SMCPError as error:
-            error.__traceback__ = None  # it may be kept for duplicates, without the arguments of this call
-            return self.fitting(self._mask.data(failed_call(error), ANSWER, self._server_of(call)))
+            return self.failed(call, error)
+
+    def start(self, call: Call, then: Callable[[Outcome], None]) -> None:
+        """The same without waiting: `then` is called with the result or the error. Raises `SMCPError`, too."""
+        self.calls.start(call.caller, call.req_id, [call.name, call.params], partial(self._execute, call), then)
+
+    def failed(self, call: Call, error: SMCPError) -> dict[str, Any]:
+        """An error as a result that may leave."""
+        error.__traceback__ = None  # it may be kept for duplicates, without the arguments of this call
+        return self.fitting(self._mask.data(failed_call(error), ANSWER, self._server_of(call)))
 
     def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
         """An answer that is too large to be sent becomes one that says so."""
