@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any
 
 from a2c_smcp.computer.approval import Approvals, Caller, Request
-from a2c_smcp.computer.arguments import check_arguments
+from a2c_smcp.computer.arguments import check_arguments, fits_at_once
 from a2c_smcp.computer.calls import Begin, Calls, Outcome
 from a2c_smcp.computer.catalogue import Catalogue
 from a2c_smcp.computer.functions import FUNCTIONS
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.journal import Key
-from a2c_smcp.computer.mcp_clients.oversize import text_in
+from a2c_smcp.computer.mcp_clients.oversize import is_within, text_in
 from a2c_smcp.computer.progress import Followers, OnProgress
 from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
 from a2c_smcp.computer.tally import Tally
@@ -116,7 +116,8 @@ class Execution:
     async def _execute(self, call: Call, begin: Begin) -> dict[str, Any]:
         deadline = asyncio.get_running_loop().time() + call.timeout
         route = await self._resolve(call, deadline)
-        await _check(call, route, deadline)
+        if not fits_at_once(route.schema, call.params):
+            await _check(call, route, deadline)
         shown = self._mask.data(call.params, ARGUMENTS, route.server)
         with self._recorded(call, route, shown) as record:
             if not self._approvals.allows(call.caller.agent, route):
@@ -127,8 +128,8 @@ class Execution:
                 raw = await self._run(call, route, deadline, partial(_begin_before, deadline, begin))
             finally:
                 self.tally.add(route.server, time.monotonic() - began)
-            if (size := text_in(raw)) > self._max_message:  # masking it would only take time
-                return failed_call(self._too_large(size))
+            if not is_within(raw, self._max_message) and (size := text_in(raw)) > self._max_message:
+                return failed_call(self._too_large(size))  # masking it would only take time
             result = await self._transformed(self._mask.data(raw, ANSWER, route.server), call, route, deadline)
             record["success"] = not result.get("isError")
         return self.fitting(result)
