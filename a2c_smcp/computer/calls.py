@@ -70,6 +70,9 @@ class _Running:
         self.journal.begin(key, self.call)
         self.has_begun = True
 
+    def tell(self, then: Callable[[Outcome], None]) -> None:
+        self.task.add_done_callback(lambda _: then(_outcome(self)))
+
 
 class Calls:
     """No call runs twice for one (office, agent, req_id) while its result, or that it has begun, is remembered."""
@@ -118,13 +121,13 @@ class Calls:
             _require_same(kept.call == call)
             then(kept.outcome)
             return
-        running = self._running.get(key)
-        if running is None:
-            running = self._begin(key, call, work)
-        _require_same(running.call == call)
-        running.task.add_done_callback(lambda _: then(_outcome(running)))
+        if running := self._running.get(key):
+            _require_same(running.call == call)
+            running.tell(then)
+        else:
+            self._begin(key, call, work, then)
 
-    def _begin(self, key: Key, call: bytes, work: Work) -> _Running:
+    def _begin(self, key: Key, call: bytes, work: Work, then: Callable[[Outcome], None]) -> None:
         office, agent, req_id = key
         journal = self._journals.get(office, self._journal)
         if begun := journal.find(key):
@@ -134,8 +137,8 @@ class Calls:
             raise CallCancelled(outcome="not_run")
         running = self._running[key] = _Running(call, journal)
         running.task = asyncio.create_task(work(lambda: running.begin(key)))
-        running.task.add_done_callback(lambda task: self._ended(key, running))
-        return running
+        running.tell(then)  # first: nobody waits for the journal
+        running.task.add_done_callback(lambda _: self._ended(key, running))
 
     def cancel(self, agent: str, req_id: str) -> None:
         """Ends the call, also if it has not come yet."""
