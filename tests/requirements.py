@@ -114,7 +114,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "calls-resume": "Calls wait for a computer that is away, and go on when either side is back.",
         "calls-one-hurts-no-other": "One call, slow, stuck or broken, never hurts another.",
     },
-    "The fast lane": {
+    "The relay": {
         "relay-order": "What is relayed stays the bytes it came as, in order; the ack of a join leaves first.",
     },
     "Many nodes": {

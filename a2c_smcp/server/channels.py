@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from a2c_smcp.errors import RateLimited
 from a2c_smcp.server.fields import Json
 
 __all__ = ["Batch", "Channel", "Gate"]
@@ -38,9 +39,12 @@ class Channel(Protocol):
     def dismiss(self) -> None:
         """Disconnects the client from `/smcp`, behind what was sent. The session stays: it may connect again."""
 
+    def abort(self) -> None:
+        """Ends the session now. The hub is told of it later."""
+
 
 class Gate:
-    """Holds what is sent until it is opened."""
+    """Holds what is sent until it is opened. What does not fit into the budget ends the session here, too."""
 
     __slots__ = ("_held", "_size", "channel")
 
@@ -67,8 +71,14 @@ class Gate:
             self.send_attached(packet, ())
 
     def send_attached(self, packet: bytes, attachments: Sequence[bytes]) -> None:
-        self._held.append((packet, attachments))
         self._size += len(packet) + sum(map(len, attachments))
+        try:
+            self.channel.check_room(self._size)
+        except RateLimited:
+            self._held.clear()
+            self.channel.abort()
+        else:
+            self._held.append((packet, attachments))
 
     def check_room(self, size: int) -> None:
         self.channel.check_room(self._size + size)
@@ -76,26 +86,22 @@ class Gate:
     def dismiss(self) -> None:
         self.open().dismiss()
 
+    def abort(self) -> None:
+        self.channel.abort()
+
 
 class Batch:
-    """Gathers packets, up to a size, until it is flushed."""
+    """Gathers packets until it is flushed. Who adds one to `packets` flushes when they are too many."""
 
-    __slots__ = ("_packets", "_size", "channel")
+    __slots__ = ("channel", "packets")
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self._packets: list[bytes] = []
-        self._size = 0
-
-    def add(self, packet: bytes, most: int) -> None:
-        self._packets.append(packet)
-        self._size += len(packet)
-        if self._size >= most:
-            self.flush()
+        self.packets: list[bytes] = []
 
     def flush(self) -> None:
-        if self._packets:
-            packets, self._packets, self._size = self._packets, [], 0
+        if self.packets:
+            packets, self.packets = self.packets, []
             self.channel.send_all(packets)
 
     def send(self, *parts: Json) -> None:
@@ -111,8 +117,11 @@ class Batch:
         self.channel.send_attached(packet, attachments)
 
     def check_room(self, size: int) -> None:
-        self.channel.check_room(self._size + size)
+        self.channel.check_room(sum(map(len, self.packets)) + size)
 
     def dismiss(self) -> None:
         self.flush()
         self.channel.dismiss()
+
+    def abort(self) -> None:
+        self.channel.abort()

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import jwt
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -20,9 +20,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.auth import AuthenticationProvider, Principal, credentials
-
-if TYPE_CHECKING:
-    from socketio import AsyncServer
 
 __all__ = ["JWTAuthenticationProvider"]
 
@@ -102,7 +99,7 @@ class JWTAuthenticationProvider(AuthenticationProvider):
         self._keys = self._load()
 
     async def authenticate(
-        self, sio: AsyncServer, environ: dict[str, Any], auth: object, headers: Mapping[str, str]
+        self, sio: Any, environ: dict[str, Any], auth: object, headers: Mapping[str, str]
     ) -> bool | Principal:
         for token in credentials(auth, headers, self._field):
             try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,7 +34,8 @@ _UPDATES = [event.notice for event in EVENTS if event.action is Action.BROADCAST
 _MOST_OWED = 1024
 _CROWD = 16
 _GATHER = 0.02
-_MOST_GATHERED = 64 * 1024
+_MOST_PACKETS, _MOST_GATHERED = 64, 4 * 1024
+"""How many notices of one connection are gathered, and up to which size, in bytes; larger ones are sent at once."""
 
 Announce = Callable[[str, str], Awaitable[int]]
 """Tells all nodes of an office something, this one included."""
@@ -135,23 +136,22 @@ class Notices:
 
     def tell(self, notice: Told) -> None:
         """To everybody in the office who is on this node."""
-        present = self._connections.in_office(notice.office_id)
-        if not present:
+        others = [each for each in self._connections.in_office(notice.office_id) if each.sid != notice.skip_sid]
+        if not others:
             return
-        send = _send if len(present) < _CROWD else self._send_soon
         packet = _packet(notice.event, notice.body)
+        is_crowd = len(others) >= _CROWD and len(packet) <= _MOST_GATHERED
+        send = self._send_soon if is_crowd else _send
         older = OLDER_NOTICES.get(notice.event)
         if older is None:
-            for connection in present:
-                if connection.sid != notice.skip_sid:
-                    send(connection, packet)
+            send(others, packet)
             return
         older_packet = _packet(older, notice.body)
-        for connection in present:
-            if connection.sid != notice.skip_sid:
-                send(connection, packet)
-                if self._older_to_all or connection.speaks_older_names:
-                    send(connection, older_packet)
+        for connection in others:
+            is_older = self._older_to_all or connection.speaks_older_names
+            send([connection], packet)
+            if is_older:
+                send([connection], older_packet)
 
     def tell_anything(self, computer: Member) -> None:
         """That anything about a computer may have changed, so that agents read it again."""
@@ -163,18 +163,21 @@ class Notices:
         """Tells a computer that is back of a cancel that it has missed."""
         connection.channel.send(_packet(CANCEL_TOOL_CALL_NOTIFICATION, cancel))
 
-    def _send_soon(self, connection: Connection, packet: bytes) -> None:
-        channel = connection.channel
-        if type(channel) is Batch:
-            channel.add(packet, _MOST_GATHERED)
-        elif type(channel) is Gate:
-            channel.send(packet)
-        else:
-            if not self._gathering:
-                asyncio.get_running_loop().call_later(_GATHER, self._send_gathered)
-            self._gathering.append(connection)
-            batch = connection.channel = Batch(channel)
-            batch.add(packet, _MOST_GATHERED)
+    def _send_soon(self, connections: Sequence[Connection], packet: bytes) -> None:
+        for connection in connections:
+            channel = connection.channel
+            if type(channel) is Batch:
+                channel.packets.append(packet)
+                if len(channel.packets) >= _MOST_PACKETS:
+                    channel.flush()
+            elif type(channel) is Gate:
+                channel.send(packet)
+            else:
+                if not self._gathering:
+                    asyncio.get_running_loop().call_later(_GATHER, self._send_gathered)
+                self._gathering.append(connection)
+                batch = connection.channel = Batch(channel)
+                batch.packets.append(packet)
 
     def _send_gathered(self) -> None:
         gathering, self._gathering = self._gathering, []
@@ -275,8 +278,9 @@ class Notices:
         recent.append(now)
 
 
-def _send(connection: Connection, packet: bytes) -> None:
-    connection.channel.send(packet)
+def _send(connections: Sequence[Connection], packet: bytes) -> None:
+    for connection in connections:
+        connection.channel.send(packet)
 
 
 def _packet(event: str, body: Json) -> bytes:

@@ -7,13 +7,13 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from a2c_smcp.server.app import SMCPApp
-from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport.http import Listener
 from a2c_smcp.server.transport.picows_adapter import check as check_picows
+from a2c_smcp.server.transport.tls import TLSDoor
 
 __all__ = ["address_of", "listen", "reserve", "serving"]
 
@@ -72,11 +72,14 @@ async def serving(
     """
     check_picows()
     await app.start()
-    listener_of = Listener(app, app.settings.limits, app.settings.trusted_proxies)
-    app.sessions.start(listener_of.look_after)
-    doors = [await _open(listener_of, listener, _tls(tls_cert, tls_key), app.settings.limits)]
-    if side_door:
-        doors.append(await _open(listener_of, side_door, None, app.settings.limits))
+    limits, proxies = app.settings.limits, app.settings.trusted_proxies
+    listeners = [Listener(app, limits, proxies)]
+    doors = [await _open(listeners[0], listener, _tls(tls_cert, tls_key))]
+    if side_door:  # other nodes come from few addresses
+        listeners.append(Listener(app, replace(limits, newcomers_per_address=limits.newcomers), proxies))
+        doors.append(await _open(listeners[1], side_door, None))
+    for each in listeners:
+        app.sessions.start(each.look_after)
     try:
         yield
         if side_door or not app.is_shared:  # else there is no other door for other nodes: newcomers are refused
@@ -86,16 +89,16 @@ async def serving(
         for door in doors:
             door.close()
         await app.sessions.close()
-        await listener_of.close(_CLOSE_TIMEOUT)
+        await asyncio.gather(*(each.close(_CLOSE_TIMEOUT) for each in listeners))
         await app.close()
 
 
 async def _open(
-    listener: Listener, door: socket.socket, tls: ssl.SSLContext | None, limits: Limits
-) -> asyncio.AbstractServer:
-    options: dict[str, Any] = {"ssl": tls, "ssl_handshake_timeout": limits.handshake_timeout} if tls else {}
-    loop = asyncio.get_running_loop()
-    return await loop.create_server(listener.protocol, sock=door, backlog=_BACKLOG, **options)
+    listener: Listener, door: socket.socket, tls: ssl.SSLContext | None
+) -> asyncio.AbstractServer | TLSDoor:
+    if tls:
+        return TLSDoor(listener, door, tls)
+    return await asyncio.get_running_loop().create_server(listener.protocol, sock=door, backlog=_BACKLOG)
 
 
 def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

@@ -661,6 +661,25 @@ async def test_a_peer_that_does_not_begin_its_tls_handshake_is_closed(tmp_path: 
             assert response.status == 200
 
 
+@pytest.mark.covers("strangers-connections")
+async def test_peers_that_do_not_begin_their_tls_handshake_count_as_newcomers(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path, "server")
+    app = create_app(Settings(limits=Limits(newcomers_per_address=4)))
+    listener = listen("127.0.0.1", 0)
+    async with serving(app, listener, tls_cert=cert, tls_key=key):
+        silent = [await asyncio.open_connection(*listener.getsockname()) for _ in range(6)]
+        for reader, _ in silent[:2]:
+            with suppress(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(), PATIENCE / 6) == b""
+        url = f"https://{address_of(listener)}/healthz"
+        async with aiohttp.ClientSession() as session:
+            for _ in range(3):
+                async with session.get(url, ssl=False) as response:
+                    assert response.status == 200
+        for _, writer in silent:
+            writer.close()
+
+
 @pytest.mark.covers("limit-handshake")
 async def test_an_unfinished_handshake_is_closed_and_a_finished_one_is_not(serve: Any, opens: Opens) -> None:
     hub = await serve(limits={"handshake_timeout": 0.3}, auth=DefaultAuthenticationProvider(KEY))

@@ -357,7 +357,7 @@ class Channel:
     def _depart(self, *, is_clean: bool) -> None:
         connection, self.connection = self.connection, None
         if connection:
-            reason = "client disconnect" if is_clean else self.session.reason
+            reason = "client disconnect" if is_clean else str(self.session.reason)
             self._sessions.hub.disconnected(connection, is_clean=is_clean, reason=reason)
 
     def _finish(self) -> None:

@@ -20,7 +20,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from math import inf
 from time import monotonic, time
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -395,13 +395,17 @@ class Listener:
         self._turns = Turns()
 
     def protocol(self) -> Http:
+        """For a connection that was accepted."""
         return Http(self)
 
     def opened(self, http: Http, transport: asyncio.Transport) -> None:
         self._connections.add(http)
-        peer = transport.get_extra_info("peername")
+        self.newcomers.add(transport, self.counted(transport.get_extra_info("peername")))
+
+    def counted(self, peer: Any) -> str:
+        """The address under which a peer counts; that of a proxy does not."""
         host = peer[0] if isinstance(peer, tuple) else ""
-        self.newcomers.add(transport, "" if is_in(host, self._proxies) else host)
+        return "" if is_in(host, self._proxies) else host
 
     def closed(self, http: Http, transport: asyncio.Transport) -> None:
         self._connections.discard(http)

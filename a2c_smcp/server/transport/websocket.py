@@ -126,6 +126,8 @@ class WebSocket(WSListener):
         "_idle_frames",
         "_idle_since",
         "_is_busy",
+        "_is_closed_by_peer",
+        "_is_lost",
         "_is_over",
         "_is_trusted",
         "_late",
@@ -154,7 +156,8 @@ class WebSocket(WSListener):
         self._parts: bytearray | None = None
         self._unfinished: WSMsgType | None = None
         self._closing: asyncio.TimerHandle | None = None
-        self._is_over = self._is_trusted = self._is_busy = False
+        self._is_trusted = self._is_busy = False
+        self._is_over = self._is_lost = self._is_closed_by_peer = False
         self._late: list[Json] = []
         self._wrote_in = -1
         self._frames: WSTransport | None = None
@@ -241,7 +244,7 @@ class WebSocket(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
-        if (self._is_over or transport.is_close_frame_sent) and kind is not _CLOSE:
+        if self._is_closed_by_peer or ((self._is_over or transport.is_close_frame_sent) and kind is not _CLOSE):
             return
         if frame.rsv1 or frame.rsv2 or frame.rsv3:
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "no extension was agreed on")
@@ -250,7 +253,7 @@ class WebSocket(WSListener):
         elif kind is _TEXT or kind is _BINARY or kind is _CONTINUATION:
             self._take_part(kind, frame)
         elif kind is _CLOSE:
-            self._take_close(transport, frame)
+            self._take_close(frame)
         elif not self._is_idle_too_often():
             if self._reader:
                 self._reader.held = frame.tail_size
@@ -258,11 +261,12 @@ class WebSocket(WSListener):
                 self._pong(frame)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
-        self._is_over = True
-        self._waiting = None
+        """What came before is heard first."""
+        self._is_lost = True
         if self._closing:
             self._closing.cancel()
-        self._owner.ended(self)
+        if self._is_over or not self._waiting:
+            self._end()
 
     def pause_writing(self) -> None:
         self.is_blocked = True
@@ -327,12 +331,20 @@ class WebSocket(WSListener):
             else:
                 self._wait(Attachment(whole))
 
-    def _take_close(self, transport: WSTransport, frame: WSFrame) -> None:
+    def _take_close(self, frame: WSFrame) -> None:
+        """It is answered after what came before it was heard."""
         said = frame.get_payload_as_bytes()[:2]
         if said and int.from_bytes(said) not in _CLOSE_CODES:
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "no such close code")
+        if self._waiting and not self._is_over:
+            self._is_closed_by_peer = True
+        else:
+            self._answer_close()
+
+    def _answer_close(self) -> None:
         self.close()
-        transport.disconnect()
+        if self._frames:
+            self._frames.disconnect()
 
     def _pong(self, frame: WSFrame) -> None:
         """A peer that pings has to read the pongs too."""
@@ -394,7 +406,16 @@ class WebSocket(WSListener):
                 self._owner.heard(self, message)  # type: ignore[arg-type]
             else:
                 self._owner.heard_binary(self, message.data)  # type: ignore[union-attr]
+        if self._is_lost and not self._is_over:
+            self._end()
+        elif self._is_closed_by_peer:
+            self._answer_close()
         self._read_on()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._waiting = None
+        self._owner.ended(self)
 
     def _read_on(self) -> None:
         if self._waiting is None and not self._transport.is_closing():
@@ -402,7 +423,7 @@ class WebSocket(WSListener):
 
     def _write_parts(self, parts: Sequence[Json]) -> None:
         """Without a copy, where what the peer does not read is noticed all the same."""
-        if self._is_over or not self._frames or self._frames.is_close_frame_sent:
+        if self._is_over or self._is_lost or not self._frames or self._frames.is_close_frame_sent:
             return
         if self._late:
             late = b"".join(self._late)
