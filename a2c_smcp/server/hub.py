@@ -245,7 +245,7 @@ class Hub:
 
     def _hold(self, connection: Connection, event: Came | Faulty) -> None:
         assert connection.inbox is not None
-        size = event.size if isinstance(event, Faulty) else len(event.body) + sum(map(len, event.attachments))
+        size = _size_of(event)
         if len(connection.inbox) < _MOST_HELD and connection.inbox_bytes + size <= self.limits.in_flight_bytes:
             connection.inbox.append(event)
             connection.inbox_bytes += size
@@ -261,12 +261,13 @@ class Hub:
             event = connection.inbox.popleft()
             if isinstance(event, _End):
                 await self._end(connection, event)
-            elif held := self._begin(connection, event):
+                continue
+            connection.inbox_bytes -= _size_of(event)
+            if held := self._begin(connection, event):
                 await self._finish(connection, held)
             else:
                 await asyncio.sleep(0)  # others have their turn
         connection.inbox = None
-        connection.inbox_bytes = 0
 
     def _begin(self, connection: Connection, came: Came | Faulty) -> _Held | None:
         """Handles an event as far as that goes without waiting."""
@@ -451,6 +452,10 @@ def _read_auth(auth: Json) -> Any:
         return loads(str(auth, "utf-8")) if auth else None
     except (BadRequest, UnicodeDecodeError):
         return None
+
+
+def _size_of(event: Came | Faulty) -> int:
+    return event.size if isinstance(event, Faulty) else len(event.body) + sum(map(len, event.attachments))
 
 
 def _name_of(event: Came | Faulty) -> str:
