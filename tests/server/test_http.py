@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Any
@@ -173,3 +174,53 @@ async def test_a_picows_that_does_not_fit_is_told_when_the_server_starts(monkeyp
     monkeypatch.setattr(picows_adapter, "WSProtocol", lambda *arguments: object())
     with pytest.raises(ConfigError, match=r"picows 2\.\S+ cannot be used: install .*picows>=2\.3,<3"):
         picows_adapter.check()
+
+
+async def test_a_large_body_that_comes_while_another_request_waits_is_read_whole(dials: Asks) -> None:
+    line, beside = await dials(), await dials()
+    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
+    poll = f"GET {OPEN}&sid={sid} HTTP/1.1\nHost: x\n\n"
+    assert (await line.ask(_post(sid, "40/smcp,")))[2] == b"OK"
+    assert (await line.ask(poll))[2].startswith(b"40/smcp,")
+    large = '42/smcp,7["no:such_event",{"x":"%s"}]' % ("x" * 200_000)
+    line.writer.write((poll + _post(sid, large)).replace("\n", "\r\n").encode())
+    await line.writer.drain()
+    for _ in range(5):  # meanwhile the Server reads as much of it as it will
+        await beside.ask("GET /healthz HTTP/1.1\nHost: x\n\n")
+    assert (await beside.ask(_post(sid, '42/smcp,6["no:such_event",{}]')))[2] == b"OK"
+    assert (await line.answer())[2].startswith(b"43/smcp,6[")
+    assert (await line.answer())[2] == b"OK"
+    assert (await line.ask(poll))[2].startswith(b"43/smcp,7[")
+
+
+async def test_a_request_that_waited_for_another_has_a_deadline_too(serve: Any, dials: Asks) -> None:
+    line = await dials(await serve(limits={"handshake_timeout": 0.4}))
+    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
+    unfinished = f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nContent-Length: 10\n\n40"
+    assert (await line.ask(f"GET /healthz HTTP/1.1\nHost: x\n\n{unfinished}"))[0] == 200
+    assert (await line.answer())[0] == 408
+    assert await line.is_over()
+
+
+async def test_who_does_not_read_responses_is_cut_however_much_more_it_asks(serve: Any, dials: Asks) -> None:
+    hub = await serve(limits={"write_timeout": 0.4})
+    beside, deaf = await dials(hub), socket.socket()
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    deaf.connect(("127.0.0.1", int(hub.url.rpartition(":")[2])))
+    reader, writer = await asyncio.open_connection(sock=deaf, limit=1)
+    with pytest.raises(ConnectionError):
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                writer.write(b"GET /nothing-here HTTP/1.1\r\nHost: x\r\n\r\n" * 16)
+                await writer.drain()
+                await beside.ask("GET /healthz HTTP/1.1\nHost: x\n\n")
+
+
+async def test_a_head_that_is_too_large_ends_its_connection_however_it_comes(dials: Asks) -> None:
+    line = await dials()
+    line.writer.write(b"GET %s HTTP/1.1\r\nHost: x\r\nX: %s\r\n\r\n" % (OPEN.encode(), b"x" * 40_000))
+    assert await line.is_over()
+
+
+def _post(sid: str, packets: str) -> str:
+    return f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nContent-Length: {len(packets)}\n\n{packets}"

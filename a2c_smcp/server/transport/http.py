@@ -38,7 +38,7 @@ __all__ = ["Application", "Http", "Listener"]
 
 logger = logging.getLogger(__name__)
 
-_MAX_HEAD = 64 * 1024
+_MAX_HEAD = 32 * 1024  # a session keeps it, and characters beyond ASCII take two bytes there
 _MAX_HELD = 64 * 1024
 _MAX_AHEAD = 16
 _MAX_FRAME_HELD = 48 * 1024  # picows' buffer, which doubles, stays below 64 KiB with it
@@ -60,7 +60,18 @@ class Application(Protocol):
 class _Exchange:
     """One request from its head to its response."""
 
-    __slots__ = ("_http", "_limit", "_parts", "_size", "_waiter", "expects", "is_whole", "keeps_alive", "request")
+    __slots__ = (
+        "_error",
+        "_http",
+        "_limit",
+        "_parts",
+        "_size",
+        "_waiter",
+        "expects",
+        "is_whole",
+        "keeps_alive",
+        "request",
+    )
 
     def __init__(self, http: Http, *, keeps_alive: bool, expects: bool) -> None:
         self.is_whole = False
@@ -72,11 +83,14 @@ class _Exchange:
         self._size = 0
         self._limit = 0
         self._waiter: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
 
     def trust(self) -> None:
         self._http.trust()
 
     async def read(self, limit: int) -> bytes:
+        if self._error:
+            raise self._error
         if not self.is_whole:
             self._limit = limit
             self._waiter = asyncio.get_running_loop().create_future()
@@ -90,17 +104,15 @@ class _Exchange:
     def fed(self, part: bytes) -> bool:
         """Whether more is welcome."""
         self._size += len(part)
-        if self._waiter is None:
-            if self._size <= _MAX_HELD:
-                self._parts.append(part)
-            return self._size <= _MAX_HELD
         self._parts.append(part)
+        if self._waiter is None:
+            return self._size <= _MAX_HELD
         self._check()
         return True
 
     def ended(self, error: Exception | None = None) -> None:
         """The body is whole, or will never be."""
-        self.is_whole = error is None
+        self.is_whole, self._error = error is None, error
         if self._waiter and not self._waiter.done():
             if error:
                 self._waiter.set_exception(error)
@@ -171,14 +183,20 @@ class Http(asyncio.Protocol):
             self._refuse("not HTTP")
         if self._reading is None and self._head > _MAX_HEAD:
             self._transport.abort()
+        elif self._ahead:
+            self._pause()  # what waits is bounded by the size of one read
 
     def pause_writing(self) -> None:
+        """A peer that does not read its responses gets no more of them."""
         self._is_blocked = True
+        self._pause()
         self.deadline = monotonic() + self._listener.limits.write_timeout
 
     def resume_writing(self) -> None:
         self._is_blocked = False
-        self._rest()
+        if self._exchange is None and not self._is_closing:
+            self._next()
+        self._read_on()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._parser = None
@@ -203,6 +221,9 @@ class Http(asyncio.Protocol):
         exchange = self._reading = _Exchange(self, keeps_alive=self._parser.should_keep_alive(), expects=expects)
         exchange.request = self._request(exchange)
         self._head = 0
+        if sum(len(name) + len(value) for name, value in self._headers) + len(self._url) > _MAX_HEAD:
+            self._transport.abort()
+            return
         if self._parser.should_upgrade():
             if (b"upgrade", b"websocket") in ((name, value.lower()) for name, value in self._headers):
                 return
@@ -215,8 +236,8 @@ class Http(asyncio.Protocol):
             self._transport.abort()
 
     def on_body(self, part: bytes) -> None:
-        if self._reading and not self._reading.fed(part) and not self._is_closing:
-            self._transport.pause_reading()
+        if self._reading and not self._is_closing and not self._reading.fed(part):
+            self._pause()
 
     def on_message_complete(self) -> None:
         if self._reading:
@@ -227,7 +248,8 @@ class Http(asyncio.Protocol):
         if self._is_closing:
             self._transport.close()
         elif self._exchange:
-            self.deadline = inf
+            if not self._is_blocked:
+                self.deadline = inf
             self._read_on()
 
     # For an exchange
@@ -304,14 +326,21 @@ class Http(asyncio.Protocol):
         self._transport.write(_encoded(response, is_head=exchange.request.method == "HEAD", keeps_alive=keeps_alive))
         if not keeps_alive:
             self._close(is_whole=exchange.is_whole)
-        elif self._ahead:
-            self._start(self._ahead.popleft())
         else:
-            self._rest()
+            self._next()
 
-    def _rest(self) -> None:
-        if self._exchange is None and not (self._is_blocked or self._is_closing):
+    def _next(self) -> None:
+        """The request that waits, or none for a while."""
+        if self._is_blocked:
+            return
+        if not self._ahead:
             self.deadline = monotonic() + _KEEP_ALIVE
+        else:
+            exchange = self._ahead.popleft()
+            if not exchange.is_whole:
+                self._begin_request()
+            self._start(exchange)
+        self._read_on()
 
     def _close(self, *, is_whole: bool) -> None:
         """A peer that is still writing could not read the response, if the connection ended now."""
@@ -323,8 +352,12 @@ class Http(asyncio.Protocol):
             self.deadline = monotonic() + _LINGER
             self._read_on()
 
-    def _read_on(self) -> None:
+    def _pause(self) -> None:
         if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        if not (self._transport.is_closing() or self._is_blocked or self._ahead):
             self._transport.resume_reading()
 
     def _refuse(self, why: str) -> None:
