@@ -8,11 +8,10 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from a2c_smcp.server.app import SMCPApp
-from a2c_smcp.server.transport.http import Http, Listener
+from a2c_smcp.server.transport.http import Listener
 from a2c_smcp.server.transport.picows_adapter import check as check_picows
 from a2c_smcp.server.transport.tls import TLSDoor
 
@@ -99,7 +98,7 @@ async def _open(
 ) -> asyncio.AbstractServer | TLSDoor:
     if tls:
         return TLSDoor(listener, door, tls)
-    return await asyncio.get_running_loop().create_server(partial(Http, listener), sock=door, backlog=_BACKLOG)
+    return await asyncio.get_running_loop().create_server(listener.protocol, sock=door, backlog=_BACKLOG)
 
 
 def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

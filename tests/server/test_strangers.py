@@ -166,14 +166,14 @@ async def test_a_connect_that_is_too_large_is_refused_over_polling(serve: Any) -
 @pytest.mark.covers("strangers-held")
 async def test_frames_that_are_never_finished_take_little_memory(starts: Starts, meets: Meets, opens: Opens) -> None:
     program = await starts()
-    sockets = [await opens(program, websocket=True) for _ in range(400)]
-    before, beginning = memory(program), frame(TEXT, bytes(8 * MIB))[: 200 * KIB]
+    sockets = [await opens(program, websocket=True) for _ in range(200)]
+    before, beginning = memory(program), frame(TEXT, bytes(8 * MIB))[: 100 * KIB]
     async with neighbours_calling(program, meets):
         for socket in sockets:
             socket.writer.write(beginning)
         ended = [asyncio.ensure_future(socket.rest()) for socket in sockets]
         await asyncio.wait(ended, timeout=PATIENCE)
-    assert memory(program) - before < 64 * MIB
+    assert memory(program) - before < 32 * MIB
 
 
 @pytest.mark.covers("strangers-held")

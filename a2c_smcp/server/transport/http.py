@@ -34,11 +34,11 @@ from a2c_smcp.server.transport.request import Request, Response
 from a2c_smcp.server.transport.websocket import Owner, Turns, WebSocket, upgrade_key
 from a2c_smcp.server.tunnel import tunnel
 
-__all__ = ["Application", "Http", "Listener"]
+__all__ = ["Application", "Listener"]
 
 logger = logging.getLogger(__name__)
 
-_MAX_HEAD = 32 * 1024  # a session keeps it, and characters beyond ASCII take two bytes there
+_MAX_HEAD = 64 * 1024
 _MAX_HELD = 64 * 1024
 _MAX_AHEAD = 16
 _MAX_FRAME_HELD = 48 * 1024  # picows' buffer, which doubles, stays below 64 KiB with it
@@ -62,6 +62,7 @@ class _Exchange:
 
     __slots__ = (
         "_error",
+        "_head_size",
         "_http",
         "_limit",
         "_parts",
@@ -73,17 +74,23 @@ class _Exchange:
         "request",
     )
 
-    def __init__(self, http: Http, *, keeps_alive: bool, expects: bool) -> None:
+    def __init__(self, http: Http, head_size: int, *, keeps_alive: bool, expects: bool) -> None:
         self.is_whole = False
         self.keeps_alive = keeps_alive
         self.expects = expects
         self.request: Request
         self._http = http
+        self._head_size = head_size
         self._parts: list[bytes] = []
         self._size = 0
         self._limit = 0
         self._waiter: asyncio.Future[None] | None = None
         self._error: Exception | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes that it has taken so far."""
+        return self._head_size + self._size
 
     def trust(self) -> None:
         self._http.trust()
@@ -102,7 +109,7 @@ class _Exchange:
         return b"".join(self._parts)
 
     def fed(self, part: bytes) -> bool:
-        """Whether more is welcome."""
+        """Whether more is welcome. What came is kept: nobody may have had a chance to ask for it yet."""
         self._size += len(part)
         self._parts.append(part)
         if self._waiter is None:
@@ -183,19 +190,21 @@ class Http(asyncio.Protocol):
             self._refuse("not HTTP")
         if self._reading is None and self._head > _MAX_HEAD:
             self._transport.abort()
-        elif self._ahead:
-            self._pause()  # what waits is bounded by the size of one read
 
     def pause_writing(self) -> None:
-        """A peer that does not read its responses gets no more of them."""
+        """A peer that does not read its answers is not asked for more requests."""
         self._is_blocked = True
-        self._pause()
         self.deadline = monotonic() + self._listener.limits.write_timeout
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._is_blocked = False
-        if self._exchange is None and not self._is_closing:
-            self._next()
+        if self._reading:
+            self._begin_request()
+        elif self._exchange:
+            self.deadline = inf
+        self._rest()
         self._read_on()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -218,10 +227,11 @@ class Http(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         assert self._parser
         expects = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
-        exchange = self._reading = _Exchange(self, keeps_alive=self._parser.should_keep_alive(), expects=expects)
+        size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
+        exchange = self._reading = _Exchange(self, size, keeps_alive=self._parser.should_keep_alive(), expects=expects)
         exchange.request = self._request(exchange)
         self._head = 0
-        if sum(len(name) + len(value) for name, value in self._headers) + len(self._url) > _MAX_HEAD:
+        if size > _MAX_HEAD:
             self._transport.abort()
             return
         if self._parser.should_upgrade():
@@ -232,12 +242,14 @@ class Http(asyncio.Protocol):
             self._start(exchange)
         elif len(self._ahead) < _MAX_AHEAD:
             self._ahead.append(exchange)
+            self._check_ahead()
         else:
             self._transport.abort()
 
     def on_body(self, part: bytes) -> None:
-        if self._reading and not self._is_closing and not self._reading.fed(part):
-            self._pause()
+        if self._reading and not (self._is_closing or self._transport.is_closing() or self._reading.fed(part)):
+            self._transport.pause_reading()
+        self._check_ahead()
 
     def on_message_complete(self) -> None:
         if self._reading:
@@ -247,9 +259,8 @@ class Http(asyncio.Protocol):
         self._reading = None
         if self._is_closing:
             self._transport.close()
-        elif self._exchange:
-            if not self._is_blocked:
-                self.deadline = inf
+        elif self._exchange and not self._is_blocked:
+            self.deadline = inf
             self._read_on()
 
     # For an exchange
@@ -326,38 +337,41 @@ class Http(asyncio.Protocol):
         self._transport.write(_encoded(response, is_head=exchange.request.method == "HEAD", keeps_alive=keeps_alive))
         if not keeps_alive:
             self._close(is_whole=exchange.is_whole)
-        else:
-            self._next()
-
-    def _next(self) -> None:
-        """The request that waits, or none for a while."""
-        if self._is_blocked:
-            return
-        if not self._ahead:
-            self.deadline = monotonic() + _KEEP_ALIVE
-        else:
-            exchange = self._ahead.popleft()
-            if not exchange.is_whole:
+        elif self._ahead:
+            following = self._ahead.popleft()
+            if not (following.is_whole or self._is_blocked):
                 self._begin_request()
-            self._start(exchange)
-        self._read_on()
+            self._start(following)
+        else:
+            self._rest()
+
+    def _rest(self) -> None:
+        if self._exchange is None and not (self._is_blocked or self._is_closing):
+            self.deadline = monotonic() + _KEEP_ALIVE
 
     def _close(self, *, is_whole: bool) -> None:
         """A peer that is still writing could not read the response, if the connection ended now."""
         self._is_closing = True
         self._ahead.clear()
         if is_whole:
-            self._transport.close()
+            self._end()
         else:
             self.deadline = monotonic() + _LINGER
             self._read_on()
 
-    def _pause(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.pause_reading()
+    def _end(self) -> None:
+        """What is written is still sent, if its peer takes it in time."""
+        self._is_closing = True
+        self.deadline = monotonic() + self._listener.limits.write_timeout
+        self._transport.close()
+
+    def _check_ahead(self) -> None:
+        """Requests that wait for the one ahead of them are held up to this size, all together."""
+        if self._ahead and sum(exchange.held for exchange in self._ahead) > _MAX_HELD:
+            self._transport.abort()
 
     def _read_on(self) -> None:
-        if not (self._transport.is_closing() or self._is_blocked or self._ahead):
+        if not (self._is_blocked or self._transport.is_closing()):
             self._transport.resume_reading()
 
     def _refuse(self, why: str) -> None:
@@ -366,7 +380,7 @@ class Http(asyncio.Protocol):
         if self._task:
             self._task.cancel()
         self._transport.write(_encoded(refusal(BadRequest(why)), is_head=False, keeps_alive=False))
-        self._transport.close()
+        self._end()
 
     # Websockets
 
@@ -398,7 +412,7 @@ class Http(asyncio.Protocol):
         self._task = None
         if isinstance(outcome, Response):
             self._transport.write(_encoded(outcome, is_head=False, keeps_alive=False))
-            self._transport.close()
+            self._end()
         else:
             self._listener.start_websocket(self, self._transport, outcome, key, ahead)
 
@@ -426,6 +440,10 @@ class Listener:
         self._connections: set[Http] = set()
         self._tunnels: set[asyncio.Task[None]] = set()
         self._turns = Turns()
+
+    def protocol(self) -> Http:
+        """For a connection that was accepted."""
+        return Http(self)
 
     def opened(self, http: Http, transport: asyncio.Transport) -> None:
         self._connections.add(http)

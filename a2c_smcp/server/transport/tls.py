@@ -11,7 +11,7 @@ import socket
 import ssl
 from functools import partial
 
-from a2c_smcp.server.transport.http import Http, Listener
+from a2c_smcp.server.transport.http import Listener
 
 __all__ = ["TLSDoor"]
 
@@ -50,7 +50,7 @@ class TLSDoor:
     async def _shake_hands(self, peer: socket.socket) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                partial(Http, self._listener),
+                self._listener.protocol,
                 peer,
                 ssl=self._context,
                 ssl_handshake_timeout=self._listener.limits.handshake_timeout,
