@@ -67,6 +67,7 @@ class _Tell(msgspec.Struct, array_like=True, tag="="):
     """An answer: its arguments as JSON, and behind it attachments of these sizes."""
 
     id: int
+    is_binary: bool = False
     attachments: tuple[int, ...] = ()
 
 
@@ -129,7 +130,7 @@ class Neighbour:
             case Answer():
                 self._mail.send(self._node, _encode(_Tell(number)), outcome.body)
             case BinaryAnswer():
-                head, body = _Tell(number, tuple(map(len, outcome.attachments))), outcome.body
+                head, body = _Tell(number, True, tuple(map(len, outcome.attachments))), outcome.body
                 self._mail.send(self._node, _encode(head), b"".join((body, *outcome.attachments)))
             case Refused(error=error):
                 became = {"outcome": error.outcome} if event.name == TOOL_CALL_EVENT else {}

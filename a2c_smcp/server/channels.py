@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from a2c_smcp.errors import RateLimited
 from a2c_smcp.server.fields import Json
 
 __all__ = ["Batch", "Channel", "Gate"]
@@ -38,9 +39,12 @@ class Channel(Protocol):
     def dismiss(self) -> None:
         """Disconnects the client from `/smcp`, behind what was sent. The session stays: it may connect again."""
 
+    def abort(self) -> None:
+        """Ends the session now. The hub is told of it later."""
+
 
 class Gate:
-    """Holds what is sent until it is opened."""
+    """Holds what is sent until it is opened. What does not fit into the budget ends the session here, too."""
 
     __slots__ = ("_held", "_size", "channel")
 
@@ -67,14 +71,23 @@ class Gate:
             self.send_attached(packet, ())
 
     def send_attached(self, packet: bytes, attachments: Sequence[bytes]) -> None:
-        self._held.append((packet, attachments))
         self._size += len(packet) + sum(map(len, attachments))
+        try:
+            self.channel.check_room(self._size)
+        except RateLimited:
+            self._held.clear()
+            self.channel.abort()
+        else:
+            self._held.append((packet, attachments))
 
     def check_room(self, size: int) -> None:
         self.channel.check_room(self._size + size)
 
     def dismiss(self) -> None:
         self.open().dismiss()
+
+    def abort(self) -> None:
+        self.channel.abort()
 
 
 class Batch:
@@ -109,3 +122,6 @@ class Batch:
     def dismiss(self) -> None:
         self.flush()
         self.channel.dismiss()
+
+    def abort(self) -> None:
+        self.channel.abort()

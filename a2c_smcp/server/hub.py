@@ -192,7 +192,10 @@ class Hub:
                 outcome = Refused(_fault(ack))
         except SMCPError as error:
             outcome = Refused(error)
-        self.calls.answered(call, connection, outcome)
+        try:
+            self.calls.answered(call, connection, outcome)
+        except Exception:
+            logger.exception("an answer was not passed on")
 
     def disconnected(self, connection: Connection, *, is_clean: bool, reason: str | None = None) -> None:
         """The session has ended: cleanly by a Socket.IO DISCONNECT, or otherwise. A second time is ignored."""

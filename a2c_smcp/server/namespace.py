@@ -173,6 +173,8 @@ class _Channel:
     def dismiss(self) -> None:
         self._put(None)
 
+    abort = dismiss
+
     def _put(self, packet: tuple[str, Any, int | None] | None) -> None:
         self._outgoing.append(packet)
         if not self._is_emitting:

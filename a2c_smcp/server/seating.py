@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 
 from a2c_smcp.errors import NotAuthenticated, SMCPError, Unavailable
-from a2c_smcp.protocol.offices import Change, Member
+from a2c_smcp.protocol.offices import Change, Member, Office
 from a2c_smcp.server import audit
 from a2c_smcp.server.background import Background
 from a2c_smcp.server.connections import Connection, Connections
@@ -114,6 +114,7 @@ class Seating(Listener):
 
     def turned(self, turn: Turn) -> None:
         try:
+            self._forget_routes(turn.office)
             self._apply(turn.change)
         except Exception:
             logger.exception("a change of an office was not carried out in full")
@@ -171,6 +172,11 @@ class Seating(Listener):
         return is_away or self._connections.get(member.sid) is not None
 
     # How a change is applied
+
+    def _forget_routes(self, office: Office) -> None:
+        """Routes hold the office as it was, which may be large. Only its agent has some."""
+        if office.agent and (connection := self._connections.get(office.agent.sid)):
+            connection.routes.clear()
 
     def _apply(self, change: Change) -> None:
         """Of an agent that was lost, answers are kept."""

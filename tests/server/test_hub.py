@@ -55,6 +55,7 @@ class Client:
         self.attachments: list[Sequence[bytes]] = []
         self.room = 16 * 1024 * 1024
         self.is_dismissed = False
+        self.is_aborted = False
         self._connection: Connection | None = None
 
     @property
@@ -84,6 +85,9 @@ class Client:
 
     def dismiss(self) -> None:
         self.is_dismissed = True
+
+    def abort(self) -> None:
+        self.is_aborted = True
 
     # For the test
 
@@ -234,6 +238,22 @@ async def test_the_ack_of_a_join_leaves_before_what_follows_from_it(hubs: Any) -
         b'"client:tool_call"',
         b'"notify:tool_call_',
     ]
+
+
+@pytest.mark.covers("limit-unread", "relay-order")
+async def test_what_does_not_fit_behind_the_ack_of_a_join_ends_the_session(hubs: Any) -> None:
+    hub: Hub = hubs(directory=(directory := SlowDirectory()))
+    agent, computer = await pair(hub)
+    agent.room = 1000
+    for number in range(2, 5):
+        agent.call(number)
+    directory.go.clear()
+    agent.ask_to_join(5, "agent", "planner", "another")
+    for number in range(1, 4):
+        computer.ack(number, json.dumps(["x" * 600]).encode())
+        assert agent.is_aborted == (number > 1)
+    directory.go.set()
+    await until(lambda: agent.answer(5) is not None)
 
 
 @pytest.mark.covers("relay-order")

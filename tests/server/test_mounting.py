@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -18,6 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
 from a2c_smcp.server import DefaultAuthenticationProvider, Limits, Settings, SMCPApp, SMCPNamespace, create_app
+from a2c_smcp.server.auth import hash_key
 from a2c_smcp.server.run import address_of, listen
 from tests.conftest import TRANSPORTS
 from tests.peer import NAMESPACE, PATIENCE, Peer
@@ -238,6 +240,46 @@ async def test_the_namespace_always_answers_on_a_users_own_server(meets: Meets, 
         accepted, reason = await peer.ask("server:join_office", {"role": "robot", "name": "a", "office_id": office})
         assert (accepted, reason[:3]) == (False, "400")
         await peer.join("computer", "laptop", office)
+
+
+@pytest.mark.covers("mounting", "ack-arguments", "calls-cancel", "calls-resume")
+async def test_the_namespace_carries_what_calls_carry_on_a_users_own_server(meets: Meets) -> None:
+    async with own_server(SMCPNamespace(DefaultAuthenticationProvider("key"))) as url:
+        agent, computer = [await meets(url, auth={"token": "key"}) for _ in range(2)]
+        await agent.join("agent", "planner", "desk")
+        await computer.join("computer", "laptop", "desk", instance="an-instance-of-mine")
+        computer.answers("client:put_blob", lambda data: {"got": data["blob"][::-1], "n": data["n"]})
+        answer = await agent.request("client:put_blob", "laptop", blob=b"ab", n=10**30)
+        assert answer == {"got": b"ba", "n": 10**30}
+        computer.answers("client:several", (1, None, "x"))
+        assert await agent.request("client:several", "laptop") == (1, None, "x")
+        computer.answers("client:tool_call", lambda data: asyncio.sleep(PATIENCE))
+        call = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30))
+        await computer.was_asked("client:tool_call")
+        back = await meets(url, auth={"token": "key"})
+        back.answers("client:tool_call", RESULT)
+        await back.join("computer", "laptop", "desk", instance="an-instance-of-mine")
+        assert await call == RESULT
+        back.answers("client:tool_call", lambda data: asyncio.sleep(PATIENCE))
+        call = asyncio.create_task(agent.call_tool("laptop", req_id="r2", timeout=30))
+        await back.was_asked("client:tool_call", times=2)
+        assert await agent.ask("server:tool_call_cancel", {"agent": "planner", "req_id": "r2"}) is None
+        assert (await call)["code"] == 499
+
+
+@pytest.mark.covers("mounting", "auth-expiry")
+async def test_the_namespace_disconnects_whom_a_reload_no_longer_admits(meets: Meets, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({hash_key("key"): {"principal": "alice"}}), "utf-8")
+    namespace = SMCPNamespace(DefaultAuthenticationProvider(keys_file=keys))
+    async with own_server(namespace) as url:
+        agent, ended = await meets(url, auth={"token": "key"}), asyncio.Event()
+        agent.client.on("disconnect", lambda *_: ended.set(), namespace=NAMESPACE)
+        await agent.join("agent", "planner", "desk")
+        keys.write_text("{}", "utf-8")
+        await namespace.reload()
+        await asyncio.wait_for(ended.wait(), PATIENCE)
+        assert len(namespace.hub.connections) == 0
 
 
 @pytest.mark.covers("mounting")
