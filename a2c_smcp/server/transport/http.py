@@ -90,13 +90,10 @@ class _Exchange:
     def fed(self, part: bytes) -> bool:
         """Whether more is welcome."""
         self._size += len(part)
-        if self._waiter is None:
-            if self._size <= _MAX_HELD:
-                self._parts.append(part)
-            return self._size <= _MAX_HELD
         self._parts.append(part)
-        self._check()
-        return True
+        if self._waiter:
+            self._check()
+        return self._waiter is not None or self._size <= _MAX_HELD
 
     def ended(self, error: Exception | None = None) -> None:
         """The body is whole, or will never be."""
@@ -117,21 +114,11 @@ class _Exchange:
 class Http(asyncio.Protocol):
     """One connection."""
 
-    __slots__ = (
-        "_ahead",
-        "_exchange",
-        "_head",
-        "_headers",
-        "_is_blocked",
-        "_is_closing",
-        "_listener",
-        "_parser",
-        "_reading",
-        "_request_began",
-        "_task",
-        "_transport",
-        "_url",
-        "deadline",
+    __slots__ = tuple(
+        (
+            "_ahead _exchange _head _headers _is_blocked _is_closing _listener _parser _reading _request_began "
+            "_task _transport _url deadline"
+        ).split()
     )
 
     def __init__(self, listener: Listener) -> None:
@@ -179,6 +166,8 @@ class Http(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._is_blocked = False
         self._rest()
+        if self._exchange and self._exchange.is_whole:
+            self.deadline = inf
 
     def connection_lost(self, error: Exception | None) -> None:
         self._parser = None
@@ -215,7 +204,7 @@ class Http(asyncio.Protocol):
             self._transport.abort()
 
     def on_body(self, part: bytes) -> None:
-        if self._reading and not self._reading.fed(part) and not self._is_closing:
+        if self._reading and not self._is_closing and not self._reading.fed(part):
             self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
@@ -278,7 +267,7 @@ class Http(asyncio.Protocol):
             self._parser.get_method().decode("latin-1"),
             unquote_to_bytes(path).decode(errors="replace").rstrip("/"),
             query.decode("latin-1"),
-            self._headers,
+            tuple(self._headers),  # trailers are none
             "https" if self._transport.get_extra_info("sslcontext") else "http",
             (peer[0], peer[1]) if isinstance(peer, tuple) else None,
             exchange,
