@@ -54,11 +54,10 @@ _SMCP = SMCP_NAMESPACE.encode()
 class Channel:
     """`connection` is there while its client is connected to `/smcp`."""
 
-    __slots__ = tuple(
-        (
-            "_batch _budget _candidate _is_finished _opening _poll _sessions _socket address connection due session"
-        ).split()
-    )
+    __slots__ = (
+        "_batch", "_budget", "_candidate", "_is_finished", "_opening", "_poll", "_sessions", "_socket", "address",
+        "connection", "due", "session",
+    )  # fmt: skip
 
     def __init__(self, sessions: Sessions, session: ServerSession, request: Request, budget: int) -> None:
         self.session = session
