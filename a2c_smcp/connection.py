@@ -9,6 +9,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -24,7 +25,7 @@ from a2c_smcp.smcp import JOIN_OFFICE_EVENT, LEAVE_OFFICE_EVENT, SMCP_NAMESPACE
 from a2c_smcp.transports import Dial, NotOpened, open_transport
 from a2c_smcp.types import Role
 
-__all__ = ["PATIENCE", "Connection", "ConnectionLost", "OnEvent", "Reconnect", "join", "leave"]
+__all__ = ["PATIENCE", "Connection", "ConnectionLost", "Later", "OnEvent", "Reconnect", "join", "leave"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +38,14 @@ _LARGEST_SENT = 8 * 1024 * 1024 - 1024  # bytes
 _NAMESPACE = SMCP_NAMESPACE.encode()
 _NONE_WILL_COME = object()
 
-OnEvent: TypeAlias = Callable[[str, Any], Awaitable[Any] | Any]
-"""Given the name and the payload of an event; what it returns is acked."""
+OnEvent: TypeAlias = Callable[[str, Any], "Later | Awaitable[Any] | Any"]
+"""Given the name and the payload of an event; what it returns, or gives later, is acked."""
+
+
+class Later(NamedTuple):
+    """An answer without a task that waits for it: `begin` is given what to call with it. It does not raise."""
+
+    begin: Callable[[Callable[[Any], None]], None]
 
 
 class ConnectionLost(Unavailable):
@@ -204,8 +211,12 @@ class Connection:
         except Exception:
             logger.exception("an event could not be handled")
             return
-        if event.id is not None or inspect.isawaitable(answer):
+        if isinstance(answer, Later):
+            answer.begin(partial(self._answer, event.id))
+        elif inspect.isawaitable(answer):
             self._answer_later(event.id, answer)
+        else:
+            self._answer(event.id, answer)
 
     def _on_fault(self, faulty: events.Faulty) -> None:
         """A packet that cannot be read: whoever waits for it, or for its answer, is told."""
@@ -214,20 +225,26 @@ class Connection:
                 asked.fail(faulty.reason)
         elif faulty.id is not None:
             kind = TooLarge if faulty.fault is events.Fault.TOO_LARGE else BadRequest
-            self._answer_later(faulty.id, kind(faulty.reason).to_wire())
+            self._answer(faulty.id, kind(faulty.reason).to_wire())
 
-    def _answer_later(self, number: int | None, answer: Any) -> None:
-        task = asyncio.create_task(self._answer(number, answer))
+    def _answer_later(self, number: int | None, answer: Awaitable[Any]) -> None:
+        task = asyncio.create_task(self._await_answer(number, answer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, number: int | None, answer: Any) -> None:
+    async def _await_answer(self, number: int | None, answer: Awaitable[Any]) -> None:
         try:
-            answer = await answer if inspect.isawaitable(answer) else answer
-            if number is not None:
-                await self._send(*_encoded_answer(number, answer))
-        except ConnectionLost:
-            return  # whoever asked will ask again
+            self._answer(number, await answer)
+        except Exception:
+            logger.exception("an event was not answered")
+
+    def _answer(self, number: int | None, answer: Any) -> None:
+        if number is None or self.lost.is_set():  # whoever asked will ask again
+            return
+        try:
+            self._transport.write(*_encoded_answer(number, answer))
+        except OSError:
+            self._lose()
         except Exception:
             logger.exception("an event was not answered")
 

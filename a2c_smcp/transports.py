@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -140,6 +140,13 @@ class Websocket:
         text = self._websocket.send_frame(packet, aiohttp.WSMsgType.TEXT)
         await asyncio.gather(text, *map(self._websocket.send_bytes, attachments))
 
+    def write(self, packet: bytes, attachments: Sequence[bytes] = ()) -> None:
+        """The same without waiting, however slow the Server is."""
+        self._cork.on_packet()
+        _begin(self._websocket.send_frame(packet, aiohttp.WSMsgType.TEXT))
+        for data in attachments:
+            _begin(self._websocket.send_bytes(data))
+
     async def flush(self) -> None:
         while packets := self.session.take(WEBSOCKET):
             for packet in packets:
@@ -206,6 +213,9 @@ class Polling:
         return cls(dial, session, early=happenings[1:])
 
     async def send(self, packet: bytes, attachments: Sequence[bytes] = ()) -> None:
+        self.write(packet, attachments)
+
+    def write(self, packet: bytes, attachments: Sequence[bytes] = ()) -> None:
         if self.session.is_closed:
             raise ConnectionResetError
         self.session.send(packet, attachments)
@@ -311,6 +321,15 @@ async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:
         if len(found) > most:
             raise NotOpened(f"more than {most} bytes in one answer")
     return bytes(found)
+
+
+def _begin(sending: Coroutine[Any, Any, None]) -> None:
+    """Takes the first step, which hands the frame to the socket. There may be another one, which only waits."""
+    try:
+        sending.send(None)
+    except StopIteration:
+        return
+    sending.close()
 
 
 def _now() -> float:

@@ -6,11 +6,16 @@ import logging
 from typing import Any
 
 from a2c_smcp.errors import BadRequest
-from a2c_smcp.registry.schemas import Fault, Schema, SchemaTooHeavy, compile_schema, find_faults_async
+from a2c_smcp.registry.schemas import Fault, Schema, SchemaTooHeavy, compile_schema, find_faults_async, find_faults_here
 
-__all__ = ["Schema", "SchemaTooHeavy", "check_arguments", "compile_schema", "misfit"]
+__all__ = ["Schema", "SchemaTooHeavy", "check_arguments", "compile_schema", "fits_at_once", "misfit"]
 
 logger = logging.getLogger(__name__)
+
+
+def fits_at_once(schema: Schema, params: dict[str, Any]) -> bool:
+    """Whether it is known without waiting that they fit."""
+    return find_faults_here(schema, params) == []
 
 
 async def check_arguments(schema: Schema, params: dict[str, Any], called: str = "a tool") -> None:

@@ -26,7 +26,7 @@ from a2c_smcp.computer.journal import Journal, Key
 from a2c_smcp.errors import BadRequest, CallCancelled, ResultGone, SMCPError, Unavailable
 from a2c_smcp.protocol.codec import Written
 
-__all__ = ["Begin", "Calls", "Retention"]
+__all__ = ["Begin", "Calls", "Outcome", "Retention"]
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ Result = dict[str, Any]
 Begin = Callable[[], None]
 """To be called directly before a tool is run. Raises where it must not be."""
 Work = Callable[[Begin], Coroutine[Any, Any, Result]]
+Outcome = Result | SMCPError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class _Kept:
 
     call: bytes
     until: float
-    outcome: Result | SMCPError
+    outcome: Outcome
     size: int
 
 
@@ -68,6 +69,9 @@ class _Running:
     def begin(self, key: Key) -> None:
         self.journal.begin(key, self.call)
         self.has_begun = True
+
+    def tell(self, then: Callable[[Outcome], None]) -> None:
+        self.task.add_done_callback(lambda _: then(_outcome(self)))
 
 
 class Calls:
@@ -98,25 +102,43 @@ class Calls:
             del self._journals[office]
 
     async def run(self, caller: Caller, req_id: str, what: Any, work: Work) -> Result:
-        """The result of `work`, which is done once for one `req_id`; `what` tells whether it is the same call."""
+        """The result of `work`. A caller that gives up does not end the call, which others may wait for."""
+        ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.start(caller, req_id, what, work, lambda outcome: None if ended.done() else ended.set_result(outcome))
+        outcome = await ended
+        if isinstance(outcome, SMCPError):
+            raise outcome.with_traceback(None)
+        return outcome
+
+    def start(self, caller: Caller, req_id: str, what: Any, work: Work, then: Callable[[Outcome], None]) -> None:
+        """Calls `then` with what comes of `work`, or came of it: it is done once for one `req_id`.
+
+        `what` tells whether it is the same call. Raises `SMCPError` where nothing is begun.
+        """
         key, call = (caller.office, caller.agent, req_id), _digest(what)
         self._forget_old()
-        if running := self._running.get(key):
-            _require_same(running.call == call)
-            return await self._await(running)
         if kept := self._kept.get(key):
             _require_same(kept.call == call)
-            return _result(kept.outcome)
-        journal = self._journals.get(caller.office, self._journal)
+            then(kept.outcome)
+            return
+        if running := self._running.get(key):
+            _require_same(running.call == call)
+            running.tell(then)
+        else:
+            self._begin(key, call, work, then)
+
+    def _begin(self, key: Key, call: bytes, work: Work, then: Callable[[Outcome], None]) -> None:
+        office, agent, req_id = key
+        journal = self._journals.get(office, self._journal)
         if begun := journal.find(key):
             _require_same(begun.is_of(call))
             raise ResultGone(repr(req_id), outcome=begun.outcome or "unknown")
-        if (caller.agent, req_id) in self._cancels:
+        if (agent, req_id) in self._cancels:
             raise CallCancelled(outcome="not_run")
         running = self._running[key] = _Running(call, journal)
         running.task = asyncio.create_task(work(lambda: running.begin(key)))
-        running.task.add_done_callback(lambda task: self._ended(key, running))
-        return await self._await(running)
+        running.tell(then)  # first: nobody waits for the journal
+        running.task.add_done_callback(lambda _: self._ended(key, running))
 
     def cancel(self, agent: str, req_id: str) -> None:
         """Ends the call, also if it has not come yet."""
@@ -144,11 +166,6 @@ class Calls:
         for call in running:
             call.task.cancel()
         await asyncio.gather(*(call.task for call in running), return_exceptions=True)
-
-    async def _await(self, running: _Running) -> Result:
-        """Waits without owning: a caller that gives up does not end the call of the others."""
-        await _end_of(running.task)
-        return _result(_outcome(running))
 
     def _ended(self, key: Key, running: _Running) -> None:
         del self._running[key]
@@ -187,20 +204,12 @@ def _digest(what: Any) -> bytes:
     return hashlib.sha256(text).digest()
 
 
-def _size(outcome: Result | SMCPError) -> int:
+def _size(outcome: Outcome) -> int:
     """About what it costs to keep: an answer that is written is there twice."""
     return 2 * sys.getsizeof(outcome.text) if isinstance(outcome, Written) else len(json.dumps(outcome, default=str))
 
 
-async def _end_of(task: asyncio.Task[Result]) -> None:
-    """As `asyncio.wait` would, for one."""
-    if not task.done():
-        waiter = task.get_loop().create_future()
-        task.add_done_callback(lambda _: None if waiter.done() else waiter.set_result(None))
-        await waiter
-
-
-def _outcome(running: _Running) -> Result | SMCPError:
+def _outcome(running: _Running) -> Outcome:
     """Whatever fails before the tool is run says so; what fails afterwards may have had its effect (WIRE §5)."""
     error: BaseException | None
     if running.task.cancelled():
@@ -212,12 +221,6 @@ def _outcome(running: _Running) -> Result | SMCPError:
     known = error if isinstance(error, SMCPError) else SMCPError()
     known.outcome = "unknown" if running.has_begun else "not_run"
     return known
-
-
-def _result(outcome: Result | SMCPError) -> Result:
-    if isinstance(outcome, SMCPError):
-        raise outcome.with_traceback(None)
-    return outcome
 
 
 def _require_same(is_same: bool) -> None:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, cast, overload
 
 from a2c_smcp.computer.approval import Approvals, Approve, Caller
+from a2c_smcp.computer.calls import Outcome
 from a2c_smcp.computer.catalogue import Catalogue
 from a2c_smcp.computer.desktop.read import read_desktop
 from a2c_smcp.computer.execution import Call, Execution
@@ -38,7 +39,7 @@ from a2c_smcp.computer.secrets import ARGUMENTS, CONFIG, NO_SERVER, SERVER, Mask
 from a2c_smcp.computer.secrets.listing import names_of_secrets
 from a2c_smcp.computer.secrets.rules import Named
 from a2c_smcp.computer.types import OwnedTool
-from a2c_smcp.errors import ConfigError
+from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.protocol.codec import Written
 from a2c_smcp.smcp import GetComputerConfigRet
 from a2c_smcp.types import TOOL_NAME, Desktop
@@ -275,6 +276,17 @@ class Computer:
         that comes with a duplicate of a running call hears of it from then on.
         """
         return await self._execution.result_of(Call(caller, req_id, name, params, timeout), on_progress)
+
+    def start_tool(self, call: Call, then: Callable[[dict[str, Any]], None]) -> None:
+        """The same for those who do not wait: `then` is called with the result, once it is there."""
+
+        def settle(outcome: Outcome) -> None:
+            then(self._execution.failed(call, outcome) if isinstance(outcome, SMCPError) else outcome)
+
+        try:
+            self._execution.start(call, settle)
+        except SMCPError as error:
+            settle(error)
 
     def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
         """An answer that is too large to be sent becomes one that says so."""

@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any
 
 from a2c_smcp.computer.approval import Approvals, Caller, Request
-from a2c_smcp.computer.arguments import check_arguments
-from a2c_smcp.computer.calls import Begin, Calls
+from a2c_smcp.computer.arguments import check_arguments, fits_at_once
+from a2c_smcp.computer.calls import Begin, Calls, Outcome
 from a2c_smcp.computer.catalogue import Catalogue
 from a2c_smcp.computer.functions import FUNCTIONS
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.journal import Key
-from a2c_smcp.computer.mcp_clients.oversize import text_in
+from a2c_smcp.computer.mcp_clients.oversize import is_within, text_in
 from a2c_smcp.computer.progress import Followers, OnProgress
 from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
 from a2c_smcp.computer.tally import Tally
@@ -81,8 +81,16 @@ class Execution:
             async with self._followers.follow(call.key, on_progress):
                 return await self._once(call)
         except SMCPError as error:
-            error.__traceback__ = None  # it may be kept for duplicates, without the arguments of this call
-            return self.fitting(self._mask.data(failed_call(error), ANSWER, self._server_of(call)))
+            return self.failed(call, error)
+
+    def start(self, call: Call, then: Callable[[Outcome], None]) -> None:
+        """The same without waiting: `then` is called with the result or the error. Raises `SMCPError`, too."""
+        self.calls.start(call.caller, call.req_id, [call.name, call.params], partial(self._execute, call), then)
+
+    def failed(self, call: Call, error: SMCPError) -> dict[str, Any]:
+        """An error as a result that may leave."""
+        error.__traceback__ = None  # it may be kept for duplicates, without the arguments of this call
+        return self.fitting(self._mask.data(failed_call(error), ANSWER, self._server_of(call)))
 
     def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
         """An answer that is too large to be sent becomes one that says so."""
@@ -108,7 +116,8 @@ class Execution:
     async def _execute(self, call: Call, begin: Begin) -> dict[str, Any]:
         deadline = asyncio.get_running_loop().time() + call.timeout
         route = await self._resolve(call, deadline)
-        await _check(call, route, deadline)
+        if not fits_at_once(route.schema, call.params):
+            await _check(call, route, deadline)
         shown = self._mask.data(call.params, ARGUMENTS, route.server)
         with self._recorded(call, route, shown) as record:
             if not self._approvals.allows(call.caller.agent, route):
@@ -119,8 +128,8 @@ class Execution:
                 raw = await self._run(call, route, deadline, partial(_begin_before, deadline, begin))
             finally:
                 self.tally.add(route.server, time.monotonic() - began)
-            if (size := text_in(raw)) > self._max_message:  # masking it would only take time
-                return failed_call(self._too_large(size))
+            if not is_within(raw, self._max_message) and (size := text_in(raw)) > self._max_message:
+                return failed_call(self._too_large(size))  # masking it would only take time
             result = await self._transformed(self._mask.data(raw, ANSWER, route.server), call, route, deadline)
             record["success"] = not result.get("isError")
         return self.fitting(result)

@@ -30,6 +30,7 @@ __all__ = [
     "compile_schema",
     "find_faults",
     "find_faults_async",
+    "find_faults_here",
     "local_target",
     "pointer",
 ]
@@ -143,19 +144,19 @@ def find_faults(schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
 
     Blocks for up to a second where another process has to do it. Raises `SchemaTooHeavy`.
     """
-    found = _faults_here(schema, arguments)
+    found = find_faults_here(schema, arguments)
     return _faults_apart(schema, arguments) if found is None else found
 
 
 async def find_faults_async(schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
     """The same, without blocking the event loop."""
-    found = _faults_here(schema, arguments)
+    found = find_faults_here(schema, arguments)
     if found is not None:
         return found
     return await asyncio.get_running_loop().run_in_executor(checks().thread, _faults_apart, schema, arguments)
 
 
-def _faults_here(schema: Schema, arguments: dict[str, Any]) -> list[Fault] | None:
+def find_faults_here(schema: Schema, arguments: dict[str, Any]) -> list[Fault] | None:
     """`None` if it has to be done in another process."""
     ready = schema.ready
     if ready.unusable is not None:

@@ -168,6 +168,35 @@ async def test_a_connection_that_is_not_used_any_more_is_closed(dials: Asks, mon
     assert await line.is_over()
 
 
+@pytest.mark.covers("strangers-requests")
+async def test_who_asks_on_and_on_and_reads_no_answer_is_cut(serve: Any, dials: Asks) -> None:
+    line = await dials(await serve(limits={"write_timeout": 0.2}))
+    wanted = f"Origin: http://x\r\nAccess-Control-Request-Headers: {'y' * 60_000}"
+    asked = f"OPTIONS {OPEN} HTTP/1.1\r\nHost: x\r\n{wanted}\r\n\r\n".encode()
+    line.writer.transport.pause_reading()
+
+    async def ask_on() -> None:
+        while True:
+            line.writer.write(asked)
+            await line.writer.drain()
+            await asyncio.sleep(0.001)  # each is answered before the next one
+
+    with pytest.raises(ConnectionError):
+        async with asyncio.timeout(PATIENCE):
+            await ask_on()
+
+
+@pytest.mark.covers("strangers-requests")
+@pytest.mark.parametrize(("head", "body"), [(0, 40_000), (40_000, 0)], ids=["bodies", "heads"])
+async def test_requests_behind_a_poll_are_held_up_to_a_size(dials: Asks, head: int, body: int) -> None:
+    line = await dials()
+    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
+    poll = f"GET {OPEN}&sid={sid} HTTP/1.1\r\nHost: x\r\n\r\n"
+    post = f"POST {OPEN}&sid={sid} HTTP/1.1\r\nHost: x\r\nX: {'x' * head}\r\nContent-Length: {body}\r\n\r\n"
+    line.writer.write((poll + 2 * (post + "y" * body)).encode())
+    assert await line.is_over()
+
+
 async def test_a_picows_that_does_not_fit_is_told_when_the_server_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     picows_adapter.check()
     monkeypatch.setattr(picows_adapter, "WSProtocol", lambda *arguments: object())

@@ -18,6 +18,7 @@ from itertools import chain
 from typing import Any
 
 import msgspec
+import orjson
 from mcp_types import INTERNAL_ERROR
 
 from a2c_smcp.computer.mcp_clients.failures import OversizedAnswer
@@ -31,6 +32,7 @@ __all__ = [
     "check_result",
     "cut_listing",
     "has_too_many_values",
+    "is_within",
     "over_bytes",
     "over_values",
     "refusal",
@@ -124,11 +126,21 @@ def _separators(text: str) -> int:
 
 def check_result(result: dict[str, Any]) -> None:
     """Raises `OversizedAnswer` for one with too many values."""
+    if is_within(result, MAX_RESULT_VALUES):
+        return
     count = 0
     for level in _levels(result):
         count += sum(map(len, level))
         if count > MAX_RESULT_VALUES:
             raise OversizedAnswer(over_values(MAX_RESULT_VALUES))
+
+
+def is_within(result: dict[str, Any], most: int) -> bool:
+    """Whether its JSON has at most so many bytes, and so no more values or characters. This spares counting them."""
+    try:
+        return len(orjson.dumps(result)) <= most
+    except TypeError:  # a huge number, a lone surrogate
+        return False
 
 
 def text_in(result: dict[str, Any]) -> int:

@@ -138,47 +138,57 @@ class Supervisor:
     ) -> dict[str, Any]:
         """Waits for a server that is starting or asleep, and for its turn; `timeout` covers all of it."""
         deadline = self._loop.time() + timeout
-        async with self._in_use(timeout) as session:
+        session = await self._turn(timeout)
+        try:
             left = max(deadline - self._loop.time(), 0.001)
             begin()
-            try:
-                result = await session.call_tool(tool, arguments, left, cap=cap, on_progress=on_progress, meta=meta)
-            except CallTimeout:
-                self._timed_out()
-                raise
-            self._timeouts = 0
-            return result
+            result = await session.call_tool(tool, arguments, left, cap=cap, on_progress=on_progress, meta=meta)
+        except CallTimeout:
+            self._timed_out()
+            raise
+        finally:
+            self._end_turn()
+        self._timeouts = 0
+        return result
 
     async def read_resource(self, uri: str, timeout: float) -> dict[str, Any]:
         deadline = self._loop.time() + timeout
-        async with self._in_use(timeout) as session:
-            return await session.read_resource(uri, max(deadline - self._loop.time(), 0.001))
-
-    @asynccontextmanager
-    async def _in_use(self, timeout: float) -> AsyncGenerator[MCPSession, None]:
-        self._calling += 1
+        session = await self._turn(timeout)
         try:
-            session = await self._turn(timeout)
-            try:
-                yield session
-            finally:
-                self._calls.release()
+            return await session.read_resource(uri, max(deadline - self._loop.time(), 0.001))
         finally:
-            self._calling -= 1
-            self._last_used = self._loop.time()
+            self._end_turn()
 
     async def _turn(self, timeout: float) -> MCPSession:
+        """To be given back with `_end_turn`."""
+        self._calling += 1
         try:
-            async with asyncio.timeout(timeout if self._has_to_wait else None):
-                session = await self._usable()
-                await self._calls.acquire()
+            if self.state == "ready" and not self._calls.locked():
+                return await self._next_turn()
+            return await self._turn_within(timeout)
+        except BaseException:
+            self._end_use()
+            raise
+
+    async def _turn_within(self, timeout: float) -> MCPSession:
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._next_turn()
         except TimeoutError:
             raise CallTimeout(f"{self.name!r} had no time for it within {timeout:g} s") from None
+
+    async def _next_turn(self) -> MCPSession:
+        session = await self._usable()
+        await self._calls.acquire()
         return session
 
-    @property
-    def _has_to_wait(self) -> bool:
-        return self.state != "ready" or self._calls.locked()
+    def _end_turn(self) -> None:
+        self._calls.release()
+        self._end_use()
+
+    def _end_use(self) -> None:
+        self._calling -= 1
+        self._last_used = self._loop.time()
 
     async def _usable(self) -> MCPSession:
         if self._asleep:

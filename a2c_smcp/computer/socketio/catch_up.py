@@ -42,10 +42,14 @@ class CatchUp:
                 self._asking.cancel()
                 await asyncio.gather(self._asking, return_exceptions=True)
 
+    def is_behind(self) -> bool:
+        """Whether a call may not begin yet."""
+        self._tick()
+        return self._asking is not None
+
     async def before_a_call(self, timeout: float) -> float:
         """Returns when the call may begin, with the time that it has left. Raises `CallTimeout` or `Unavailable`."""
-        self._tick()
-        if self._asking is None:
+        if not self.is_behind():
             return timeout
         deadline = self._clock() + timeout
         try:

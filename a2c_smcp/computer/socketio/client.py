@@ -6,16 +6,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
+from functools import partial
 from ssl import SSLContext
 from typing import Any
 
 from a2c_smcp import smcp
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer, Update
+from a2c_smcp.computer.execution import Call
 from a2c_smcp.computer.journal import Journal
 from a2c_smcp.computer.secrets import ANSWER, secrets_in
 from a2c_smcp.computer.socketio.catch_up import CatchUp
-from a2c_smcp.connection import PATIENCE, Connection, Reconnect, join, leave
+from a2c_smcp.connection import PATIENCE, Connection, Later, Reconnect, join, leave
 from a2c_smcp.errors import (
     BadRequest,
     CallTimeout,
@@ -36,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 _FINAL = (NotAuthenticated, BadRequest, VersionMismatch)
 _FAREWELL = 2.0
+_TOOL_CALL = lookup(smcp.TOOL_CALL_EVENT)
 
 
 class SMCPComputerClient:
@@ -136,13 +139,25 @@ class SMCPComputerClient:
         """Changes nothing where it has the seat already."""
         await join(connection, "computer", self._computer.name, self._office, self._instance)
 
-    def _on_event(self, name: str, data: Any) -> Awaitable[Any] | None:
+    def _on_event(self, name: str, data: Any) -> Later | Awaitable[Any] | None:
         """Everything that comes from the Server."""
         payload = data if isinstance(data, dict) else {}
+        if name == smcp.TOOL_CALL_EVENT and not self._catch_up.is_behind():
+            return Later(partial(self._start_call, payload))
         if not name.startswith("notify:"):
             return self._answer(name, payload)
         self._on_notice(name, payload)
         return None
+
+    def _start_call(self, data: dict[str, Any], answer: Callable[[Any], None]) -> None:
+        """As `_answer`, for nearly all that is asked: the call is the only task."""
+        try:
+            self._computer.start_tool(self._call_in(data), answer)
+        except SMCPError as error:
+            answer(self._computer.mask.data(error_ack(_TOOL_CALL, error), ANSWER))
+        except Exception:
+            logger.exception("%s failed", smcp.TOOL_CALL_EVENT)
+            answer(error_ack(_TOOL_CALL, SMCPError()))
 
     async def _answer(self, name: str, data: dict[str, Any]) -> Any:
         """A request always gets an answer."""
@@ -171,11 +186,17 @@ class SMCPComputerClient:
             self._computer.keep_only(self._office, agent)
 
     async def _tool_call(self, data: dict[str, Any]) -> Any:
-        caller = Caller(self._office, _agent_in(data))
-        timeout = codec.timeout_of(lookup(smcp.TOOL_CALL_EVENT), data)
+        call = self._call_in(data)
+        left = await self._catch_up.before_a_call(call.timeout)
+        return await self._computer.execute_tool(call.caller, call.req_id, call.name, call.params, left)
+
+    def _call_in(self, data: dict[str, Any]) -> Call:
+        """Raises `BadRequest`."""
+        codec.decode(_TOOL_CALL, data)
+        timeout = codec.timeout_of(_TOOL_CALL, data)
         assert timeout
-        left = await self._catch_up.before_a_call(timeout)
-        return await self._computer.execute_tool(caller, data["req_id"], data["tool_name"], data["params"], left)
+        caller = Caller(self._office, _agent_in(data))
+        return Call(caller, data["req_id"], data["tool_name"], data["params"], timeout)
 
     async def _get_tools(self, data: dict[str, Any]) -> dict[str, Any]:
         return self._computer.tools_for(_agent_in(data), data["req_id"])
