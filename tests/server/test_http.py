@@ -129,6 +129,20 @@ async def test_a_body_in_chunks_with_trailers_is_read(dials: Asks) -> None:
     assert (await line.ask(f"GET {OPEN}&sid={sid} HTTP/1.1\nHost: x\n\n"))[2].startswith(b"40/smcp,")
 
 
+@pytest.mark.parametrize("size", [60_000, 70_000, 300_000, 3_000_000])
+async def test_a_body_of_any_size_is_read_whole(dials: Asks, office: str, size: int) -> None:
+    line = await dials()
+    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
+    await line.ask(f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nContent-Length: 8\n\n40/smcp,")
+    assert (await line.ask(f"GET {OPEN}&sid={sid} HTTP/1.1\nHost: x\n\n"))[2].startswith(b"40/smcp,")
+    join = {"role": "computer", "name": "laptop", "office_id": office, "pad": "x" * size}
+    body = f'42/smcp,1["server:join_office",{json.dumps(join)}]'
+    asked = await line.ask(f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nContent-Length: {len(body)}\n\n{body}")
+    assert asked[::2] == (200, b"OK")
+    answer = await line.ask(f"GET {OPEN}&sid={sid} HTTP/1.1\nHost: x\n\n")
+    assert answer[2] == b"43/smcp,1[true,null]"
+
+
 @pytest.mark.parametrize(
     "broken",
     [

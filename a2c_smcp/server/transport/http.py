@@ -61,18 +61,9 @@ class _Exchange:
     """One request from its head to its response."""
 
     __slots__ = (
-        "_error",
-        "_head_size",
-        "_http",
-        "_limit",
-        "_parts",
-        "_size",
-        "_waiter",
-        "expects",
-        "is_whole",
-        "keeps_alive",
+        "_error", "_head_size", "_http", "_limit", "_parts", "_size", "_waiter", "expects", "is_whole", "keeps_alive",
         "request",
-    )
+    )  # fmt: skip
 
     def __init__(self, http: Http, head_size: int, *, keeps_alive: bool, expects: bool) -> None:
         self.is_whole = False
@@ -112,10 +103,9 @@ class _Exchange:
         """Whether more is welcome. What came is kept: nobody may have had a chance to ask for it yet."""
         self._size += len(part)
         self._parts.append(part)
-        if self._waiter is None:
-            return self._size <= _MAX_HELD
-        self._check()
-        return True
+        if self._waiter:
+            self._check()
+        return self._waiter is not None or self._size <= _MAX_HELD
 
     def ended(self, error: Exception | None = None) -> None:
         """The body is whole, or will never be."""
@@ -137,21 +127,9 @@ class Http(asyncio.Protocol):
     """One connection."""
 
     __slots__ = (
-        "_ahead",
-        "_exchange",
-        "_head",
-        "_headers",
-        "_is_blocked",
-        "_is_closing",
-        "_listener",
-        "_parser",
-        "_reading",
-        "_request_began",
-        "_task",
-        "_transport",
-        "_url",
-        "deadline",
-    )
+        "_ahead", "_exchange", "_head", "_headers", "_is_blocked", "_is_closing", "_listener", "_parser", "_reading",
+        "_request_began", "_task", "_transport", "_url", "deadline",
+    )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -311,7 +289,7 @@ class Http(asyncio.Protocol):
             self._parser.get_method().decode("latin-1"),
             unquote_to_bytes(path).decode(errors="replace").rstrip("/"),
             query.decode("latin-1"),
-            self._headers,
+            tuple(self._headers),  # trailers are none
             "https" if self._transport.get_extra_info("sslcontext") else "http",
             (peer[0], peer[1]) if isinstance(peer, tuple) else None,
             exchange,
