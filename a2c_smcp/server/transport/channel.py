@@ -55,19 +55,9 @@ class Channel:
     """`connection` is there while its client is connected to `/smcp`."""
 
     __slots__ = (
-        "_batch",
-        "_budget",
-        "_candidate",
-        "_is_finished",
-        "_opening",
-        "_poll",
-        "_sessions",
-        "_socket",
-        "address",
-        "connection",
-        "due",
-        "session",
-    )
+        "_batch", "_budget", "_candidate", "_is_finished", "_opening", "_poll", "_sessions", "_socket", "address",
+        "connection", "due", "session",
+    )  # fmt: skip
 
     def __init__(self, sessions: Sessions, session: ServerSession, request: Request, budget: int) -> None:
         self.session = session

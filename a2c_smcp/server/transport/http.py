@@ -61,17 +61,9 @@ class _Exchange:
     """One request from its head to its response."""
 
     __slots__ = (
-        "_head_size",
-        "_http",
-        "_limit",
-        "_parts",
-        "_size",
-        "_waiter",
-        "expects",
-        "is_whole",
-        "keeps_alive",
+        "_error", "_head_size", "_http", "_limit", "_parts", "_size", "_waiter", "expects", "is_whole", "keeps_alive",
         "request",
-    )
+    )  # fmt: skip
 
     def __init__(self, http: Http, head_size: int, *, keeps_alive: bool, expects: bool) -> None:
         self.is_whole = False
@@ -84,6 +76,7 @@ class _Exchange:
         self._size = 0
         self._limit = 0
         self._waiter: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
 
     @property
     def held(self) -> int:
@@ -94,6 +87,8 @@ class _Exchange:
         self._http.trust()
 
     async def read(self, limit: int) -> bytes:
+        if self._error:
+            raise self._error
         if not self.is_whole:
             self._limit = limit
             self._waiter = asyncio.get_running_loop().create_future()
@@ -105,19 +100,16 @@ class _Exchange:
         return b"".join(self._parts)
 
     def fed(self, part: bytes) -> bool:
-        """Whether more is welcome."""
+        """Whether more is welcome. What came is kept: nobody may have had a chance to ask for it yet."""
         self._size += len(part)
-        if self._waiter is None:
-            if self._size <= _MAX_HELD:
-                self._parts.append(part)
-            return self._size <= _MAX_HELD
         self._parts.append(part)
-        self._check()
-        return True
+        if self._waiter:
+            self._check()
+        return self._waiter is not None or self._size <= _MAX_HELD
 
     def ended(self, error: Exception | None = None) -> None:
         """The body is whole, or will never be."""
-        self.is_whole = error is None
+        self.is_whole, self._error = error is None, error
         if self._waiter and not self._waiter.done():
             if error:
                 self._waiter.set_exception(error)
@@ -135,21 +127,9 @@ class Http(asyncio.Protocol):
     """One connection."""
 
     __slots__ = (
-        "_ahead",
-        "_exchange",
-        "_head",
-        "_headers",
-        "_is_blocked",
-        "_is_closing",
-        "_listener",
-        "_parser",
-        "_reading",
-        "_request_began",
-        "_task",
-        "_transport",
-        "_url",
-        "deadline",
-    )
+        "_ahead", "_exchange", "_head", "_headers", "_is_blocked", "_is_closing", "_listener", "_parser", "_reading",
+        "_request_began", "_task", "_transport", "_url", "deadline",
+    )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -245,7 +225,7 @@ class Http(asyncio.Protocol):
             self._transport.abort()
 
     def on_body(self, part: bytes) -> None:
-        if self._reading and not self._reading.fed(part) and not self._is_closing:
+        if self._reading and not (self._is_closing or self._transport.is_closing() or self._reading.fed(part)):
             self._transport.pause_reading()
         self._check_ahead()
 
@@ -309,7 +289,7 @@ class Http(asyncio.Protocol):
             self._parser.get_method().decode("latin-1"),
             unquote_to_bytes(path).decode(errors="replace").rstrip("/"),
             query.decode("latin-1"),
-            self._headers,
+            tuple(self._headers),  # trailers are none
             "https" if self._transport.get_extra_info("sslcontext") else "http",
             (peer[0], peer[1]) if isinstance(peer, tuple) else None,
             exchange,
@@ -336,7 +316,10 @@ class Http(asyncio.Protocol):
         if not keeps_alive:
             self._close(is_whole=exchange.is_whole)
         elif self._ahead:
-            self._start(self._ahead.popleft())
+            following = self._ahead.popleft()
+            if not (following.is_whole or self._is_blocked):
+                self._begin_request()
+            self._start(following)
         else:
             self._rest()
 

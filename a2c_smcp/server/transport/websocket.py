@@ -120,29 +120,10 @@ class WebSocket(WSListener):
     """Belongs to its owner from `start` to `ended`."""
 
     __slots__ = (
-        "_bytes",
-        "_closing",
-        "_frames",
-        "_idle_frames",
-        "_idle_since",
-        "_is_busy",
-        "_is_closed_by_peer",
-        "_is_lost",
-        "_is_over",
-        "_is_trusted",
-        "_late",
-        "_messages",
-        "_owner",
-        "_parts",
-        "_reader",
-        "_transport",
-        "_turn",
-        "_turns",
-        "_unfinished",
-        "_waiting",
-        "_wrote_in",
-        "is_blocked",
-    )
+        "_bytes", "_closing", "_frames", "_idle_frames", "_idle_since", "_is_busy", "_is_closed_by_peer", "_is_lost",
+        "_is_over", "_is_trusted", "_late", "_messages", "_owner", "_parts", "_reader", "_transport", "_turn",
+        "_turns", "_unfinished", "_waiting", "_wrote_in", "is_blocked",
+    )  # fmt: skip
 
     def __init__(self, transport: asyncio.Transport, owner: Owner, turns: Turns) -> None:
         self.is_blocked = False
