@@ -94,9 +94,6 @@ class Channel:
         if self.session.is_closed or self.unread + size > self._budget:
             raise RateLimited("this computer reads too slowly, try again later")
 
-    def next_id(self) -> int:
-        return self.session.next_id()
-
     def send(self, *parts: Json) -> None:
         """One whole text packet. A client that has too much unread already is cut."""
         socket = self._socket
