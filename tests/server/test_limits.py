@@ -77,7 +77,7 @@ async def test_four_mebibytes_travel_both_ways(agent: Peer, computer: Peer) -> N
 def test_the_defaults_are_those_of_the_contract() -> None:
     limits = Limits()
     assert (limits.max_message, limits.max_transport, limits.unread_bytes) == (4 * MIB, 8 * MIB, 16 * MIB)
-    assert limits.told_bytes == 64 * MIB
+    assert (limits.told_bytes, limits.in_flight_bytes) == (64 * MIB, 64 * MIB)
     assert (limits.max_timeout, limits.request_timeout) == (3600, 25)
     assert (limits.calls_per_agent, limits.calls_per_computer, limits.seats_per_connection) == (512, 512, 64)
     assert (limits.updates_per_second, limits.newer_updates_per_second) == (20, 50)
@@ -120,6 +120,23 @@ async def test_calls_in_flight_are_limited_per_agent_and_per_computer(serve: Any
     gate.open()
     assert await asyncio.gather(*calls) == [RESULT] * 3
     assert await agent.call_tool("laptop") == RESULT
+
+
+@pytest.mark.covers("limit-in-flight-bytes", "calls-outcome")
+async def test_bytes_of_calls_in_flight_are_limited_per_member(serve: Any, connect: Any, office: str) -> None:
+    hub = await serve(limits={"in_flight_bytes": 100 * KIB})
+    agent, computer = await pair(hub, connect, office)
+    gate, bulk = Gate(), {"text": "x" * 60 * KIB}
+    computer.answers("client:tool_call", gate)
+    first = asyncio.create_task(agent.call_tool("laptop", params=bulk, timeout=30))
+    await computer.was_asked("client:tool_call")
+    refused = await agent.call_tool("laptop", params=bulk)
+    assert (refused["code"], refused["details"]["outcome"]) == (429, "not_run")
+    small = asyncio.create_task(agent.call_tool("laptop", timeout=30))
+    await computer.was_asked("client:tool_call", times=2)
+    gate.open()
+    assert [await first, await small] == [RESULT, RESULT]
+    assert await agent.call_tool("laptop", params=bulk) == RESULT, "an answered call counts no longer"
 
 
 @pytest.mark.covers("limit-updates")
