@@ -14,6 +14,7 @@ from a2c_smcp.errors import ConfigError
 from a2c_smcp.server.transport import picows_adapter
 from tests.conftest import Hub
 from tests.peer import PATIENCE
+from tests.server.test_program import Starts
 from tests.server.test_websocket import upgrade
 
 pytestmark = pytest.mark.covers("transports")
@@ -216,3 +217,34 @@ async def test_a_picows_that_does_not_fit_is_told_when_the_server_starts(monkeyp
     monkeypatch.setattr(picows_adapter, "WSProtocol", lambda *arguments: object())
     with pytest.raises(ConfigError, match=r"picows 2\.\S+ cannot be used: install .*picows>=2\.3,<3"):
         picows_adapter.check()
+
+
+async def test_a_large_body_may_come_together_with_its_head(starts: Starts, dials: Asks) -> None:
+    line = await dials(await starts())
+    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: localhost\n\n"))[2][1:])["sid"]
+    poll = f"GET {OPEN}&sid={sid} HTTP/1.1\nHost: localhost\n\n"
+    assert (await line.ask(_post(sid, "40/smcp,")))[2] == b"OK"
+    assert (await line.ask(poll))[2].startswith(b"40/smcp,")
+    for size in (66_000, 150_000, 250_000, 1_000_000):
+        large = '42/smcp,7["no:such_event",{"x":"%s"}]' % ("x" * size)
+        assert (await line.ask(_post(sid, large)))[2] == b"OK"
+        assert (await line.ask(poll))[2].startswith(b"43/smcp,7[")
+
+
+async def test_a_request_that_waited_for_another_has_a_deadline_too(serve: Any, dials: Asks) -> None:
+    line = await dials(await serve(limits={"handshake_timeout": 0.4}))
+    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
+    unfinished = f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nContent-Length: 10\n\n40"
+    assert (await line.ask(f"GET /healthz HTTP/1.1\nHost: x\n\n{unfinished}"))[0] == 200
+    assert (await line.answer())[0] == 408
+    assert await line.is_over()
+
+
+async def test_a_head_that_is_too_large_ends_its_connection_however_it_comes(dials: Asks) -> None:
+    line = await dials()
+    line.writer.write(b"GET %s HTTP/1.1\r\nHost: x\r\nX: %s\r\n\r\n" % (OPEN.encode(), b"x" * 70_000))
+    assert await line.is_over()
+
+
+def _post(sid: str, packets: str) -> str:
+    return f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: localhost\nContent-Length: {len(packets)}\n\n{packets}"

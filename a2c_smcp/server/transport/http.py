@@ -61,7 +61,7 @@ class _Exchange:
     """One request from its head to its response."""
 
     __slots__ = (
-        "_head_size", "_http", "_limit", "_parts", "_size", "_waiter", "expects", "is_whole", "keeps_alive",
+        "_error", "_head_size", "_http", "_limit", "_parts", "_size", "_waiter", "expects", "is_whole", "keeps_alive",
         "request",
     )  # fmt: skip
 
@@ -76,6 +76,7 @@ class _Exchange:
         self._size = 0
         self._limit = 0
         self._waiter: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
 
     @property
     def held(self) -> int:
@@ -86,6 +87,8 @@ class _Exchange:
         self._http.trust()
 
     async def read(self, limit: int) -> bytes:
+        if self._error:
+            raise self._error
         if not self.is_whole:
             self._limit = limit
             self._waiter = asyncio.get_running_loop().create_future()
@@ -97,7 +100,7 @@ class _Exchange:
         return b"".join(self._parts)
 
     def fed(self, part: bytes) -> bool:
-        """Whether more is welcome."""
+        """Whether more is welcome. What came is kept: nobody may have had a chance to ask for it yet."""
         self._size += len(part)
         self._parts.append(part)
         if self._waiter:
@@ -106,7 +109,7 @@ class _Exchange:
 
     def ended(self, error: Exception | None = None) -> None:
         """The body is whole, or will never be."""
-        self.is_whole = error is None
+        self.is_whole, self._error = error is None, error
         if self._waiter and not self._waiter.done():
             if error:
                 self._waiter.set_exception(error)
@@ -222,7 +225,7 @@ class Http(asyncio.Protocol):
             self._transport.abort()
 
     def on_body(self, part: bytes) -> None:
-        if self._reading and not self._is_closing and not self._reading.fed(part):
+        if self._reading and not (self._is_closing or self._transport.is_closing() or self._reading.fed(part)):
             self._transport.pause_reading()
         self._check_ahead()
 
@@ -313,7 +316,10 @@ class Http(asyncio.Protocol):
         if not keeps_alive:
             self._close(is_whole=exchange.is_whole)
         elif self._ahead:
-            self._start(self._ahead.popleft())
+            following = self._ahead.popleft()
+            if not (following.is_whole or self._is_blocked):
+                self._begin_request()
+            self._start(following)
         else:
             self._rest()
 
