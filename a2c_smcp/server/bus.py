@@ -160,6 +160,7 @@ class Bus:
         self._numbers = count(1)
         self._asked: dict[int, _Waiting] = {}
         self._mail = Mail(directory, self._published, frame(_encode(_AskReceipt(self._node))))
+        self._neighbours: dict[str, Neighbour] = {}
         self._is_watched = False
 
     def ask(self, node: str, call: Call, timeout: float, *, sent_before: bool) -> None:
@@ -240,7 +241,9 @@ class Bus:
         caller = Member(seat.sid, "agent", seat.name, seat.office_id, seat.instance, seat.owner, seat.version)
         json, attachments = _parts(body, head.attachments)
         envelope = Envelope(json, attachments)
-        asker = Neighbour(self._mail, head.node)
+        asker = self._neighbours.get(head.node)
+        if asker is None:
+            asker = self._neighbours[head.node] = Neighbour(self._mail, head.node)
         return Asked(
             lookup(head.event),
             caller,

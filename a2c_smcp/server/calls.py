@@ -17,7 +17,7 @@ was gone (60 s), and for a client with an instance as long as its connection may
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 
@@ -42,6 +42,7 @@ from a2c_smcp.server.kept import Kept
 from a2c_smcp.server.outcomes import Closing, Outcome, Refused
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.stalls import Stalls
+from a2c_smcp.server.traffic import Traffic, TrafficTable
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
 __all__ = ["Calls", "Deliver"]
@@ -50,23 +51,6 @@ _LATER = 0.2
 
 Deliver = Callable[[Call, bool], bool]
 """Writes a call to its target, perhaps again. `False` if the target is away. Raises what refuses it."""
-
-
-class _Traffic:
-    """The calls of one sid: those that it waits for, and those that it is asked, with their bytes."""
-
-    __slots__ = ("asked_bytes", "asks", "served_bytes", "serves", "waits")
-
-    def __init__(self) -> None:
-        self.asks: set[Call] = set()
-        self.serves: set[Call] = set()
-        self.waits = 0
-        self.asked_bytes = 0
-        self.served_bytes = 0
-
-    @property
-    def is_over(self) -> bool:
-        return not (self.waits or self.asks or self.serves)
 
 
 class Calls:
@@ -87,7 +71,7 @@ class Calls:
         self._limits = limits
         self._count = 0
         self._by_key: dict[Key, Call] = {}
-        self._traffic: dict[str, _Traffic] = {}
+        self._traffic = TrafficTable(connections)
         self._deadlines: Deadlines[Call | Waiter] = Deadlines(self._expire)
         bounds = limits.max_kept, limits.max_kept_bytes
         self._unheard: Kept[Key] = Kept(limits.keep_time, *bounds, self._forget_key)
@@ -98,6 +82,11 @@ class Calls:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether no new calls are taken any more."""
+        return self._is_closing
 
     # Begin
 
@@ -120,8 +109,8 @@ class Calls:
             key = (caller.office_id, caller.instance or caller.owner, caller.name, req_id)
             known = self._by_key.get(key)
         traffic, limits, size = self._traffic, self._limits, envelope.size
-        asking = traffic.get(sid) or _Traffic()
-        serving = traffic.get(target_sid) or _Traffic()
+        asking = traffic.get(sid) or Traffic()
+        serving = traffic.get(target_sid) or Traffic()
         if asking.waits >= limits.calls_per_agent:
             became = {"outcome": "unknown"} if known else {}
             raise RateLimited(f"at most {limits.calls_per_agent} calls of one agent at a time", **became)
@@ -155,12 +144,17 @@ class Calls:
             self._by_key[key] = call
         if self._stalls.is_recent(now):
             # The cancel of a call that its agent has given up meanwhile may not have been read yet.
-            asyncio.get_running_loop().call_later(_LATER, self.send, call)
+            asyncio.get_running_loop().call_later(_LATER, self._send_first, call)
         else:
             self.send(call)
 
+    def _send_first(self, call: Call) -> None:
+        """Unless its computer came back meanwhile, and was sent it then."""
+        if not call.sent:
+            self.send(call)
+
     def _check(
-        self, target: Member, key: Key | None, size: int, asking: _Traffic, serving: _Traffic, sent_before: bool
+        self, target: Member, key: Key | None, size: int, asking: Traffic, serving: Traffic, sent_before: bool
     ) -> None:
         """Raises what refuses a new call. Of that nothing is kept."""
         limits = self._limits
@@ -194,11 +188,11 @@ class Calls:
             asker.reply(number, call.event, call.outcome)
             return
         if call.caller_sid != caller.sid:
-            self._unlink_caller(call)
-            self._link_caller(call, caller.sid)
+            self._traffic.unlink_caller(call)
+            self._traffic.link_caller(call, caller.sid)
         waiter = Waiter(call, caller.sid, asker, number, timeout, until)
         waiter.bucket = self._deadlines.add(waiter, until)
-        self._traffic_of(caller.sid).waits += 1
+        self._traffic.of(caller.sid).waits += 1
         call.waiters = [*(call.waiters or ()), waiter]
 
     def send(self, call: Call) -> None:
@@ -240,11 +234,11 @@ class Calls:
         self._deadlines.discard(call, call.bucket)
         if call.place is not None:
             call.place.pending.pop(call.ack, None)
-        self._unlink_target(call)
-        self._unlink_caller(call)
+        self._traffic.unlink_target(call)
+        self._traffic.unlink_caller(call)
         asker, waiters = call.asker, call.waiters
         call.asker = call.waiters = None
-        self._stop_waiting(call.caller.sid)
+        self._traffic.stop_waiting(call.caller.sid)
         if call.key is not None:
             self._keep(call.key, call)
         if asker is not None:
@@ -257,7 +251,7 @@ class Calls:
     def _answer_waiters(self, waiters: Sequence[Waiter], event: Event, outcome: Outcome) -> None:
         for waiter in waiters:
             self._deadlines.discard(waiter, waiter.bucket)
-            self._stop_waiting(waiter.caller_sid)
+            self._traffic.stop_waiting(waiter.caller_sid)
             waiter.asker.reply(waiter.number, event, outcome)
 
     def _expire(self, item: Call | Waiter) -> None:
@@ -265,7 +259,7 @@ class Calls:
             call = item.call
             if call.waiters and item in call.waiters:
                 call.waiters.remove(item)
-                self._stop_waiting(item.caller_sid)
+                self._traffic.stop_waiting(item.caller_sid)
                 item.asker.reply(item.number, call.event, call.timed_out(item.timeout))
         elif item.outcome is None:
             was_sent = item.sent > 0
@@ -314,13 +308,13 @@ class Calls:
         if traffic is None or old == new:
             return []
         for call in list(traffic.asks):
-            self._unlink_caller(call)
-            self._link_caller(call, new)
+            self._traffic.unlink_caller(call)
+            self._traffic.link_caller(call, new)
             call.is_awaited = False
         cancelled = []
         for call in list(traffic.serves):
-            self._unlink_target(call)
-            self._link_target(call, new)
+            self._traffic.unlink_target(call)
+            self._traffic.link_target(call, new)
             call.place = None
             if call.cancel is None:
                 self.send(call)
@@ -329,7 +323,7 @@ class Calls:
         return cancelled
 
     def computer_left(self, computer: Member) -> None:
-        for call in self._serves(computer.sid):
+        for call in self._traffic.served_by(computer.sid):
             self.finish(call, call.refused(ComputerLeft(repr(computer.name), computer=computer.name)))
 
     def agent_left(self, agent: Member) -> None:
@@ -345,17 +339,17 @@ class Calls:
 
     def disconnected(self, sid: str) -> None:
         """The connection has ended. What is in flight stays."""
-        if (traffic := self._traffic.get(sid)) and traffic.is_over:
-            del self._traffic[sid]
+        if traffic := self._traffic.get(sid):
+            self._traffic.tidy(sid, traffic)
 
     def send_again(self, is_meant: Callable[[str], bool]) -> None:
         """To computers whose node has not heard what it was asked. One that has joins it with the first."""
-        for call in [call for call in self._running() if is_meant(call.target_sid)]:
+        for call in [call for call in self._traffic.running() if is_meant(call.target_sid)]:
             self.send(call)
 
     def fail_requests(self, is_meant: Callable[[str], bool], error: SMCPError) -> None:
         """Ends every call to these targets that is no tool call."""
-        for call in [call for call in self._running() if is_meant(call.target_sid)]:
+        for call in [call for call in self._traffic.running() if is_meant(call.target_sid)]:
             if call.event.name != TOOL_CALL_EVENT:
                 self.finish(call, Refused(error))
 
@@ -371,61 +365,10 @@ class Calls:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.drain_timeout):
                     await self._over.wait()
-        for call in list(self._running()):
+        for call in list(self._traffic.running()):
             self.finish(call, call.refused(Closing()))
         self._unheard.clear()
         self._recent.clear()
-
-    # Who has which calls
-
-    def _running(self) -> Iterator[Call]:
-        for traffic in self._traffic.values():
-            yield from traffic.serves
-
-    def _serves(self, sid: str) -> list[Call]:
-        traffic = self._traffic.get(sid)
-        return list(traffic.serves) if traffic else []
-
-    def _traffic_of(self, sid: str) -> _Traffic:
-        traffic = self._traffic.get(sid)
-        if traffic is None:
-            traffic = self._traffic[sid] = _Traffic()
-        return traffic
-
-    def _link_caller(self, call: Call, sid: str) -> None:
-        call.caller_sid, traffic = sid, self._traffic_of(sid)
-        traffic.asks.add(call)
-        traffic.asked_bytes += call.size
-
-    def _unlink_caller(self, call: Call) -> None:
-        traffic = self._traffic[call.caller_sid]
-        traffic.asks.discard(call)
-        traffic.asked_bytes -= call.size
-        if not traffic.asks and not traffic.waits:
-            self._tidy(call.caller_sid, traffic)
-
-    def _link_target(self, call: Call, sid: str) -> None:
-        call.target_sid, traffic = sid, self._traffic_of(sid)
-        traffic.serves.add(call)
-        traffic.served_bytes += call.size
-
-    def _unlink_target(self, call: Call) -> None:
-        traffic = self._traffic[call.target_sid]
-        traffic.serves.discard(call)
-        traffic.served_bytes -= call.size
-        if not traffic.serves:
-            self._tidy(call.target_sid, traffic)
-
-    def _stop_waiting(self, sid: str) -> None:
-        traffic = self._traffic[sid]
-        traffic.waits -= 1
-        if not traffic.waits:
-            self._tidy(sid, traffic)
-
-    def _tidy(self, sid: str, traffic: _Traffic) -> None:
-        """What is empty goes, unless its connection may soon have calls again."""
-        if self._connections.get(sid) is None and traffic.is_over:
-            self._traffic.pop(sid, None)
 
 
 def _key(agent: Member, req_id: str) -> Key:

@@ -9,9 +9,6 @@ was passed on, and its answer is sent whenever it comes.
 The end of a connection is the last entry of that queue: what a client said before it went is carried out first. From
 the moment it is gone nothing is written to it any more.
 
-A handler is a generator: it yields what it has to wait for, and returns the answer. So each is written once, whether
-the directory knows the answer at once or has to ask for it.
-
 Errors become acks in `_refuse` (and `acks`, which knows their shapes), and nowhere else.
 """
 
@@ -22,40 +19,38 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Awaitable
+from typing import Any, NamedTuple
 
 from a2c_smcp.engine.events import Ack, Fault, Faulty
 from a2c_smcp.engine.events import Event as Came
 from a2c_smcp.errors import (
     BadRequest,
-    ComputerNotFound,
     RateLimited,
     SMCPError,
     TooLarge,
     Unavailable,
     UnsupportedEvent,
 )
-from a2c_smcp.protocol import routing, version
+from a2c_smcp.protocol import version
 from a2c_smcp.protocol.codec import decode, loads
 from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, Event, lookup
-from a2c_smcp.protocol.offices import Member, Notice, Office, instance_digest
-from a2c_smcp.server import acks, audit
+from a2c_smcp.server import audit
 from a2c_smcp.server.auth import AuthenticationProvider, admit
 from a2c_smcp.server.background import Background
 from a2c_smcp.server.channels import Channel
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.directory import Directory, MemoryDirectory
 from a2c_smcp.server.directory.nodes import sid_at
-from a2c_smcp.server.envelope import Envelope, name_in, read_answer, read_payload
+from a2c_smcp.server.envelope import name_in, read_answer, read_payload
 from a2c_smcp.server.fields import Json, read_request
+from a2c_smcp.server.handlers import Handlers, Said, Steps
 from a2c_smcp.server.handshake import Handshake
 from a2c_smcp.server.metrics import Metrics
 from a2c_smcp.server.neighbours import shared
-from a2c_smcp.server.notices import Notices, Told, encode_event
-from a2c_smcp.server.outcomes import NOTHING, Outcome, Refused
-from a2c_smcp.server.relay import Relay, check_size
-from a2c_smcp.server.routes import Route
+from a2c_smcp.server.notices import Notices
+from a2c_smcp.server.outcomes import Closing, Outcome, Refused
+from a2c_smcp.server.relay import Relay
 from a2c_smcp.server.seating import Seating
 from a2c_smcp.server.settings import Limits
 
@@ -63,14 +58,9 @@ __all__ = ["Handshake", "Hub"]
 
 logger = logging.getLogger(__name__)
 
-_END = ord("]")
+_BRACKET = ord("]")
 _OLDER_FIELDS = frozenset(OLDER_FIELDS.values())
 _MOST_HELD = 1024
-
-Steps: TypeAlias = Generator[Awaitable[Any], Any, Outcome | None]
-"""A handler under way: what it waits for, and in the end the answer; `None` if the call that it began will answer."""
-
-
 _NAMED = {row.name: row for row in EVENTS} | {row.older: row for row in EVENTS if row.older}
 _REQUESTS = {b'["%s",{' % said.encode(): (said, row) for said, row in _NAMED.items() if row.action is Action.FORWARD}
 """Requests to computers by how they begin. All others are read the long way, to the same effect."""
@@ -133,15 +123,9 @@ class Hub:
             self.dismiss,
         )
         self.directory.listener = self._seating
-        self._is_draining = False
-        self._handlers: dict[Action, Callable[[Connection, Event, Envelope, str, int | None], Steps]] = {
-            Action.JOIN: self._join,
-            Action.LEAVE: self._leave,
-            Action.LIST: self._list_room,
-            Action.CANCEL: self._cancel,
-            Action.BROADCAST: self._update,
-            Action.FORWARD: self._request,
-        }
+        self._handlers = Handlers(
+            self.directory, self._relay, self._notices, self._seating, self.limits, is_shared=self._nodes is not None
+        )
 
     # What the transports say
 
@@ -150,8 +134,8 @@ class Hub:
     ) -> Connection:
         """Authenticates a CONNECT. Raises `SMCPError`, which is a CONNECT_ERROR."""
         try:
-            if self._is_draining:
-                raise Unavailable("the server is shutting down")
+            if self.calls.is_closing:
+                raise Closing
             spoken = version.accept(handshake.version, self._require_version)
             principal = await admit(
                 self.auth,
@@ -232,7 +216,6 @@ class Hub:
 
     async def drain(self) -> None:
         """Stops taking newcomers and calls, and returns when no call is in flight any more."""
-        self._is_draining = True
         await self.calls.drain()
 
     async def close(self) -> None:
@@ -245,7 +228,7 @@ class Hub:
 
     def _hold(self, connection: Connection, event: Came | Faulty) -> None:
         assert connection.inbox is not None
-        size = event.size if isinstance(event, Faulty) else len(event.body) + sum(map(len, event.attachments))
+        size = _size_of(event)
         if len(connection.inbox) < _MOST_HELD and connection.inbox_bytes + size <= self.limits.in_flight_bytes:
             connection.inbox.append(event)
             connection.inbox_bytes += size
@@ -261,12 +244,13 @@ class Hub:
             event = connection.inbox.popleft()
             if isinstance(event, _End):
                 await self._end(connection, event)
-            elif held := self._begin(connection, event):
+                continue
+            connection.inbox_bytes -= _size_of(event)
+            if held := self._begin(connection, event):
                 await self._finish(connection, held)
             else:
                 await asyncio.sleep(0)  # others have their turn
         connection.inbox = None
-        connection.inbox_bytes = 0
 
     def _begin(self, connection: Connection, came: Came | Faulty) -> _Held | None:
         """Handles an event as far as that goes without waiting."""
@@ -280,7 +264,7 @@ class Hub:
             if isinstance(body, bytes) and not came.attachments:
                 start = body.find(b'"', 2) + 2
                 known = _REQUESTS.get(body[: start + 1])
-                if known is not None and body[-1] == _END:
+                if known is not None and body[-1] == _BRACKET:
                     said, event = known
                     if self._relay_at_once(connection, said, body[start:-1], number):
                         return None
@@ -291,7 +275,7 @@ class Hub:
             decode(event, fields)
             if said != event.name or not _OLDER_FIELDS.isdisjoint(fields):
                 connection.speaks_older_names = True
-            steps = self._handlers[event.action](connection, event, envelope, said, number)
+            steps = self._handlers.begin(Said(connection, said, event, envelope, number))
             waits_for = next(steps)
         except StopIteration as end:
             self._answer(connection, number, event, end.value)
@@ -347,99 +331,6 @@ class Hub:
             logger.exception("the seats of a connection that has ended were not given up")
         audit.record("disconnected", principal=connection.principal.id, reason=end.reason)
 
-    # What clients ask for
-
-    def _join(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
-        fields = envelope.fields
-        role, name, office_id, instance = fields["role"], fields["name"], fields["office_id"], fields.get("instance")
-        owner = connection.principal.id
-        connection.principal.check(role, name, office_id)
-        if self._is_draining:
-            raise Unavailable("the server is shutting down")
-        digest = instance_digest(owner, role, name, instance) if instance else None
-        newcomer = Member(connection.sid, role, name, office_id, digest, owner, connection.version)
-        connection.close_gate()
-        yield self._seating.join(connection, newcomer)
-        return acks.DONE
-
-    def _leave(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
-        yield self._seating.leave(connection, envelope.fields["office_id"])
-        return acks.DONE
-
-    def _list_room(
-        self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None
-    ) -> Steps:
-        seats = yield from self._seats(connection)
-        office = yield from self._office(envelope.fields["office_id"])
-        return acks.answer(routing.list_room(event, seats, office, envelope.fields))
-
-    def _cancel(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
-        seats, fields = (yield from self._seats(connection)), envelope.fields
-        offices = self.calls.cancel(routing.seated(event, seats, fields), fields["req_id"], envelope.body)
-        notices = self._encoded(connection, routing.cancel(event, seats, fields, offices), envelope)
-        yield from self._spread(notices)
-        return NOTHING
-
-    def _update(self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None) -> Steps:
-        seats = yield from self._seats(connection)
-        notice = routing.broadcast(event, seats, envelope.fields)
-        (told,) = self._encoded(connection, [notice], envelope)
-        if due := self._notices.admit(connection.sid, event, told):
-            yield from self._spread([due])
-        return NOTHING
-
-    def _request(
-        self, connection: Connection, event: Event, envelope: Envelope, said: str, number: int | None
-    ) -> Steps:
-        seats = yield from self._seats(connection)
-        offices = []
-        for seat in seats:
-            offices.append((yield from self._office(seat.office_id)))  # noqa: PERF401, it may wait in between
-        try:
-            route = self._relay.find(event, seats, offices, envelope)
-        except ComputerNotFound:
-            if self._nodes is None:
-                raise
-            route = yield self._look_again(event, seats, envelope)
-        connection.routes.keep(said, envelope.fields, route)
-        self._relay.begin(route, envelope, connection, number)
-        return None
-
-    async def _look_again(self, event: Event, seats: Sequence[Member], envelope: Envelope) -> Route:
-        """A computer may have joined on another node just now, and this one not have heard of it yet."""
-        try:
-            offices = [await self.directory.office(seat.office_id) for seat in seats]
-        except Unavailable:
-            offices = []
-        return self._relay.find(event, seats, offices, envelope)
-
-    def _seats(self, connection: Connection) -> Generator[Awaitable[Any], Any, Sequence[Member]]:
-        """Those of a connection, without asking the store where that is not needed."""
-        seats: Sequence[Member] | None = self.directory.seats_at_hand(connection.sid)
-        if seats is None:
-            seats = yield self.directory.seats(connection.sid)
-        return seats
-
-    def _office(self, office_id: str) -> Generator[Awaitable[Any], Any, Office]:
-        office: Office = self.directory.office_at_hand(office_id) or (yield self.directory.office(office_id))
-        return office
-
-    def _spread(self, notices: Sequence[Told]) -> Generator[Awaitable[Any], Any, None]:
-        if self._notices.is_shared:
-            yield self._notices.spread(*notices)
-        else:
-            self._notices.spread_soon(notices)
-
-    def _encoded(self, connection: Connection, notices: Sequence[Notice], came: Envelope) -> list[Told]:
-        """As bytes, once for everybody, and while their sender can still be told that they cannot be sent."""
-        told = [encode_event(notice, came) for notice in notices]
-        size = max((len(notice.body) for notice in told), default=0)
-        check_size(size + max((len(notice.event) for notice in told), default=0), self.limits)
-        offices = [self.directory.office_at_hand(notice.office_id) for notice in told]
-        copies = sum(len(office.members) for office in offices if office)
-        connection.may_tell(size, copies, self.limits.told_bytes)
-        return told
-
     def _new_sid(self) -> str:
         token = secrets.token_urlsafe(15)
         return sid_at(self._nodes.node, token) if self._nodes else token
@@ -451,6 +342,10 @@ def _read_auth(auth: Json) -> Any:
         return loads(str(auth, "utf-8")) if auth else None
     except (BadRequest, UnicodeDecodeError):
         return None
+
+
+def _size_of(event: Came | Faulty) -> int:
+    return 0 if isinstance(event, Faulty) else len(event.body) + sum(map(len, event.attachments))
 
 
 def _name_of(event: Came | Faulty) -> str:

@@ -30,7 +30,7 @@ from a2c_smcp.server.directory.post import Post
 from a2c_smcp.server.envelope import HEAD_ROOM, Envelope
 from a2c_smcp.server.fields import Json, Request
 from a2c_smcp.server.metrics import Metrics
-from a2c_smcp.server.outcomes import Moved, Outcome, Refused
+from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Moved, Outcome, Refused
 from a2c_smcp.server.routes import Route, make_route
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
@@ -218,6 +218,9 @@ class Relay:
         is sent again until it is there, or ends with the computer's seat. What refuses a call at a node where its
         computer no longer is means nothing: it has been sent again.
         """
+        if isinstance(outcome, Answer | BinaryAnswer):
+            self.calls.finish(call, outcome)
+            return
         if call.outcome is not None:
             return
         is_settling = self._bus is not None and self._bus.is_settling
@@ -236,8 +239,6 @@ class Relay:
             case Moved():
                 became: Became = "unknown" if outcome is Moved.LOST else "not_run"
                 self._background.spawn(self._look_again(call, sid, became))
-            case _:
-                self.calls.finish(call, outcome)
 
     def _send_later(self, call: Call, is_moved: bool, *, was_sent: bool) -> None:
         if not is_moved:

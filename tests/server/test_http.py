@@ -14,6 +14,7 @@ from a2c_smcp.errors import ConfigError
 from a2c_smcp.server.transport import picows_adapter
 from tests.conftest import Hub
 from tests.peer import PATIENCE
+from tests.server.test_program import Starts
 from tests.server.test_websocket import upgrade
 
 pytestmark = pytest.mark.covers("transports")
@@ -128,6 +129,20 @@ async def test_a_body_in_chunks_with_trailers_is_read(dials: Asks) -> None:
     assert (await line.ask(f"GET {OPEN}&sid={sid} HTTP/1.1\nHost: x\n\n"))[2].startswith(b"40/smcp,")
 
 
+@pytest.mark.parametrize("size", [60_000, 70_000, 300_000, 3_000_000])
+async def test_a_body_of_any_size_is_read_whole(dials: Asks, office: str, size: int) -> None:
+    line = await dials()
+    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
+    await line.ask(f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nContent-Length: 8\n\n40/smcp,")
+    assert (await line.ask(f"GET {OPEN}&sid={sid} HTTP/1.1\nHost: x\n\n"))[2].startswith(b"40/smcp,")
+    join = {"role": "computer", "name": "laptop", "office_id": office, "pad": "x" * size}
+    body = f'42/smcp,1["server:join_office",{json.dumps(join)}]'
+    asked = await line.ask(f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nContent-Length: {len(body)}\n\n{body}")
+    assert asked[::2] == (200, b"OK")
+    answer = await line.ask(f"GET {OPEN}&sid={sid} HTTP/1.1\nHost: x\n\n")
+    assert answer[2] == b"43/smcp,1[true,null]"
+
+
 @pytest.mark.parametrize(
     "broken",
     [
@@ -168,8 +183,68 @@ async def test_a_connection_that_is_not_used_any_more_is_closed(dials: Asks, mon
     assert await line.is_over()
 
 
+@pytest.mark.covers("strangers-requests")
+async def test_who_asks_on_and_on_and_reads_no_answer_is_cut(serve: Any, dials: Asks) -> None:
+    line = await dials(await serve(limits={"write_timeout": 0.2}))
+    wanted = f"Origin: http://x\r\nAccess-Control-Request-Headers: {'y' * 60_000}"
+    asked = f"OPTIONS {OPEN} HTTP/1.1\r\nHost: x\r\n{wanted}\r\n\r\n".encode()
+    line.writer.transport.pause_reading()
+
+    async def ask_on() -> None:
+        while True:
+            line.writer.write(asked)
+            await line.writer.drain()
+            await asyncio.sleep(0.001)  # each is answered before the next one
+
+    with pytest.raises(ConnectionError):
+        async with asyncio.timeout(PATIENCE):
+            await ask_on()
+
+
+@pytest.mark.covers("strangers-requests")
+@pytest.mark.parametrize(("head", "body"), [(0, 40_000), (40_000, 0)], ids=["bodies", "heads"])
+async def test_requests_behind_a_poll_are_held_up_to_a_size(dials: Asks, head: int, body: int) -> None:
+    line = await dials()
+    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
+    poll = f"GET {OPEN}&sid={sid} HTTP/1.1\r\nHost: x\r\n\r\n"
+    post = f"POST {OPEN}&sid={sid} HTTP/1.1\r\nHost: x\r\nX: {'x' * head}\r\nContent-Length: {body}\r\n\r\n"
+    line.writer.write((poll + 2 * (post + "y" * body)).encode())
+    assert await line.is_over()
+
+
 async def test_a_picows_that_does_not_fit_is_told_when_the_server_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     picows_adapter.check()
     monkeypatch.setattr(picows_adapter, "WSProtocol", lambda *arguments: object())
     with pytest.raises(ConfigError, match=r"picows 2\.\S+ cannot be used: install .*picows>=2\.3,<3"):
         picows_adapter.check()
+
+
+async def test_a_large_body_may_come_together_with_its_head(starts: Starts, dials: Asks) -> None:
+    line = await dials(await starts())
+    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: localhost\n\n"))[2][1:])["sid"]
+    poll = f"GET {OPEN}&sid={sid} HTTP/1.1\nHost: localhost\n\n"
+    assert (await line.ask(_post(sid, "40/smcp,")))[2] == b"OK"
+    assert (await line.ask(poll))[2].startswith(b"40/smcp,")
+    for size in (66_000, 150_000, 250_000, 1_000_000):
+        large = '42/smcp,7["no:such_event",{"x":"%s"}]' % ("x" * size)
+        assert (await line.ask(_post(sid, large)))[2] == b"OK"
+        assert (await line.ask(poll))[2].startswith(b"43/smcp,7[")
+
+
+async def test_a_request_that_waited_for_another_has_a_deadline_too(serve: Any, dials: Asks) -> None:
+    line = await dials(await serve(limits={"handshake_timeout": 0.4}))
+    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
+    unfinished = f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nContent-Length: 10\n\n40"
+    assert (await line.ask(f"GET /healthz HTTP/1.1\nHost: x\n\n{unfinished}"))[0] == 200
+    assert (await line.answer())[0] == 408
+    assert await line.is_over()
+
+
+async def test_a_head_that_is_too_large_ends_its_connection_however_it_comes(dials: Asks) -> None:
+    line = await dials()
+    line.writer.write(b"GET %s HTTP/1.1\r\nHost: x\r\nX: %s\r\n\r\n" % (OPEN.encode(), b"x" * 70_000))
+    assert await line.is_over()
+
+
+def _post(sid: str, packets: str) -> str:
+    return f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: localhost\nContent-Length: {len(packets)}\n\n{packets}"

@@ -60,23 +60,35 @@ class Application(Protocol):
 class _Exchange:
     """One request from its head to its response."""
 
-    __slots__ = ("_http", "_limit", "_parts", "_size", "_waiter", "expects", "is_whole", "keeps_alive", "request")
+    __slots__ = (
+        "_error", "_head_size", "_http", "_limit", "_parts", "_size", "_waiter", "expects", "is_whole", "keeps_alive",
+        "request",
+    )  # fmt: skip
 
-    def __init__(self, http: Http, *, keeps_alive: bool, expects: bool) -> None:
+    def __init__(self, http: Http, head_size: int, *, keeps_alive: bool, expects: bool) -> None:
         self.is_whole = False
         self.keeps_alive = keeps_alive
         self.expects = expects
         self.request: Request
         self._http = http
+        self._head_size = head_size
         self._parts: list[bytes] = []
         self._size = 0
         self._limit = 0
         self._waiter: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes that it has taken so far."""
+        return self._head_size + self._size
 
     def trust(self) -> None:
         self._http.trust()
 
     async def read(self, limit: int) -> bytes:
+        if self._error:
+            raise self._error
         if not self.is_whole:
             self._limit = limit
             self._waiter = asyncio.get_running_loop().create_future()
@@ -88,19 +100,16 @@ class _Exchange:
         return b"".join(self._parts)
 
     def fed(self, part: bytes) -> bool:
-        """Whether more is welcome."""
+        """Whether more is welcome. What came is kept: nobody may have had a chance to ask for it yet."""
         self._size += len(part)
-        if self._waiter is None:
-            if self._size <= _MAX_HELD:
-                self._parts.append(part)
-            return self._size <= _MAX_HELD
         self._parts.append(part)
-        self._check()
-        return True
+        if self._waiter:
+            self._check()
+        return self._waiter is not None or self._size <= _MAX_HELD
 
     def ended(self, error: Exception | None = None) -> None:
         """The body is whole, or will never be."""
-        self.is_whole = error is None
+        self.is_whole, self._error = error is None, error
         if self._waiter and not self._waiter.done():
             if error:
                 self._waiter.set_exception(error)
@@ -118,21 +127,9 @@ class Http(asyncio.Protocol):
     """One connection."""
 
     __slots__ = (
-        "_ahead",
-        "_exchange",
-        "_head",
-        "_headers",
-        "_is_blocked",
-        "_is_closing",
-        "_listener",
-        "_parser",
-        "_reading",
-        "_request_began",
-        "_task",
-        "_transport",
-        "_url",
-        "deadline",
-    )
+        "_ahead", "_exchange", "_head", "_headers", "_is_blocked", "_is_closing", "_listener", "_parser", "_reading",
+        "_request_began", "_task", "_transport", "_url", "deadline",
+    )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -173,12 +170,20 @@ class Http(asyncio.Protocol):
             self._transport.abort()
 
     def pause_writing(self) -> None:
+        """A peer that does not read its answers is not asked for more requests."""
         self._is_blocked = True
         self.deadline = monotonic() + self._listener.limits.write_timeout
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._is_blocked = False
+        if self._reading:
+            self._begin_request()
+        elif self._exchange:
+            self.deadline = inf
         self._rest()
+        self._read_on()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._parser = None
@@ -200,9 +205,13 @@ class Http(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         assert self._parser
         expects = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
-        exchange = self._reading = _Exchange(self, keeps_alive=self._parser.should_keep_alive(), expects=expects)
+        size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
+        exchange = self._reading = _Exchange(self, size, keeps_alive=self._parser.should_keep_alive(), expects=expects)
         exchange.request = self._request(exchange)
         self._head = 0
+        if size > _MAX_HEAD:
+            self._transport.abort()
+            return
         if self._parser.should_upgrade():
             if (b"upgrade", b"websocket") in ((name, value.lower()) for name, value in self._headers):
                 return
@@ -211,12 +220,14 @@ class Http(asyncio.Protocol):
             self._start(exchange)
         elif len(self._ahead) < _MAX_AHEAD:
             self._ahead.append(exchange)
+            self._check_ahead()
         else:
             self._transport.abort()
 
     def on_body(self, part: bytes) -> None:
-        if self._reading and not self._reading.fed(part) and not self._is_closing:
+        if self._reading and not (self._is_closing or self._transport.is_closing() or self._reading.fed(part)):
             self._transport.pause_reading()
+        self._check_ahead()
 
     def on_message_complete(self) -> None:
         if self._reading:
@@ -226,7 +237,7 @@ class Http(asyncio.Protocol):
         self._reading = None
         if self._is_closing:
             self._transport.close()
-        elif self._exchange:
+        elif self._exchange and not self._is_blocked:
             self.deadline = inf
             self._read_on()
 
@@ -278,7 +289,7 @@ class Http(asyncio.Protocol):
             self._parser.get_method().decode("latin-1"),
             unquote_to_bytes(path).decode(errors="replace").rstrip("/"),
             query.decode("latin-1"),
-            self._headers,
+            tuple(self._headers),  # trailers are none
             "https" if self._transport.get_extra_info("sslcontext") else "http",
             (peer[0], peer[1]) if isinstance(peer, tuple) else None,
             exchange,
@@ -305,7 +316,10 @@ class Http(asyncio.Protocol):
         if not keeps_alive:
             self._close(is_whole=exchange.is_whole)
         elif self._ahead:
-            self._start(self._ahead.popleft())
+            following = self._ahead.popleft()
+            if not (following.is_whole or self._is_blocked):
+                self._begin_request()
+            self._start(following)
         else:
             self._rest()
 
@@ -318,13 +332,24 @@ class Http(asyncio.Protocol):
         self._is_closing = True
         self._ahead.clear()
         if is_whole:
-            self._transport.close()
+            self._end()
         else:
             self.deadline = monotonic() + _LINGER
             self._read_on()
 
+    def _end(self) -> None:
+        """What is written is still sent, if its peer takes it in time."""
+        self._is_closing = True
+        self.deadline = monotonic() + self._listener.limits.write_timeout
+        self._transport.close()
+
+    def _check_ahead(self) -> None:
+        """Requests that wait for the one ahead of them are held up to this size, all together."""
+        if self._ahead and sum(exchange.held for exchange in self._ahead) > _MAX_HELD:
+            self._transport.abort()
+
     def _read_on(self) -> None:
-        if not self._transport.is_closing():
+        if not (self._is_blocked or self._transport.is_closing()):
             self._transport.resume_reading()
 
     def _refuse(self, why: str) -> None:
@@ -333,7 +358,7 @@ class Http(asyncio.Protocol):
         if self._task:
             self._task.cancel()
         self._transport.write(_encoded(refusal(BadRequest(why)), is_head=False, keeps_alive=False))
-        self._transport.close()
+        self._end()
 
     # Websockets
 
@@ -365,7 +390,7 @@ class Http(asyncio.Protocol):
         self._task = None
         if isinstance(outcome, Response):
             self._transport.write(_encoded(outcome, is_head=False, keeps_alive=False))
-            self._transport.close()
+            self._end()
         else:
             self._listener.start_websocket(self, self._transport, outcome, key, ahead)
 

@@ -42,17 +42,9 @@ class Reader(asyncio.BufferedProtocol):
     """The protocol of a websocket's transport. `held` is what came of a frame that is not whole yet, until `trust`."""
 
     __slots__ = (
-        "_key",
-        "_listener",
-        "_max_size",
-        "_most",
-        "_most_held",
-        "_picows",
-        "_transport",
-        "buffer_updated",
-        "held",
+        "_key", "_listener", "_max_size", "_most", "_most_held", "_picows", "_transport", "buffer_updated", "held",
         "max_message",
-    )
+    )  # fmt: skip
 
     def __init__(self, transport: asyncio.Transport, key: str, listener: Any, *, max_size: int, most_held: int) -> None:
         self.held = 0

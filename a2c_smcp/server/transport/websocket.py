@@ -74,7 +74,7 @@ class Owner(Protocol):
     def heard_binary(self, socket: Any, data: bytes) -> None: ...
 
     def heard_too_much(self, socket: Any) -> None:
-        """A peer that is not authenticated has begun a message larger than it may."""
+        """Of what only costs: frames that bring nothing, or, before authentication, a message larger than it may be."""
 
     def blocked(self, socket: Any) -> None:
         """More is written than the peer reads."""
@@ -120,29 +120,10 @@ class WebSocket(WSListener):
     """Belongs to its owner from `start` to `ended`."""
 
     __slots__ = (
-        "_bytes",
-        "_closing",
-        "_frames",
-        "_idle_frames",
-        "_idle_since",
-        "_is_busy",
-        "_is_closed_by_peer",
-        "_is_lost",
-        "_is_over",
-        "_is_trusted",
-        "_late",
-        "_messages",
-        "_owner",
-        "_parts",
-        "_reader",
-        "_transport",
-        "_turn",
-        "_turns",
-        "_unfinished",
-        "_waiting",
-        "_wrote_in",
-        "is_blocked",
-    )
+        "_bytes", "_closing", "_frames", "_idle_frames", "_idle_since", "_is_busy", "_is_closed_by_peer", "_is_lost",
+        "_is_over", "_is_trusted", "_late", "_messages", "_owner", "_parts", "_reader", "_transport", "_turn",
+        "_turns", "_unfinished", "_waiting", "_wrote_in", "is_blocked",
+    )  # fmt: skip
 
     def __init__(self, transport: asyncio.Transport, owner: Owner, turns: Turns) -> None:
         self.is_blocked = False
@@ -361,6 +342,7 @@ class WebSocket(WSListener):
         if monotonic() - self._idle_since > _IDLE_TIME:
             self._idle_frames, self._idle_since = 1, monotonic()
             return self._is_over
+        self._owner.heard_too_much(self)
         self.abort()
         return True
 
