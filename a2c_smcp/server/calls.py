@@ -144,8 +144,13 @@ class Calls:
             self._by_key[key] = call
         if self._stalls.is_recent(now):
             # The cancel of a call that its agent has given up meanwhile may not have been read yet.
-            asyncio.get_running_loop().call_later(_LATER, self.send, call)
+            asyncio.get_running_loop().call_later(_LATER, self._send_first, call)
         else:
+            self.send(call)
+
+    def _send_first(self, call: Call) -> None:
+        """Unless its computer came back meanwhile, and was sent it then."""
+        if not call.sent:
             self.send(call)
 
     def _check(

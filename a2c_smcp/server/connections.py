@@ -48,14 +48,16 @@ class Connection:
         "version",
     )
 
-    def __init__(self, table: Connections, sid: str, principal: Principal, version: str, channel: Channel) -> None:
+    def __init__(
+        self, table: Connections, sid: str, principal: Principal, version: str, channel: Channel, last_ack: int
+    ) -> None:
         self._table = table
         self.sid = sid
         self.principal = principal
         self.version = version
         self.channel = channel
         self.pending: dict[int, Call] = {}
-        self.last_ack = 0
+        self.last_ack = last_ack
         self.inbox: deque[Any] | None = None
         self.inbox_bytes = 0
         self.routes = RouteCache()
@@ -85,7 +87,8 @@ class Connection:
         if isinstance(gate, Gate):
             self.channel = gate.channel
             self.reply(number, event, outcome)
-            gate.open()
+            if not self.is_gone:  # else the session may be another connection's by now
+                gate.open()
         else:
             self.reply(number, event, outcome)
 
@@ -110,6 +113,7 @@ class Connections:
         self._metrics = metrics
         self._connections: dict[str, Connection] = {}
         self._offices: dict[str, dict[str, Connection]] = {}
+        self._highest_ack = 0
         self.get = self._connections.get
         metrics.gauge("connections", self._connections.__len__)
 
@@ -120,13 +124,16 @@ class Connections:
         return iter(list(self._connections.values()))
 
     def add(self, sid: str, principal: Principal, version: str, channel: Channel) -> Connection:
-        connection = self._connections[sid] = Connection(self, sid, principal, version, channel)
+        """Its ack ids begin above those of every connection that has ended: a client that connects again on the same
+        session may still send an ack that was asked for before."""
+        connection = self._connections[sid] = Connection(self, sid, principal, version, channel, self._highest_ack)
         self._metrics.count("connections_total")
         return connection
 
     def remove(self, connection: Connection) -> None:
         """It can no longer be written to, and hears of no office."""
         connection.is_gone = True
+        self._highest_ack = max(self._highest_ack, connection.last_ack)
         self._connections.pop(connection.sid, None)
         for office_id in list(connection.offices):
             self.leave(office_id, connection)

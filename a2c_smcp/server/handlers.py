@@ -90,7 +90,8 @@ class Handlers:
 
     def _list_room(self, said: Said) -> Steps:
         fields, seats = said.envelope.fields, (yield from self._seats(said.connection))
-        office = yield from self._office(fields["office_id"])
+        office_id = fields["office_id"]
+        office = (yield self._newest(office_id)) if self._is_shared else (yield from self._office(office_id))
         return acks.answer(routing.list_room(said.event, seats, office, fields))
 
     def _cancel(self, said: Said) -> Steps:
@@ -140,6 +141,15 @@ class Handlers:
     def _office(self, office_id: str) -> Generator[Awaitable[Any], Any, Office]:
         office: Office = self._directory.office_at_hand(office_id) or (yield self._directory.office(office_id))
         return office
+
+    async def _newest(self, office_id: str) -> Office:
+        """What the store says: members may have joined on another node just now. Without it, what is at hand."""
+        try:
+            return await self._directory.office(office_id)
+        except Unavailable:
+            if office := self._directory.office_at_hand(office_id):
+                return office
+            raise
 
     def _spread(self, notices: Sequence[Told]) -> Generator[Awaitable[Any], Any, None]:
         if self._notices.is_shared:

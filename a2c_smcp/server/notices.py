@@ -183,7 +183,7 @@ class Notices:
         gathering, self._gathering = self._gathering, []
         for connection in gathering:
             batch = connection.channel
-            if isinstance(batch, Batch):
+            if isinstance(batch, Batch) and not connection.is_gone:
                 batch.flush()
                 connection.channel = batch.channel
 

@@ -379,3 +379,96 @@ async def test_who_is_dismissed_loses_his_seats_at_once(hubs: Any) -> None:
     assert computer.is_dismissed
     await until(lambda: agent.packets != [])
     assert json.loads(agent.packets[0].removeprefix(b"42/smcp,"))[0] == "notify:leave_office"
+
+
+@pytest.mark.covers("relay-order")
+async def test_an_ack_of_an_earlier_connection_on_the_same_session_answers_no_later_call(hubs: Any) -> None:
+    hub: Hub = hubs()
+    agent, computer = await pair(hub)
+    agent.call(2)
+    (asked,) = computer.packets
+    hub.disconnected(computer.connection, is_clean=True)
+    await until(lambda: agent.answer(2) is not None)
+    await computer.connect()
+    await computer.join("computer", "laptop")
+    agent.call(3)
+    computer.ack(int(asked.removeprefix(b"42/smcp,").partition(b"[")[0]), RESULT)
+    assert agent.answer(3) is None
+    (asked,) = computer.packets
+    computer.ack(int(asked.removeprefix(b"42/smcp,").partition(b"[")[0]), RESULT)
+    assert agent.answer(3) == json.loads(RESULT)
+
+
+@pytest.mark.covers("relay-order")
+async def test_what_was_held_for_a_connection_that_is_gone_does_not_reach_the_next_one(hubs: Any) -> None:
+    hub: Hub = hubs(directory=(directory := SlowDirectory()))
+    agent, computer = await pair(hub)
+    directory.go.clear()
+    computer.ask_to_join(2, "computer", "laptop", "another")
+    agent.call(2)
+    hub.disconnected(computer.connection, is_clean=True)
+    gone = computer.connection
+    await computer.connect()
+    directory.go.set()
+    await until(lambda: gone.inbox is None)
+    assert computer.packets == []
+
+
+@pytest.mark.covers("relay-order")
+async def test_what_was_gathered_for_a_connection_that_is_gone_does_not_reach_the_next_one(hubs: Any) -> None:
+    hub: Hub = hubs()
+    crowd = [await Client(hub).connect() for _ in range(20)]
+    for number, each in enumerate(crowd):
+        await each.join("computer", f"computer-{number}")
+    await until(lambda: type(crowd[1].connection.channel) is Client)
+    crowd[0].say(None, "server:update_x", {"computer": "computer-0"})
+    hub.disconnected(crowd[1].connection, is_clean=True)
+    await crowd[1].connect()
+    await until(lambda: any(b"update_x" in packet for packet in crowd[2].packets))
+    assert not [packet for packet in crowd[1].packets if b"update_x" in packet]
+
+
+class OneByOne(MemoryDirectory):
+    """Commits as often as it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = asyncio.Semaphore(0)
+
+    async def commit(self, change: Change) -> bool:
+        await self.turns.acquire()
+        return await super().commit(change)
+
+
+@pytest.mark.covers("limit-in-flight-bytes")
+async def test_of_what_waits_behind_a_join_only_what_still_waits_counts(hubs: Any) -> None:
+    directory = OneByOne()
+    hub: Hub = hubs(directory=directory, limits=Limits(in_flight_bytes=1000))
+    agent = await Client(hub).connect()
+    agent.ask_to_join(0, "agent", "planner", "desk-0")
+    for number in range(1, 20):
+        agent.ask_to_join(number, "agent", "planner", f"desk-{number}")
+        directory.turns.release()
+        await until(lambda: agent.answer(number - 1) is not None)  # noqa: B023, awaited here
+    directory.turns.release()
+    await until(lambda: agent.answer(19) is not None)
+    assert all(agent.answer(number) == [True, None] for number in range(20))
+
+
+@pytest.mark.covers("calls-resume")
+async def test_a_call_that_waits_after_a_standstill_is_sent_once_to_a_computer_that_comes_back_meanwhile(
+    hubs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("a2c_smcp.server.stalls.Stalls.is_recent", lambda self, now: True)
+    monkeypatch.setattr("a2c_smcp.server.calls._LATER", 0.05)
+    hub: Hub = hubs()
+    agent, first = await Client(hub).connect(), await Client(hub).connect()
+    await agent.join("agent", "planner")
+    await first.join("computer", "laptop", instance=MINE)
+    agent.call(2)
+    second = await Client(hub).connect()
+    await second.join("computer", "laptop", instance=MINE)
+    agent.call(3)
+    await until(lambda: any(b'"r3"' in packet for packet in second.packets))
+    assert len([packet for packet in [*first.packets, *second.packets] if b'"r2"' in packet]) <= 1
+    assert len(second.connection.pending) <= 2

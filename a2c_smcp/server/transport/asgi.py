@@ -183,10 +183,12 @@ class WebSocket:
     def trust(self) -> None: ...
 
     def write(self, parts: Sequence[Json]) -> None:
-        self._start(self._send({"type": "websocket.send", "text": str(b"".join(parts), "utf-8")}), parts)
+        if not self._is_over:
+            self._start(self._send({"type": "websocket.send", "text": str(b"".join(parts), "utf-8")}), parts)
 
     def write_all(self, packets: Sequence[Outgoing]) -> None:
-        self._start(self._send_all(packets), [each if isinstance(each, bytes) else each.data for each in packets])
+        if not self._is_over:
+            self._start(self._send_all(packets), [each if isinstance(each, bytes) else each.data for each in packets])
 
     def close(self, code: int = 1000) -> None:
         if not self._is_over:
@@ -217,8 +219,6 @@ class WebSocket:
 
     def _start(self, work: Awaitable[None], data: Sequence[Json]) -> None:
         """Writes now what can be written without waiting. What has to wait blocks all that follows."""
-        if self._is_over:
-            return
         try:
             rest = _begin(work)
         except Exception:  # its peer is gone, and `receive` will say so

@@ -190,11 +190,14 @@ class Channel:
 
     def heard_too_much(self, socket: Socket) -> None:
         """WIRE §6: what is too large for an unauthenticated client is not even read."""
-        if socket is self._socket:
+        self._sessions.count_cut()
+        if socket is self._candidate:
+            self._fail_upgrade()
+        elif self.session.is_authenticated:
+            self.abort()
+        else:
             self._refuse(_SMCP, NotAuthenticated())
             self.close(Reason.REFUSED)
-        else:
-            self._fail_upgrade()
 
     def blocked(self, socket: Socket) -> None:
         self._sessions.blocked[socket] = monotonic()
