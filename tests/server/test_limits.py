@@ -311,6 +311,31 @@ async def test_a_binary_event_that_is_wrong_is_answered(connect_wire: Any, frame
     assert (await wire.ask('42/smcp,8["no:such_event",{}]', 8))[0]["code"] == 400
 
 
+@pytest.mark.covers("malformed-frames", "always-an-ack")
+async def test_an_event_in_place_of_an_attachment_is_answered_too(connect_wire: Any) -> None:
+    wire = await connect_wire()
+    waits = '451-/smcp,%d["client:newer",{"x":{"_placeholder":true,"num":0}}]'
+    for frame in (waits % 7, waits % 8, '42/smcp,9["no:such_event",{}]'):
+        await wire.send(frame)
+    answers = [await wire.receive() for _ in range(3)]
+    assert [answer[:10] for answer in answers] == ["43/smcp,7[", "43/smcp,8[", "43/smcp,9["]
+
+
+@pytest.mark.covers("malformed-frames", "always-an-ack")
+async def test_an_event_with_a_very_long_id_is_answered(connect_wire: Any) -> None:
+    wire = await connect_wire()
+    number = int("9" * 100)
+    assert (await wire.ask(f'42/smcp,{number}["no:such_event",{{}}]', number))[0]["code"] == 400
+
+
+@pytest.mark.covers("malformed-frames")
+async def test_a_member_that_connects_to_an_endless_namespace_lives_on(connect_wire: Any) -> None:
+    wire = await connect_wire()
+    await wire.send("40/" + "x" * 5000 + ",{}")
+    assert '"code":400' in await wire.receive()
+    assert (await wire.ask('42/smcp,8["no:such_event",{}]', 8))[0]["code"] == 400
+
+
 @pytest.mark.covers("limit-message", "always-an-ack")
 async def test_a_binary_event_counts_with_its_attachments(serve: Any, connect_wire: Any) -> None:
     hub = await serve(limits={"max_message": 4 * KIB})
