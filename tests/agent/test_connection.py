@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import WSMsgType, web
 
-from a2c_smcp.connection import Connection, ConnectionLost
+from a2c_smcp.connection import Connection, ConnectionLost, Later
 from a2c_smcp.errors import BadRequest, SMCPError, TooLarge
 from a2c_smcp.route import Route
 from tests.waiting import until
@@ -132,6 +132,21 @@ async def test_one_who_gives_up_while_attachments_wait_does_not_leave_half_a_pac
         assert await after is True
         for task in filling:
             task.cancel()
+
+
+async def test_an_answer_that_is_given_later_is_sent_then_and_not_over_a_connection_that_is_lost() -> None:
+    given: list[Callable[[Any], None]] = []
+    async with talking(on_event=lambda name, data: Later(given.append)) as (connection, hub):
+        for number in (7, 8):
+            await hub.says(f'42/smcp,{number}["client:later"]')
+        await until(lambda: len(given) == 2)
+        given[1]({"answer": b"ab"})
+        assert await hub.hears() == '461-/smcp,8[{"answer":{"_placeholder":true,"num":0}}]'
+        assert await hub.hears() == b"ab"
+        await hub.says("41/smcp,")
+        async with asyncio.timeout(PATIENCE):
+            await connection.lost.wait()
+        given[0]("too late")
 
 
 async def test_an_event_with_bytes_in_its_answer_is_answered() -> None:

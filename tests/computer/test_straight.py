@@ -74,6 +74,46 @@ async def test_an_answer_finds_its_request(server: Server, as_text: bool) -> Non
         each.close()
 
 
+async def test_answers_that_come_together_are_taken_together(server: Server) -> None:
+    one, other = job(), job()
+    server.straight.ask(CALL, one)
+    server.straight.ask(CALL, other)
+    numbers = [(await server.hears())["id"] for _ in range(2)]
+    answers = [{"jsonrpc": "2.0", "id": number, "result": {"n": number}} for number in numbers]
+    assert server.straight.takes_all(b"".join(json.dumps(answer).encode() + b"\n" for answer in answers))
+    assert [(await each.outcome)["n"] for each in (one, other)] == numbers
+    for each in (one, other):
+        each.close()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        '{"id":%d,"result":{}}',
+        '{"id":%d,"result":{}}\n{"id":77,',
+        '{"id":%d,"result":{}}\n{"id":77,"result":{}}\n',
+        '{"id":%d,"result":{}}\n{"method":"notifications/progress","params":{"progress":1}}\n',
+        '{"id":%d,"result":{}}\n\n',
+        '{"id":%d,"result":{}}\n' * 2,
+        '{"id":%d,"result":{},"error":{"code":1,"message":"both"}}\n',
+        '{"id":%d,"result":{},"method":"roots/list"}\n',
+        '{"id":"%d","result":{}}\n',
+        '{"id":%d,"result":[1]}\n',
+        '[{"id":%d,"result":{}}]\n',
+        '{"id":%d,"result":{"deep":' + "[" * 5000 + "]" * 5000 + "}}\n",
+    ],
+    ids=lambda lines: lines[:60],
+)
+async def test_of_lines_that_are_not_only_answers_none_is_taken_at_once(server: Server, lines: str) -> None:
+    one = job()
+    server.straight.ask(CALL, one)
+    number = (await server.hears())["id"]
+    assert not server.straight.takes_all(lines.replace("%d", str(number)).encode())
+    assert not one.outcome.done()
+    assert server.straight.takes({"id": number, "result": {}})
+    one.close()
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [

@@ -144,6 +144,7 @@ async def test_a_connect_in_fragments_is_bounded_too(serve: Any, opens: Opens) -
     socket.writer.write(frame(TEXT, b"40/smcp,", fin=False) + frame(CONTINUED, b"x" * 10 * KIB, fin=False) * 10)
     refusal = (await socket.rest())[0]
     assert json.loads(refusal[1].removeprefix(b"44/smcp,")) == REFUSED
+    assert hub.app.metrics.snapshot()["cut_total"] == 1
 
 
 @pytest.mark.covers("strangers-held")

@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,20 @@ _READ_AHEAD = 1024 * 1024
 Control = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
+class _Tap(asyncio.StreamReaderProtocol):
+    """Offers what comes to `take`, where there is one, before the reader gets it.
+
+    From the first piece on that is not taken, all goes to the reader, in order.
+    """
+
+    take: Callable[[bytes], bool] | None = None
+
+    def data_received(self, data: bytes) -> None:
+        if self.take is None or not self.take(data):
+            self.take = None
+            super().data_received(data)
+
+
 @dataclass(frozen=True, slots=True)
 class Pipes:
     """Our ends of a server's pipes."""
@@ -34,8 +48,17 @@ class Pipes:
     stdin: asyncio.StreamWriter
     stdout: asyncio.StreamReader
     _stdout_transport: asyncio.ReadTransport
+    _tap: _Tap
     stderr: asyncio.StreamReader
     _stderr_transport: asyncio.ReadTransport
+    _: _Tap
+
+    async def read(self, most: int, take: Callable[[bytes], bool] | None) -> bytes:
+        self._tap.take = take
+        try:
+            return await self.stdout.read(most)
+        finally:
+            self._tap.take = None
 
     async def rest(self, seconds: float) -> None:
         if self._stdout_transport.is_reading():
@@ -63,6 +86,10 @@ class Child:
         self._pipes = pipes
         self._news, self._orders = control
         self._listener = asyncio.get_running_loop().create_task(self._listen())
+
+    async def read(self, most: int, take: Callable[[bytes], bool] | None) -> bytes:
+        """The next of stdout that `take` does not take: it is asked at once, not in a turn of the loop."""
+        return await self._pipes.read(most, take)
 
     async def rest(self, seconds: float) -> None:
         """Leaves stdout unread for a moment."""
@@ -211,11 +238,11 @@ async def _writer(pipe: Any) -> asyncio.StreamWriter:
     return asyncio.StreamWriter(transport, protocol, None, loop)
 
 
-async def _reader(pipe: Any) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
+async def _reader(pipe: Any) -> tuple[asyncio.StreamReader, asyncio.ReadTransport, _Tap]:
     reader = asyncio.StreamReader(limit=_READ_AHEAD)
     connect = asyncio.get_running_loop().connect_read_pipe
-    transport, _ = await connect(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-    return reader, transport
+    transport, tap = await connect(lambda: _Tap(reader), pipe)
+    return reader, transport, tap
 
 
 def _widen(pipe: int) -> None:

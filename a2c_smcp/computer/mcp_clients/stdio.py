@@ -126,8 +126,11 @@ class StdioLink:
 
     async def _read(self, child: Child, to_session: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         decoder = LineDecoder(self._parameters.encoding, self._parameters.encoding_error_handler, self._limit)
+        take = self.straight.takes_all if self.straight else None
+        is_line_whole = True
         with to_session, suppress(*_SESSION_ENDED):
-            while data := await child.stdout.read(_CHUNK):
+            while data := await child.read(_CHUNK, take if is_line_whole else None):
+                is_line_whole = data.endswith(b"\n")
                 lines = decoder.feed(data)
                 new = dict.fromkeys(lines)  # the same line once more says nothing new
                 for line in new:

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
+import msgspec
 from mcp_types import INTERNAL_ERROR
 from pydantic_core import to_jsonable_python
 
@@ -29,6 +30,18 @@ ODD_ANSWER = "the server's answer is not an MCP result"
 
 _PROGRESS = "notifications/progress"
 _ROOM = 64 * 1024  # bytes that may wait for a server to read them, from where on `drain` waits
+
+
+class _Answer(msgspec.Struct):
+    """A result as nearly all are."""
+
+    id: int
+    result: dict[str, Any]
+    error: None = None
+    method: None = None
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
 
 
 class Request(NamedTuple):
@@ -78,6 +91,20 @@ class Straight:
                 await self._pipe.drain()
                 self._is_full.clear()
                 self._write_queue()
+
+    def takes_all(self, lines: bytes) -> bool:
+        """Whether these are the answers to some of these requests, each in a line, and nothing else."""
+        if len(lines) > _ROOM or not lines.endswith(b"\n"):
+            return False
+        try:
+            messages = [_ANSWER.decode(line) for line in lines[:-1].split(b"\n")]
+        except (ValueError, RecursionError):
+            return False
+        if len({message.id for message in messages} & self._waiting.keys()) < len(messages):
+            return False
+        for message in messages:
+            self._waiting.pop(message.id).finish(message.result)
+        return True
 
     def takes(self, message: Any) -> bool:
         """Whether it is an answer to one of these requests, or progress."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
-import resource
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from a2c_smcp.server.settings import Network
@@ -23,11 +24,15 @@ class Newcomer(Protocol):
 
 
 class Newcomers:
-    """Connections, or sessions, in the order in which they came. One without an address is counted in all only."""
+    """Connections, or sessions, in the order in which they came. One without an address is counted in all only.
 
-    def __init__(self, per_address: int, in_all: int) -> None:
+    `count` is told of each one that had to go.
+    """
+
+    def __init__(self, per_address: int, in_all: int, count: Callable[[], None] = lambda: None) -> None:
         self._per_address = per_address
-        self._in_all = min(in_all, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        self._in_all = min(in_all, _open_files() // 2)
+        self._count = count
         self._all: dict[Newcomer, str] = {}
         self._by_address: dict[str, dict[Newcomer, None]] = {}
 
@@ -52,7 +57,18 @@ class Newcomers:
 
     def _abort(self, newcomer: Newcomer) -> None:
         self.discard(newcomer)
+        self._count()
         newcomer.abort()
+
+
+def _open_files() -> int:
+    """How many this process may have."""
+    with suppress(ImportError):  # there is none on Windows
+        import resource
+
+        if (limit := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) != resource.RLIM_INFINITY:
+            return limit
+    return sys.maxsize
 
 
 class Refusals:

@@ -187,11 +187,14 @@ class Channel:
 
     def heard_too_much(self, socket: Socket) -> None:
         """WIRE §6: what is too large for an unauthenticated client is not even read."""
-        if socket is self._socket:
+        self._sessions.count_cut()
+        if socket is self._candidate:
+            self._fail_upgrade()
+        elif self.session.is_authenticated:
+            self.abort()
+        else:
             self._refuse(_SMCP, NotAuthenticated())
             self.close(Reason.REFUSED)
-        else:
-            self._fail_upgrade()
 
     def blocked(self, socket: Socket) -> None:
         self._sessions.blocked[socket] = monotonic()
@@ -288,13 +291,15 @@ class Channel:
                 self._fail_upgrade()
             case Closed():
                 self._finish()
+        if isinstance(happening, Faulty) and happening.next is not None:
+            self.handle(happening.next)
 
     def tick(self, now: float) -> None:
         self.handle(self.session.tick(now))
         self.flush()
 
     def _connect(self, event: Connect) -> None:
-        if event.body is None:
+        if event.body is None and not self.session.is_authenticated:
             self._refuse(event.namespace, NotAuthenticated())
             self.close(Reason.REFUSED)
         elif event.namespace != _SMCP:
@@ -302,7 +307,7 @@ class Channel:
         elif event.is_repeated:
             self._refuse(event.namespace, BadRequest("this namespace is connected, or about to be"))
         else:
-            self._sessions.hub.background.spawn(self._authenticate(bytes(event.body)))
+            self._sessions.hub.background.spawn(self._authenticate(bytes(event.body or b"")))
 
     async def _authenticate(self, auth: bytes) -> None:
         try:

@@ -72,7 +72,7 @@ class Sessions:
         self._metrics = metrics
         self._node = node
         self._channels: dict[str, Channel] = {}
-        self._newcomers = Newcomers(limits.newcomers_per_address, limits.newcomers)
+        self._newcomers = Newcomers(limits.newcomers_per_address, limits.newcomers, self.count_cut)
         self._refusals = Refusals()
         self._period = max(
             0.02,
@@ -138,9 +138,12 @@ class Sessions:
         if delay := self._refusals.delay(address, monotonic()):
             await asyncio.sleep(delay)
 
+    def count_cut(self) -> None:
+        self._metrics.count("cut_total")
+
     def cut(self, channel: Channel) -> None:
         """Ends a session whose client does not read, in a moment: its caller may be in the middle of something."""
-        self._metrics.count("cut_total")
+        self.count_cut()
         channel.session.lost(channel.session.transport)
         asyncio.get_running_loop().call_soon(channel.abort)
 
@@ -180,7 +183,7 @@ class Sessions:
         self._tick_some(due)
         for socket in [socket for socket, since in self.blocked.items() if now - since > self._limits.write_timeout]:
             self.blocked.pop(socket)
-            self._metrics.count("cut_total")
+            self.count_cut()
             socket.abort()
         for chore in self._chores:
             chore(now)

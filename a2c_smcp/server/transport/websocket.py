@@ -74,7 +74,7 @@ class Owner(Protocol):
     def heard_binary(self, socket: Any, data: bytes) -> None: ...
 
     def heard_too_much(self, socket: Any) -> None:
-        """A peer that is not authenticated has begun a message larger than it may."""
+        """Of what only costs: frames that bring nothing, or, before authentication, a message larger than it may be."""
 
     def blocked(self, socket: Any) -> None:
         """More is written than the peer reads."""
@@ -342,6 +342,7 @@ class WebSocket(WSListener):
         if monotonic() - self._idle_since > _IDLE_TIME:
             self._idle_frames, self._idle_since = 1, monotonic()
             return self._is_over
+        self._owner.heard_too_much(self)
         self.abort()
         return True
 
