@@ -226,6 +226,8 @@ class Connection:
         elif faulty.id is not None:
             kind = TooLarge if faulty.fault is events.Fault.TOO_LARGE else BadRequest
             self._answer(faulty.id, kind(faulty.reason).to_wire())
+        if faulty.next:
+            self._take(faulty.next)
 
     def _answer_later(self, number: int | None, answer: Awaitable[Any]) -> None:
         task = asyncio.create_task(self._await_answer(number, answer))

@@ -40,7 +40,8 @@ class Fault(StrEnum):
 class Faulty(NamedTuple):
     """A packet that is not taken. With an `id`, answer it (an event) or fail its call (an ack); without, ignore it.
 
-    `name` is the JSON of the event's name, or empty. `size` and `limit` are set for `TOO_LARGE`.
+    `name` is the JSON of the event's name, or empty. `size` and `limit` are set for `TOO_LARGE`. A packet that came in
+    place of an attachment is a happening of its own, `next`.
     """
 
     namespace: bytes
@@ -51,6 +52,7 @@ class Faulty(NamedTuple):
     reason: str
     size: int = 0
     limit: int = 0
+    next: Happening | None = None
 
 
 class Connect(NamedTuple):

@@ -32,7 +32,7 @@ LARGE: Final = 64 * 1024
 Json: TypeAlias = bytes | memoryview
 
 _SEPARATOR = b"\x1e"
-_LONGEST_NUMBER = 15
+_LONGEST_NUMBER = 100
 _HEAD = re.compile(rb"([0-6])(?:(\d+)-)?(?:(/[^,]*)(?:,|\Z))?(\d*)")
 
 

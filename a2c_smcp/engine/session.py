@@ -10,7 +10,7 @@ and the queue is empty) the shell may write a packet straight to the websocket. 
 until it is taken, so nothing overtakes the queue.
 
 Incoming order. A packet with attachments is complete when the last of them has come. Until then no other Socket.IO
-packet may come; one that does spoils the packet that waits.
+packet may come; one that does spoils the packet that waits, and is taken by itself.
 
 Fast path. Nearly all traffic is `42/smcp,<id>[…]` and `43/smcp,<id>[…]` of the namespace that was connected last.
 `receive` recognises these by two heads. In every state in which they may not be taken (no namespace connected, an
@@ -178,7 +178,8 @@ class Session:
             return Message(packet[1:], is_binary=False)
         if incoming := self._incoming:
             self._await_attachments(None)
-            return _faulty(incoming.packet, Fault.ATTACHMENTS, "text in place of an attachment")
+            fault = _faulty(incoming.packet, Fault.ATTACHMENTS, "text in place of an attachment")
+            return fault._replace(next=self._receive_slowly(packet, now))
         try:
             return self._read(packet, now)
         except Malformed as error:

@@ -48,7 +48,7 @@ OURS_ONLY: Rows = {
 }
 THEIRS_ONLY: Rows = {
     "no packet has these types": re.compile(r"[7-9]").match,
-    "an id has at most 15 digits": re.compile(r"\d(\d+-)?(/[^,]*,)?\d{16,}").match,
+    "an id has at most 100 digits": re.compile(r"\d(\d+-)?(/[^,]*,)?\d{101,}").match,
     "a type is an ASCII digit": re.compile(r"[^\x00-\x7f]").match,
 }
 OTHERWISE: Rows = {

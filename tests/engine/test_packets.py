@@ -60,7 +60,7 @@ def test_a_packet_is_read(text: bytes, packet: Packet) -> None:
     assert read_packet(text) == packet
 
 
-@pytest.mark.parametrize("text", [b"4", b"4x", b"4-", b"47/smcp,", b"49", b"4[]", b'42/smcp,1234567890123456["x"]'])
+@pytest.mark.parametrize("text", [b"4", b"4x", b"4-", b"47/smcp,", b"49", b"4[]", b'42/smcp,%s["x"]' % (b"9" * 101)])
 def test_what_has_no_type_or_an_endless_id_is_no_packet(text: bytes) -> None:
     with pytest.raises(Malformed):
         read_packet(text)

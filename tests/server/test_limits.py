@@ -77,7 +77,7 @@ async def test_four_mebibytes_travel_both_ways(agent: Peer, computer: Peer) -> N
 def test_the_defaults_are_those_of_the_contract() -> None:
     limits = Limits()
     assert (limits.max_message, limits.max_transport, limits.unread_bytes) == (4 * MIB, 8 * MIB, 16 * MIB)
-    assert limits.told_bytes == 64 * MIB
+    assert (limits.told_bytes, limits.in_flight_bytes) == (64 * MIB, 64 * MIB)
     assert (limits.max_timeout, limits.request_timeout) == (3600, 25)
     assert (limits.calls_per_agent, limits.calls_per_computer, limits.seats_per_connection) == (512, 512, 64)
     assert (limits.updates_per_second, limits.newer_updates_per_second) == (20, 50)
@@ -120,6 +120,23 @@ async def test_calls_in_flight_are_limited_per_agent_and_per_computer(serve: Any
     gate.open()
     assert await asyncio.gather(*calls) == [RESULT] * 3
     assert await agent.call_tool("laptop") == RESULT
+
+
+@pytest.mark.covers("limit-in-flight-bytes", "calls-outcome")
+async def test_bytes_of_calls_in_flight_are_limited_per_member(serve: Any, connect: Any, office: str) -> None:
+    hub = await serve(limits={"in_flight_bytes": 100 * KIB})
+    agent, computer = await pair(hub, connect, office)
+    gate, bulk = Gate(), {"text": "x" * 60 * KIB}
+    computer.answers("client:tool_call", gate)
+    first = asyncio.create_task(agent.call_tool("laptop", params=bulk, timeout=30))
+    await computer.was_asked("client:tool_call")
+    refused = await agent.call_tool("laptop", params=bulk)
+    assert (refused["code"], refused["details"]["outcome"]) == (429, "not_run")
+    small = asyncio.create_task(agent.call_tool("laptop", timeout=30))
+    await computer.was_asked("client:tool_call", times=2)
+    gate.open()
+    assert [await first, await small] == [RESULT, RESULT]
+    assert await agent.call_tool("laptop", params=bulk) == RESULT, "an answered call counts no longer"
 
 
 @pytest.mark.covers("limit-updates")
@@ -291,6 +308,31 @@ async def test_a_binary_event_that_is_wrong_is_answered(connect_wire: Any, frame
     for frame in frames[:-1]:
         await wire.send(frame)
     assert (await wire.ask(frames[-1], 7))[0]["code"] == 400
+    assert (await wire.ask('42/smcp,8["no:such_event",{}]', 8))[0]["code"] == 400
+
+
+@pytest.mark.covers("malformed-frames", "always-an-ack")
+async def test_an_event_in_place_of_an_attachment_is_answered_too(connect_wire: Any) -> None:
+    wire = await connect_wire()
+    waits = '451-/smcp,%d["client:newer",{"x":{"_placeholder":true,"num":0}}]'
+    for frame in (waits % 7, waits % 8, '42/smcp,9["no:such_event",{}]'):
+        await wire.send(frame)
+    answers = [await wire.receive() for _ in range(3)]
+    assert [answer[:10] for answer in answers] == ["43/smcp,7[", "43/smcp,8[", "43/smcp,9["]
+
+
+@pytest.mark.covers("malformed-frames", "always-an-ack")
+async def test_an_event_with_a_very_long_id_is_answered(connect_wire: Any) -> None:
+    wire = await connect_wire()
+    number = int("9" * 100)
+    assert (await wire.ask(f'42/smcp,{number}["no:such_event",{{}}]', number))[0]["code"] == 400
+
+
+@pytest.mark.covers("malformed-frames")
+async def test_a_member_that_connects_to_an_endless_namespace_lives_on(connect_wire: Any) -> None:
+    wire = await connect_wire()
+    await wire.send("40/" + "x" * 5000 + ",{}")
+    assert '"code":400' in await wire.receive()
     assert (await wire.ask('42/smcp,8["no:such_event",{}]', 8))[0]["code"] == 400
 
 

@@ -23,6 +23,7 @@ from a2c_smcp.server.auth import hash_key
 from a2c_smcp.server.run import address_of, listen
 from tests.conftest import TRANSPORTS
 from tests.peer import NAMESPACE, PATIENCE, Peer
+from tests.waiting import until
 
 RESULT = {"content": [{"type": "text", "text": "3"}], "isError": False}
 
@@ -178,6 +179,83 @@ class Chat(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped base
     async def on_greet(self, sid: str, name: str) -> str:
         await self.emit("greeted", name)
         return f"hello {name}"
+
+
+PATIENT = Settings(limits=Limits(handshake_timeout=600, ping_interval=600))
+"""No session ends by itself."""
+
+
+class ByHand:
+    """What a web server does for an application, step by step."""
+
+    def __init__(self, app: SMCPApp, kind: str, query: str) -> None:
+        self.app = app
+        self.sent: list[Any] = []
+        self.comes: asyncio.Queue[Any] = asyncio.Queue()
+        self.fails_with: Exception | None = None
+        self.scope = {
+            "type": kind,
+            "method": "GET",
+            "scheme": {"http": "http", "websocket": "ws"}[kind],
+            "path": "/socket.io/",
+            "query_string": f"EIO=4&{query}".encode(),
+            "headers": [],
+        }
+        self.comes.put_nowait({"type": f"{kind}.{'request' if kind == 'http' else 'connect'}"})
+
+    async def _send(self, message: Any) -> None:
+        if self.fails_with:
+            raise self.fails_with
+        self.sent.append(message)
+
+    async def serve(self) -> None:
+        await self.app(self.scope, self.comes.get, self._send)
+
+
+@pytest.mark.covers("transports")
+async def test_a_poll_ends_with_the_task_that_serves_it() -> None:
+    app = create_app(PATIENT)
+    opening = ByHand(app, "http", "transport=polling")
+    await opening.serve()
+    sid = json.loads(opening.sent[1]["body"][1:])["sid"]
+    polling = asyncio.create_task(ByHand(app, "http", f"transport=polling&sid={sid}").serve())
+    await asyncio.sleep(0)
+    polling.cancel()
+    await asyncio.wait([polling])
+    await until(lambda: not len(app.sessions))
+    await app.close()
+
+
+@pytest.mark.covers("transports")
+async def test_a_websocket_whose_client_is_gone_before_it_is_accepted_leaves_no_session() -> None:
+    app = create_app(PATIENT)
+    early = ByHand(app, "websocket", "transport=websocket")
+    early.fails_with = OSError("gone")
+    with pytest.raises(OSError, match="gone"):
+        await early.serve()
+    await until(lambda: not len(app.sessions))
+    await app.close()
+
+
+@pytest.mark.covers("transports")
+async def test_what_a_task_does_after_a_websocket_was_closed_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("a2c_smcp.server.transport.asgi._CLOSE_TIMEOUT", 0.05)
+    app = create_app(PATIENT)
+    websocket = ByHand(app, "websocket", "transport=websocket")
+    over = asyncio.Event()
+
+    async def serve() -> None:
+        await websocket.serve()
+        await asyncio.wait_for(over.wait(), PATIENCE)
+
+    serving = asyncio.create_task(serve())
+    await until(lambda: len(app.sessions) == 1 and len(websocket.sent) > 1)
+    for channel in app.sessions:
+        channel.close()
+    websocket.comes.put_nowait({"type": "websocket.disconnect", "code": 1000})
+    asyncio.get_running_loop().call_later(0.2, over.set)
+    await serving
+    await app.close()
 
 
 @asynccontextmanager

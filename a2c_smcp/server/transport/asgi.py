@@ -55,18 +55,21 @@ def _request(scope: Scope, body: _Body, *, is_upgrade: bool = False) -> Request:
 async def serve_http(app: Application, limits: Limits, scope: Scope, receive: Receive, send: Send) -> None:
     """Answers one request. A poll whose client goes away is cancelled."""
     body = _Body(receive, limits)
-    work = asyncio.ensure_future(app.respond(_request(scope, body)))
-    if scope["method"] == "GET":
-        await asyncio.wait(
-            [work, gone := asyncio.ensure_future(body.until_gone())], return_when=asyncio.FIRST_COMPLETED
-        )
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
-        if not work.done():
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-            return
-    await _respond(send, await work, "http.response")
+    request = _request(scope, body)
+    response = await (_unless_gone(app.respond(request), body) if request.method == "GET" else app.respond(request))
+    if response is not None:
+        await _respond(send, response, "http.response")
+
+
+async def _unless_gone(work: Coroutine[Any, Any, Response], body: _Body) -> Response | None:
+    tasks = working, _ = asyncio.ensure_future(work), asyncio.ensure_future(body.until_gone())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _respond(send: Send, response: Response, kind: str) -> None:
@@ -144,6 +147,7 @@ class WebSocket:
         self._send = send
         self._task = asyncio.current_task()
         self._writing: asyncio.Task[None] | None = None
+        self._closing: asyncio.TimerHandle | None = None
         self._unwritten = 0
         self._is_over = False
 
@@ -151,7 +155,11 @@ class WebSocket:
         """Until either side closes."""
         try:
             await self._send({"type": "websocket.accept"})
-            self._channel.attach(self)
+        except BaseException:
+            self._channel.detach()
+            raise
+        self._channel.attach(self)
+        try:
             messages = size = 0
             while not self._is_over and (message := await receive())["type"] == "websocket.receive":
                 size += self._hear(message)
@@ -163,6 +171,8 @@ class WebSocket:
             self._is_over = True
             if self._writing:
                 self._writing.cancel()
+            if self._closing:
+                self._closing.cancel()
             self._channel.ended(self)
 
     def _hear(self, message: Message) -> int:
@@ -195,7 +205,7 @@ class WebSocket:
             self._start(self._close(self._writing, code), ())
             self._is_over = True
             if self._task:
-                asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT, self._task.cancel)
+                self._closing = asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT, self._task.cancel)
 
     def abort(self) -> None:
         self._is_over = True

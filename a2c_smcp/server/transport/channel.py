@@ -94,9 +94,6 @@ class Channel:
         if self.session.is_closed or self.unread + size > self._budget:
             raise RateLimited("this computer reads too slowly, try again later")
 
-    def next_id(self) -> int:
-        return self.session.next_id()
-
     def send(self, *parts: Json) -> None:
         """One whole text packet. A client that has too much unread already is cut."""
         socket = self._socket
@@ -294,13 +291,15 @@ class Channel:
                 self._fail_upgrade()
             case Closed():
                 self._finish()
+        if isinstance(happening, Faulty) and happening.next is not None:
+            self.handle(happening.next)
 
     def tick(self, now: float) -> None:
         self.handle(self.session.tick(now))
         self.flush()
 
     def _connect(self, event: Connect) -> None:
-        if event.body is None:
+        if event.body is None and not self.session.is_authenticated:
             self._refuse(event.namespace, NotAuthenticated())
             self.close(Reason.REFUSED)
         elif event.namespace != _SMCP:
@@ -308,7 +307,7 @@ class Channel:
         elif event.is_repeated:
             self._refuse(event.namespace, BadRequest("this namespace is connected, or about to be"))
         else:
-            self._sessions.hub.background.spawn(self._authenticate(bytes(event.body)))
+            self._sessions.hub.background.spawn(self._authenticate(bytes(event.body or b"")))
 
     async def _authenticate(self, auth: bytes) -> None:
         try:

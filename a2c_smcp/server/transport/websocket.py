@@ -376,6 +376,8 @@ class WebSocket(WSListener):
     def _go_on(self) -> None:
         """In a later turn."""
         waiting, self._waiting = self._waiting, None
+        if waiting is None:  # it has ended
+            return
         while waiting and not self._is_over:
             message = waiting[0]
             is_text = isinstance(message, bytes)
@@ -388,7 +390,7 @@ class WebSocket(WSListener):
                 self._owner.heard(self, message)  # type: ignore[arg-type]
             else:
                 self._owner.heard_binary(self, message.data)  # type: ignore[union-attr]
-        if self._is_lost and not self._is_over:
+        if self._is_lost:
             self._end()
         elif self._is_closed_by_peer:
             self._answer_close()
@@ -406,6 +408,7 @@ class WebSocket(WSListener):
     def _write_parts(self, parts: Sequence[Json]) -> None:
         """Without a copy, where what the peer does not read is noticed all the same."""
         if self._is_over or self._is_lost or not self._frames or self._frames.is_close_frame_sent:
+            self._late.clear()
             return
         if self._late:
             late = b"".join(self._late)
