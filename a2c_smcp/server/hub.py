@@ -248,8 +248,7 @@ class Hub:
             connection.inbox_bytes -= _size_of(event)
             if held := self._begin(connection, event):
                 await self._finish(connection, held)
-            else:
-                await asyncio.sleep(0)  # others have their turn
+            await asyncio.sleep(0)  # others have their turn: a directory in memory makes nobody wait
         connection.inbox = None
 
     def _begin(self, connection: Connection, came: Came | Faulty) -> _Held | None:
