@@ -390,9 +390,9 @@ def _packed(request: Request) -> bytes:
     """What of a request is kept for as long as its session lives: a client may connect again."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
     client = request.client[0] if request.client else None
-    return dumps([headers, request.query, client, request.scheme, request.path]).encode()
+    return dumps([headers, request.query, client, request.scheme, request.path]).encode("latin-1")
 
 
 def _unpacked(opening: bytes) -> Handshake:
-    headers, query, client, scheme, path = loads(opening.decode())
+    headers, query, client, scheme, path = loads(opening.decode("latin-1"))
     return Handshake(headers, query, client, scheme, f"{path}/")
