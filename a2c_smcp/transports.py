@@ -3,12 +3,13 @@
 A transport owns its session from the OPEN packet on. `run` reads until either side ends, `send` writes, `close` says
 goodbye. Only `run` reads, in one task; anybody may write.
 
-Writing. On a websocket a packet is handed to the socket before `send` waits for anything: packets leave in the order
-in which they were sent, nothing comes between a packet and its attachments, and who gives up while a slow Server reads
-leaves no half packet behind. Several packets of one turn of the loop are delivered together (`_Cork`). The packets of
-the session itself (CONNECT, PONG) are queued by it and written by `flush`. `run` never waits for a write: two sides
-that both wait until the other reads would wait for ever. While polling everything goes through the session's queue,
-which one task posts, one request after the other.
+Writing. On a websocket a packet is handed to the socket before `send` waits for anything: packets leave in the order in
+which they were sent, nothing comes between a packet and its attachments, and who gives up while a slow Server reads
+leaves no half packet behind. `write` is `send` without the wait, for answers: they are in memory either way. Several
+packets of one turn of the loop are delivered together (`_Cork`). The packets of the session itself (CONNECT, PONG) are
+queued by it and written by `flush`. `run` never waits for a write: two sides that both wait until the other reads would
+wait for ever. While polling everything goes through the session's queue, which one task posts, one request after the
+other.
 
 Dialling. A websocket is one round trip and one socket, so it is tried first. A proxy or a Server that forbids it
 answers with a status, hangs up, or lets it hang. Polling begins as soon as it has failed, or after `_HEAD_START` beside

@@ -55,7 +55,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "interop-0.1.2": "The published 0.1.2 package works as agent and as computer.",
         "interop-0.4.2": "The published 0.4.2 package works as agent and as computer.",
         "interop-javascript": "The JavaScript client works.",
-        "version": "a2c_version is optional, any 0.x is accepted and shown in list_room.",
+        "version": "a2c_version is optional, 0.1 to 0.4 are accepted and shown in list_room, later ones are 4008.",
         "version-http": "A malformed or pinned-out version is HTTP 400 with the error as JSON.",
         "auth-credentials": "Credentials come from CONNECT auth, Bearer, x-api-key or access_token.",
         "cors": "There is no cross-origin access unless it is allowed.",

@@ -12,6 +12,9 @@ PROTOCOL_VERSION = "0.4.0"
 FIRST_VERSION = "0.1"
 """What a client speaks that does not say (WIRE §1)."""
 
+_LATEST_MINOR = 4
+"""0.5 wants one computer in an office, and other acks."""
+
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?:[-+.]?[0-9A-Za-z][0-9A-Za-z.+-]{0,31})?", re.ASCII)
 
 
@@ -21,9 +24,10 @@ def accept(claimed: str | None, required: str | None = None) -> str:
     parsed = _VERSION.fullmatch(version)
     if parsed is None:
         raise BadRequest("a2c_version: must look like 0.4 or 0.4.2", field="a2c_version")
-    if parsed[1] != "0" or (required and not f"{version}.".startswith(f"{required}.")):
+    is_meant = f"{version}.".startswith(f"{required}.") if required else int(parsed[2]) <= _LATEST_MINOR
+    if parsed[1] != "0" or not is_meant:
         raise VersionMismatch(
-            f"this server speaks {required or '0.x'}, not {version}",
+            f"this server speaks {required or '0.1 to 0.4'}, not {version}",
             server_version=PROTOCOL_VERSION,
             client_version=version,
             min_supported=required or FIRST_VERSION,

@@ -119,7 +119,7 @@ class SMCPApp:
             if self._proxy and elsewhere:
                 return await self._proxy.respond(elsewhere, request)
             headers = gate.check_page(request, self._origins)
-            return await polling.respond(request, self.sessions, self.settings.limits, headers)
+            return await polling.respond(request, self.sessions, headers)
         except SMCPError as error:
             return self._refused(request, error)
 

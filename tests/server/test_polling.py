@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -162,3 +163,25 @@ async def test_what_is_no_session_of_ours_is_refused_with_json(shared_hub: Any, 
         with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
             await http.ws_connect(f"{shared_hub.url}/socket.io/?{query.replace('polling', 'websocket')}")
         assert refusal.value.status == 400
+
+
+@pytest.mark.covers("relay-order")
+async def test_a_second_post_at_a_time_is_refused_and_ends_the_session(poller: Poller) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield GOOD[:10].encode()
+        begun.set()
+        await go_on.wait()
+        yield GOOD[10:].encode()
+
+    first = asyncio.create_task(poller.post(slowly()))
+    await begun.wait()
+    async with asyncio.timeout(30):
+        while (await poller.post(GOOD))[0] == 200:  # until the first one has arrived
+            pass
+    assert (await poller.get())[0] == 400
+    go_on.set()
+    await asyncio.wait([first])
+    with suppress(aiohttp.ClientError):
+        assert first.result()[0] == 400

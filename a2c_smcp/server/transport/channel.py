@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -55,8 +56,8 @@ class Channel:
     """`connection` is there while its client is connected to `/smcp`."""
 
     __slots__ = (
-        "_batch", "_budget", "_candidate", "_is_finished", "_opening", "_poll", "_sessions", "_socket", "address",
-        "connection", "due", "session",
+        "_batch", "_budget", "_candidate", "_is_finished", "_is_posting", "_opening", "_poll", "_sessions", "_socket",
+        "address", "connection", "due", "session",
     )  # fmt: skip
 
     def __init__(self, sessions: Sessions, session: ServerSession, request: Request, budget: int) -> None:
@@ -70,7 +71,7 @@ class Channel:
         self._candidate: Socket | None = None
         self._poll: asyncio.Future[list[Outgoing]] | None = None
         self._batch = 0
-        self._is_finished = False
+        self._is_finished = self._is_posting = False
         self.due: float = inf  # of the table: which bucket it waits in
 
     # For the hub
@@ -254,6 +255,17 @@ class Channel:
             self.abort()
             raise
 
+    @contextmanager
+    def posting(self) -> Iterator[None]:
+        """While a POST is read. Raises `BadRequest` for a second one, whose packets would mix with its own."""
+        if self._is_posting:
+            raise BadRequest("one POST of a session at a time")
+        self._is_posting = True
+        try:
+            yield
+        finally:
+            self._is_posting = False
+
     def _answer_poll(self) -> None:
         poll, self._poll = self._poll, None
         packets = self.session.take(POLLING)
@@ -379,9 +391,9 @@ def _packed(request: Request) -> bytes:
     """What of a request is kept for as long as its session lives: a client may connect again."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
     client = request.client[0] if request.client else None
-    return dumps([headers, request.query, client, request.scheme, request.path]).encode()
+    return dumps([headers, request.query, client, request.scheme, request.path]).encode("latin-1")
 
 
 def _unpacked(opening: bytes) -> Handshake:
-    headers, query, client, scheme, path = loads(opening.decode())
+    headers, query, client, scheme, path = loads(opening.decode("latin-1"))
     return Handshake(headers, query, client, scheme, f"{path}/")

@@ -38,7 +38,7 @@ __all__ = ["Application", "Listener"]
 
 logger = logging.getLogger(__name__)
 
-_MAX_HEAD = 64 * 1024
+_MAX_HEAD = 32 * 1024
 _MAX_HELD = 64 * 1024
 _MAX_AHEAD = 16
 _MAX_FRAME_HELD = 48 * 1024  # picows' buffer, which doubles, stays below 64 KiB with it

@@ -8,9 +8,8 @@ from time import monotonic
 from a2c_smcp.engine.packets import Malformed, encode_payload
 from a2c_smcp.engine.session import POLLING
 from a2c_smcp.errors import BadRequest, SMCPError
-from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport.channel import Channel
-from a2c_smcp.server.transport.request import MAX_UNAUTHENTICATED, Fields, Request, Response, text_response
+from a2c_smcp.server.transport.request import Fields, Request, Response, text_response
 from a2c_smcp.server.transport.sessions import Sessions
 
 __all__ = ["respond", "session_of"]
@@ -26,7 +25,7 @@ def session_of(request: Request, sessions: Sessions) -> Channel:
     return channel
 
 
-async def respond(request: Request, sessions: Sessions, limits: Limits, headers: Fields) -> Response:
+async def respond(request: Request, sessions: Sessions, headers: Fields) -> Response:
     """Raises `SMCPError`, which ends the session that the request belongs to."""
     if request.method == "OPTIONS":
         return text_response(200, b"OK", headers)
@@ -44,7 +43,7 @@ async def respond(request: Request, sessions: Sessions, limits: Limits, headers:
         return text_response(200 if is_authenticated else 404, b"", headers)
     if request.method != "POST":
         return text_response(405, b"Method not allowed", headers)
-    await _post(request, _trusted(session_of(request, sessions), request), limits)
+    await _post(request, _trusted(session_of(request, sessions), request))
     return text_response(200, b"OK", headers)
 
 
@@ -54,19 +53,19 @@ def _trusted(channel: Channel, request: Request) -> Channel:
     return channel
 
 
-async def _post(request: Request, channel: Channel, limits: Limits) -> None:
-    limit = limits.max_transport if channel.session.is_authenticated else MAX_UNAUTHENTICATED
+async def _post(request: Request, channel: Channel) -> None:
+    """One at a time. What is not taken whole ends the session: it would go on with a gap."""
     try:
-        body = await request.body.read(limit)
-        happenings = channel.session.receive_payload(body, monotonic())
+        with channel.posting():
+            body = await request.body.read(channel.session.max_frame)
+            for number, happening in enumerate(channel.session.receive_payload(body, monotonic())):
+                if number % _PER_TURN == _PER_TURN - 1:
+                    await asyncio.sleep(0)
+                channel.handle(happening)
     except (Malformed, SMCPError, asyncio.CancelledError) as error:
         if channel.session.transport is POLLING:  # else a websocket has taken over, which this request cannot harm
             channel.abort()
         if isinstance(error, Malformed):
             raise BadRequest(f"not a list of Engine.IO packets: {error}") from None
         raise
-    for number, happening in enumerate(happenings):
-        if number % _PER_TURN == _PER_TURN - 1:
-            await asyncio.sleep(0)
-        channel.handle(happening)
     channel.flush()

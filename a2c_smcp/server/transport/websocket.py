@@ -301,9 +301,13 @@ class WebSocket(WSListener):
             self.holds_too_much()
         elif not frame.fin:
             if not self._may_handle(frame.payload_size):
+                if self._reader and self._messages >= _MESSAGES:
+                    self._reader.read_little(is_wanted=True)  # tiny fragments: a whole read of them takes long
                 self._wait_for_turn()
         else:
             kind, self._unfinished = self._unfinished or kind, None
+            if self._reader:
+                self._reader.read_little(is_wanted=False)
             whole, self._parts = bytes(self._parts), None
             if kind is _TEXT:
                 self._take_text(whole, frame.tail_size)
