@@ -17,7 +17,7 @@ import aiohttp
 
 from a2c_smcp.engine import events
 from a2c_smcp.engine.attachments import attach, detach
-from a2c_smcp.engine.packets import Malformed, ack_packet, event_packet
+from a2c_smcp.engine.packets import Attachment, Malformed, ack_packet, event_packet, payload_size
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge, Unavailable
 from a2c_smcp.protocol import codec
 from a2c_smcp.route import Credentials, Route, cause_of
@@ -183,7 +183,7 @@ class Connection:
         try:
             await self._transport.run(self._take)
         except (aiohttp.ClientError, OSError, NotOpened, Malformed) as error:
-            logger.debug("%s is lost: %s", self._route.place, error)
+            logger.debug("%s is lost: %s", self._route.place, cause_of(error))
         except Exception:
             logger.exception("what came from %s could not be handled", self._route.place)
         finally:
@@ -210,7 +210,7 @@ class Connection:
             answer = error.to_wire()
         except Exception:
             logger.exception("an event could not be handled")
-            return
+            answer = SMCPError().to_wire()
         if isinstance(answer, Later):
             answer.begin(partial(self._answer, event.id))
         elif inspect.isawaitable(answer):
@@ -236,9 +236,11 @@ class Connection:
 
     async def _await_answer(self, number: int | None, answer: Awaitable[Any]) -> None:
         try:
-            self._answer(number, await answer)
+            answered = await answer
         except Exception:
-            logger.exception("an event was not answered")
+            logger.exception("an event could not be handled")
+            answered = SMCPError().to_wire()
+        self._answer(number, answered)
 
     def _answer(self, number: int | None, answer: Any) -> None:
         if number is None or self.lost.is_set():  # whoever asked will ask again
@@ -356,7 +358,7 @@ def _encoded(write: Callable[..., bytes], number: int, content: list[Any]) -> tu
         except RecursionError:
             raise BadRequest("nested too deeply") from None
         body = codec.dumps(content)
-    return _fitting(write(_NAMESPACE, number, body.encode(), attachments=len(attached))), attached
+    return _fitting(write(_NAMESPACE, number, body.encode(), attachments=len(attached)), attached), attached
 
 
 def _encoded_answer(number: int, answer: Any) -> tuple[bytes, Sequence[bytes]]:
@@ -370,10 +372,11 @@ def _encoded_answer(number: int, answer: Any) -> tuple[bytes, Sequence[bytes]]:
         return _encoded(ack_packet, number, [error.to_wire()])
 
 
-def _fitting(packet: bytes) -> bytes:
+def _fitting(packet: bytes, attached: Sequence[bytes] = ()) -> bytes:
     """What a Server would not even read, and drop the connection for, is not sent."""
-    if len(packet) > _LARGEST_SENT:
-        raise TooLarge(f"it has {len(packet)} bytes, at most {_LARGEST_SENT} can be sent", size=len(packet))
+    size = max(len(packet), *(payload_size(Attachment(data)) for data in attached)) if attached else len(packet)
+    if size > _LARGEST_SENT:
+        raise TooLarge(f"it has {size} bytes, at most {_LARGEST_SENT} can be sent", size=size)
     return packet
 
 

@@ -128,4 +128,6 @@ def _read_open(said: Any, max_payload: int) -> Opened:
     if not (isinstance(sid, str) and sid):
         raise ValueError("no session id")
     interval, timeout = said["pingInterval"] / 1000, said["pingTimeout"] / 1000
+    if not 0 < interval + timeout < inf:
+        raise ValueError("no time between pings")
     return Opened(sid, tuple(map(str, said["upgrades"])), interval, timeout, int(said.get("maxPayload", max_payload)))

@@ -6,6 +6,7 @@ the directory knows the answer at once or has to ask for it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,6 +26,8 @@ from a2c_smcp.server.seating import Seating
 from a2c_smcp.server.settings import Limits
 
 __all__ = ["Handlers", "Said", "Steps"]
+
+_MANY = 16
 
 Steps: TypeAlias = Generator[Awaitable[Any], Any, Outcome | None]
 """A handler under way: what it waits for, and in the end the answer; `None` if the call that it began will answer."""
@@ -89,8 +92,12 @@ class Handlers:
         return acks.DONE
 
     def _list_room(self, said: Said) -> Steps:
-        fields, seats = said.envelope.fields, (yield from self._seats(said.connection))
+        fields = said.envelope.fields
         office_id = fields["office_id"]
+        known = self._directory.office_at_hand(office_id)
+        if known and len(known.computers) > _MANY:
+            yield asyncio.sleep(0)  # it takes long to write: one in a turn of the loop, and of how the office is then
+        seats = yield from self._seats(said.connection)
         office = (yield self._newest(office_id)) if self._is_shared else (yield from self._office(office_id))
         return acks.answer(routing.list_room(said.event, seats, office, fields))
 

@@ -163,6 +163,23 @@ async def test_an_answer_that_cannot_be_sent_is_an_error(answer: Any, code: int)
         assert json.loads((await hub.hears()).removeprefix("43/smcp,7"))[0]["error"]["code"] == code
 
 
+@pytest.mark.parametrize("is_later", [False, True], ids=["at once", "later"])
+async def test_an_event_that_fails_unforeseen_is_answered(is_later: bool) -> None:
+    async def fail_later() -> None:
+        raise ValueError("a secret")
+
+    def on_event(name: str, data: Any) -> Any:
+        if is_later:
+            return fail_later()
+        raise ValueError("a secret")
+
+    async with talking(on_event=on_event) as (_, hub):
+        await hub.says('42/smcp,7["client:odd"]')
+        answer = await hub.hears()
+        assert json.loads(answer.removeprefix("43/smcp,7"))[0]["error"]["code"] == 500
+        assert "secret" not in answer
+
+
 async def test_what_cannot_be_sent_is_refused_and_no_answer_is_waited_for() -> None:
     async with talking() as (connection, hub):
         for data, error in (
@@ -171,6 +188,7 @@ async def test_what_cannot_be_sent_is_refused_and_no_answer_is_waited_for() -> N
             ({"x": reduce(lambda inner, _: [inner], range(5000), b"")}, BadRequest),
             ({"x": "x" * 9_000_000}, TooLarge),
             ({"x": "漢" * 3_000_000}, TooLarge),
+            ({"x": bytes(7_000_000)}, TooLarge),
         ):
             with pytest.raises(error):
                 await connection.ask("odd", data, PATIENCE)

@@ -472,3 +472,23 @@ async def test_a_call_that_waits_after_a_standstill_is_sent_once_to_a_computer_t
     await until(lambda: any(b'"r3"' in packet for packet in second.packets))
     assert len([packet for packet in [*first.packets, *second.packets] if b'"r2"' in packet]) <= 1
     assert len(second.connection.pending) <= 2
+
+
+@pytest.mark.covers("relay-order")
+async def test_lists_of_a_large_office_are_written_one_in_a_turn_of_the_loop(hubs: Any) -> None:
+    hub: Hub = hubs()
+    agent = await Client(hub).connect()
+    await agent.join("agent", "planner")
+    for number in range(50):
+        await (await Client(hub).connect()).join("computer", f"computer-{number}")
+    await until(lambda: type(agent.connection.channel) is Client)
+    agent.packets.clear()
+    for number in range(2, 12):
+        agent.say(number, "server:list_room", {"agent": "planner", "req_id": "r", "office_id": "desk"})
+    assert agent.packets == []
+    for _ in range(20):
+        before = len(agent.packets)
+        await asyncio.sleep(0)
+        assert len(agent.packets) <= before + 1
+    await until(lambda: len(agent.packets) == 10)
+    assert [len(agent.answer(number)[0]["sessions"]) for number in range(2, 12)] == [51] * 10

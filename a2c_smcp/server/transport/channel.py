@@ -211,6 +211,7 @@ class Channel:
             self._candidate = None
             self.session.upgrade_ends()
         elif socket is self._socket:
+            self._socket = None
             self.session.lost(WEBSOCKET)
             self._finish()
 
@@ -372,7 +373,7 @@ class Channel:
     @property
     def is_fetched(self) -> bool:
         """Whether nothing is left that a poll could fetch."""
-        return self._socket is not None or not self.session.queued
+        return self.session.transport is WEBSOCKET or not self.session.queued
 
     def finish(self) -> None:
         """Tells the hub."""

@@ -80,7 +80,7 @@ class Sessions:
                 0.5, min(limits.ping_interval, limits.ping_timeout, limits.handshake_timeout, limits.write_timeout) / 8
             ),
         )
-        self._due: dict[int, list[Channel]] = {}
+        self._due: dict[float, set[Channel]] = {}
         self._tick = 0
         self._timer: asyncio.TimerHandle | None = None
         self._chores: list[Callable[[float], None]] = []
@@ -150,6 +150,7 @@ class Sessions:
     def finished(self, channel: Channel) -> None:
         """Whoever polls may still fetch what was sent last."""
         self._newcomers.discard(channel)
+        self._due.get(channel.due, set()).discard(channel)
         channel.finish()
         if channel.is_fetched:
             self._channels.pop(channel.sid, None)
@@ -166,7 +167,7 @@ class Sessions:
             due = int(channel.session.deadline / self._period) + 1
             if due < channel.due:
                 channel.due = due
-                self._due.setdefault(due, []).append(channel)
+                self._due.setdefault(due, set()).add(channel)
 
     # The timer
 

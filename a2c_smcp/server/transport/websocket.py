@@ -401,8 +401,9 @@ class WebSocket(WSListener):
         self._read_on()
 
     def _end(self) -> None:
+        """Lets go of what would keep all of it in memory until the next garbage collection."""
         self._is_over = True
-        self._waiting = None
+        self._waiting = self._reader = self._frames = None
         self._owner.ended(self)
 
     def _read_on(self) -> None:
