@@ -15,6 +15,7 @@ from a2c_smcp.server.transport import picows_adapter
 from tests.conftest import Hub
 from tests.peer import PATIENCE
 from tests.server.test_program import Starts
+from tests.server.test_walls import MIB, memory
 from tests.server.test_websocket import upgrade
 
 pytestmark = pytest.mark.covers("transports")
@@ -229,6 +230,17 @@ async def test_a_large_body_may_come_together_with_its_head(starts: Starts, dial
         large = '42/smcp,7["no:such_event",{"x":"%s"}]' % ("x" * size)
         assert (await line.ask(_post(sid, large)))[2] == b"OK"
         assert (await line.ask(poll))[2].startswith(b"43/smcp,7[")
+
+
+async def test_nothing_is_held_of_bodies_that_were_read(starts: Starts, dials: Asks) -> None:
+    program = await starts()
+    line, before = await dials(program), memory(program)
+    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: localhost\n\n"))[2][1:])["sid"]
+    assert (await line.ask(_post(sid, "40/smcp,")))[2] == b"OK"
+    large = '42/smcp,["no:such_event",{"x":"%s"}]' % ("x" * 4_000_000)
+    for _ in range(50):
+        assert (await line.ask(_post(sid, large)))[2] == b"OK"
+    assert memory(program) < before + 64 * MIB
 
 
 async def test_a_request_that_waited_for_another_has_a_deadline_too(serve: Any, dials: Asks) -> None:

@@ -97,7 +97,9 @@ class _Exchange:
             await self._waiter
         if self._size > limit:
             raise TooLarge(f"at most {limit} bytes are taken in one request", size=self._size, limit=limit)
-        return b"".join(self._parts)
+        whole = b"".join(self._parts)
+        self._parts.clear()
+        return whole
 
     def fed(self, part: bytes) -> bool:
         """Whether more is welcome. What came is kept: nobody may have had a chance to ask for it yet."""
@@ -115,6 +117,11 @@ class _Exchange:
                 self._waiter.set_exception(error)
             else:
                 self._waiter.set_result(None)
+
+    def forget(self) -> None:
+        """Nothing may hold a body until the garbage collector comes by: a request and its exchange know each other."""
+        self._parts.clear()
+        del self.request
 
     def _check(self) -> None:
         if self._size > self._limit:
@@ -188,6 +195,10 @@ class Http(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._parser = None
         self._listener.closed(self, self._transport)
+        for exchange in self._ahead:
+            exchange.forget()
+        self._ahead.clear()
+        self._reading = None
         if self._task:
             self._task.cancel()
 
@@ -302,6 +313,9 @@ class Http(asyncio.Protocol):
     async def _answer(self, exchange: _Exchange) -> None:
         try:
             response = await self._listener.app.respond(exchange.request)
+        except asyncio.CancelledError:
+            exchange.forget()
+            raise
         except Exception:
             logger.exception("%s %s failed", exchange.request.method, exchange.request.path)
             response = refusal(SMCPError())
@@ -313,6 +327,7 @@ class Http(asyncio.Protocol):
         keeps_alive = exchange.keeps_alive and exchange.is_whole and not self._is_closing
         self._exchange = None
         self._transport.write(_encoded(response, is_head=exchange.request.method == "HEAD", keeps_alive=keeps_alive))
+        exchange.forget()
         if not keeps_alive:
             self._close(is_whole=exchange.is_whole)
         elif self._ahead:
