@@ -272,14 +272,16 @@ class Bus:
 
     async def _watch(self) -> None:
         """As long as something is asked, whether those who were asked are still there."""
-        while self._asked:
-            await asyncio.sleep(_WATCH_INTERVAL)
-            asked = {number: each.node for number, each in self._asked.items()}
-            with suppress(Unavailable):
-                absent = await self._directory.absent(set(asked.values()))
-                for number in [number for number, node in asked.items() if node in absent]:
-                    self._settle(number, Moved.LOST)
-        self._is_watched = False
+        try:
+            while self._asked:
+                await asyncio.sleep(_WATCH_INTERVAL)
+                asked = {number: each.node for number, each in self._asked.items()}
+                with suppress(Unavailable):
+                    absent = await self._directory.absent(set(asked.values()))
+                    for number in [number for number, node in asked.items() if node in absent]:
+                        self._settle(number, Moved.LOST)
+        finally:
+            self._is_watched = False  # the next call begins it again
 
 
 def _body(json: Json, attachments: Sequence[bytes]) -> Json:

@@ -8,6 +8,7 @@ call of its own that waits for that node's answer.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from msgspec import UNSET
@@ -36,6 +37,8 @@ from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 
 __all__ = ["Relay", "check_size"]
+
+logger = logging.getLogger(__name__)
 
 _GRACE = 1.0  # WIRE §5: the Server waits a second longer than the MCP call, the agent another
 
@@ -107,6 +110,9 @@ class Relay:
                 self._serve(request)
             except SMCPError as error:
                 request.asker.reply(request.number, request.event, Refused(error))
+            except Exception:
+                logger.exception("%s of another node failed", request.event.name)
+                request.asker.reply(request.number, request.event, Refused(SMCPError()))
 
     def _serve(self, request: Asked) -> None:
         """This node has to know the agent as well."""
