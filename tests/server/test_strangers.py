@@ -271,15 +271,16 @@ async def test_of_too_many_strangers_at_one_address_the_oldest_go(serve: Any, op
 
 
 @pytest.mark.covers("strangers-connections")
-async def test_of_too_many_strangers_in_all_the_oldest_go(serve: Any, opens: Opens) -> None:
-    hub = await serve(limits={"newcomers": 3})
-    sockets = [await opens(hub, websocket=True) for _ in range(5)]
-    for socket in sockets[:2]:
-        async with asyncio.timeout(PATIENCE):
-            with suppress(ConnectionError):
-                await socket.rest()
-    sockets[-1].writer.write(frame(TEXT, b"40/smcp,"))
-    assert (await sockets[-1].receive())[1].startswith(b"40/smcp,")
+async def test_of_too_many_strangers_in_all_the_oldest_go(serve: Any) -> None:
+    hub = await serve(trusted_proxies=(ip_network("127.0.0.1"),), limits={"newcomers": 6})
+    wires = [await Wire.open(hub.url, headers={"X-Forwarded-For": f"192.0.2.{n}"}) for n in range(8)]
+    for wire in wires[:2]:
+        assert not await wire.receive()
+    for wire in wires[2:]:
+        await wire.send("40/smcp,")
+        assert (await wire.receive()).startswith("40/smcp,")
+    for wire in wires:
+        await wire.close()
 
 
 # Keys

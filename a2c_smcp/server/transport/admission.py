@@ -30,8 +30,8 @@ class Newcomers:
     """
 
     def __init__(self, per_address: int, in_all: int, count: Callable[[], None] = lambda: None) -> None:
-        self._per_address = per_address
         self._in_all = min(in_all, _open_files() // 2)
+        self._per_address = min(per_address, max(1, self._in_all // 2))  # one address never drives out all others
         self._count = count
         self._all: dict[Newcomer, str] = {}
         self._by_address: dict[str, dict[Newcomer, None]] = {}
