@@ -257,7 +257,7 @@ class Hub:
         number = came.id
         try:
             if isinstance(came, Faulty):
-                event = lookup(_name_of(came))
+                event = _row_of(came)
                 raise _fault(came)
             body = came.body
             if isinstance(body, bytes) and not came.attachments:

@@ -492,3 +492,19 @@ async def test_lists_of_a_large_office_are_written_one_in_a_turn_of_the_loop(hub
         assert len(agent.packets) <= before + 1
     await until(lambda: len(agent.packets) == 10)
     assert [len(agent.answer(number)[0]["sessions"]) for number in range(2, 12)] == [51] * 10
+
+
+async def test_joins_of_one_connection_are_handled_one_in_a_turn_of_the_loop(hubs: Any) -> None:
+    agent = await Client(hubs()).connect()
+    for number in range(1, 101):
+        agent.ask_to_join(number, "agent", "planner", f"desk{number}")
+    turns = 0
+    while agent.connection.inbox is not None:
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= 100
+    assert [packet for packet in agent.packets if b"[true,null]" in packet][:2] == [
+        b"43/smcp,1[true,null]",
+        b"43/smcp,2[true,null]",
+    ]
+    assert len(agent.packets) == 100

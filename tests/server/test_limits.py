@@ -321,6 +321,13 @@ async def test_an_event_in_place_of_an_attachment_is_answered_too(connect_wire: 
     assert [answer[:10] for answer in answers] == ["43/smcp,7[", "43/smcp,8[", "43/smcp,9["]
 
 
+@pytest.mark.covers("limit-message", "always-an-ack")
+async def test_what_is_too_large_is_413_whatever_its_name(serve: Any, connect_wire: Any) -> None:
+    wire = await connect_wire(await serve(limits={"max_message": 4 * KIB}))
+    for name in ("no:such_event", "notify:x", "client:x", "server:list_room"):
+        assert (await wire.ask(f'42/smcp,7["{name}",{{"x":"{"x" * 5000}"}}]', 7))[0]["code"] == 413
+
+
 @pytest.mark.covers("malformed-frames", "always-an-ack")
 async def test_an_event_with_a_very_long_id_is_answered(connect_wire: Any) -> None:
     wire = await connect_wire()
