@@ -106,6 +106,16 @@ async def test_a_flood_of_tiny_frames_of_a_member_delays_nobody_and_loses_nothin
 
 
 @pytest.mark.covers("strangers-frames")
+async def test_a_flood_of_a_member_that_was_closed_delays_nobody(starts: Starts, meets: Meets, opens: Opens) -> None:
+    program = await starts()
+    async with neighbours_calling(program, meets):
+        for _ in range(5):
+            socket = await opens(program)
+            await socket.connect()
+            await floods_until_it_is_cut(socket, frame(TEXT) * 10_000)  # the first of them ends its session
+
+
+@pytest.mark.covers("strangers-frames")
 async def test_a_message_of_a_member_in_very_many_fragments_delays_nobody(
     starts: Starts, meets: Meets, opens: Opens
 ) -> None:

@@ -38,6 +38,7 @@ _CLOSE, _PING = WSMsgType.CLOSE, WSMsgType.PING
 _MESSAGES, _BYTES = 64, 64 * 1024
 _IDLE_FRAMES, _IDLE_TIME = 1000, 10.0
 _MAX_PONGS = 64 * 1024
+_MOST_UNHEARD = 1000
 _CLOSE_TIMEOUT = 2.0
 _SMALL = 8 * 1024
 _PARTS_OF_ONE = 4  # at the most: a head, and what a message comes in
@@ -122,7 +123,7 @@ class WebSocket(WSListener):
     __slots__ = (
         "_bytes", "_closing", "_frames", "_idle_frames", "_idle_since", "_is_busy", "_is_closed_by_peer", "_is_lost",
         "_is_over", "_is_trusted", "_late", "_messages", "_owner", "_parts", "_reader", "_transport", "_turn",
-        "_turns", "_unfinished", "_waiting", "_wrote_in", "is_blocked",
+        "_turns", "_unfinished", "_unheard", "_waiting", "_wrote_in", "is_blocked",
     )  # fmt: skip
 
     def __init__(self, transport: asyncio.Transport, owner: Owner, turns: Turns) -> None:
@@ -133,6 +134,7 @@ class WebSocket(WSListener):
         self._turn = -1
         self._messages = self._bytes = 0
         self._idle_frames, self._idle_since = 0, 0.0
+        self._unheard = 0
         self._waiting: deque[bytes | Attachment] | None = None
         self._parts: bytearray | None = None
         self._unfinished: WSMsgType | None = None
@@ -226,6 +228,9 @@ class WebSocket(WSListener):
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
         if self._is_closed_by_peer or ((self._is_over or transport.is_close_frame_sent) and kind is not _CLOSE):
+            self._unheard += 1
+            if self._unheard == _MOST_UNHEARD and self._reader:
+                self._reader.discard()  # not even their frames are looked for any more
             return
         if frame.rsv1 or frame.rsv2 or frame.rsv3:
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "no extension was agreed on")
