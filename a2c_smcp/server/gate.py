@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 
-from a2c_smcp.errors import BadRequest, SMCPError, Unavailable, VersionMismatch
+from a2c_smcp.errors import BadRequest, SMCPError, TooLarge, Unavailable, VersionMismatch
 from a2c_smcp.protocol import version
 from a2c_smcp.server.neighbours import Shared
 from a2c_smcp.server.transport.request import Fields, Request, Response, json_response
 
 __all__ = ["check_host", "check_newcomer", "check_page", "is_loopback", "readiness", "refusal"]
+
+_MAX_HEAD = 32 * 1024  # a session keeps its headers; web servers that it is mounted in may take more
 
 
 def check_host(request: Request, trusted: frozenset[str] | None) -> None:
@@ -37,6 +39,8 @@ def check_newcomer(request: Request, required_version: str | None, *, is_drainin
     """Refuses a new session that comes too late, or speaks no version of ours."""
     if is_draining:
         raise Unavailable("the server is shutting down")
+    if sum(len(name) + len(value) for name, value in request.headers) > _MAX_HEAD:
+        raise TooLarge(f"at most {_MAX_HEAD} bytes of headers are kept", limit=_MAX_HEAD)
     if request.parameter("EIO") != "4":
         raise BadRequest("EIO: this server speaks Engine.IO 4, that is Socket.IO 3 or later")
     if request.parameter("transport") == "websocket" and not request.is_upgrade:

@@ -382,3 +382,12 @@ async def test_other_namespaces_of_a_users_own_server_keep_working(meets: Meets)
         assert [session["name"] for session in room["sessions"]] == ["planner", "laptop"]
         await both.disconnect()
         assert await agent.hears("notify:leave_office") == {"office_id": "desk", "computer": "laptop"}
+
+
+@pytest.mark.covers("strangers-held")
+async def test_a_session_with_endless_headers_is_refused() -> None:
+    async with hosting(create_app(Settings())) as url, aiohttp.ClientSession() as http:
+        address = f"{url}/socket.io/?EIO=4&transport=polling"
+        for size, status in ((20_000, 200), (50_000, 413)):
+            async with http.get(address, headers={"x-long": "x" * size}) as response:
+                assert response.status == status
