@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -37,10 +37,14 @@ async def computer(hub: Any, connect: Any, office: str) -> Peer:
 
 @pytest.fixture
 def back(hub: Any, connect: Any, office: str) -> Callable[..., Any]:
-    """The same client, on a new connection."""
+    """The same client, on a new connection, with its answers: calls that wait come right after the ack of its join."""
 
-    async def start(role: str, name: str, instance: str = MINE, where: str = office) -> Peer:
+    async def start(
+        role: str, name: str, instance: str = MINE, where: str = office, answers: Mapping[str, Any] | None = None
+    ) -> Peer:
         peer: Peer = await connect(hub)
+        for event, answer in (answers or {}).items():
+            peer.answers(event, answer)
         await peer.join(role, name, where, instance=instance)
         return peer
 
@@ -58,8 +62,7 @@ async def test_calls_to_a_computer_that_is_away_wait_for_its_return(agent: Peer,
     await computer.drop()
     call = asyncio.create_task(agent.request("client:where", "laptop"))
     assert [session["name"] for session in await sessions(agent)] == ["planner", "laptop"], "its seat is kept"
-    again = await back("computer", "laptop")
-    again.answers("client:where", "here again")
+    again = await back("computer", "laptop", answers={"client:where": "here again"})
     assert await call == "here again"
     assert [event for event, _ in await agent.heard_until_now()] == ["notify:enter_office"], "nobody was told"
     assert [session["sid"] for session in await sessions(agent)] == [agent.sid, again.sid]
@@ -73,8 +76,7 @@ async def test_a_call_in_flight_is_sent_again_to_the_computer_that_is_back(
     call = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30))
     await computer.was_asked("client:tool_call")
     await computer.drop()
-    again = await back("computer", "laptop")
-    again.answers("client:tool_call", RESULT)
+    again = await back("computer", "laptop", answers={"client:tool_call": RESULT})
     assert await call == RESULT
     (request,) = await again.was_asked("client:tool_call")
     assert request["req_id"] == "r1"
