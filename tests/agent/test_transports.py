@@ -22,14 +22,14 @@ from tests.computer.hosted import hosted
 from tests.peer import Peer
 from tests.waiting import until
 
+HANGS_UP, HANGS, SWALLOWS = "hangs up", "hangs", "swallows what is sent"
 REFUSALS = {
     "answers 400": b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     "answers 403": b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     "answers 200": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno",
     "answers 502": b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-    "hangs up": b"",
+    HANGS_UP: b"",
 }
-HANGS, SWALLOWS = "hangs", "swallows what is sent"
 OBSTACLES = [*REFUSALS, HANGS, SWALLOWS]
 BATCH = 40  # more than the 16 packets of one payload
 
@@ -90,7 +90,8 @@ async def test_where_websockets_are_forbidden_an_agent_polls_without_losing_seco
     computer.answers("client:put_blob", lambda data: {"got": data["blob"][::-1]})
     obstacle = Obstacle(shared_hub.url, kind)
     async with obstacle.open() as url, at_work(AsyncSMCPAgentClient, url=url, office=office) as agent:
-        assert obstacle.refused == 1, "the first dial succeeded: none was given up after its five seconds"
+        # No dial was given up after its five seconds. aiohttp repeats a GET by itself whose connection was closed.
+        assert obstacle.refused == (2 if kind == HANGS_UP else 1)
         large = "漢" * 500_000
         assert (await agent.emit_tool_call("laptop", "say", {"text": large})).text == large
         texts = [str(number) for number in range(BATCH)]

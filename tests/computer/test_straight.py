@@ -100,7 +100,7 @@ async def test_answers_that_come_together_are_taken_together(server: Server) -> 
         '{"id":"%d","result":{}}\n',
         '{"id":%d,"result":[1]}\n',
         '[{"id":%d,"result":{}}]\n',
-        '{"id":%d,"result":{"deep":' + "[" * 5000 + "]" * 5000 + "}}\n",
+        '{"id":%d,"result":{"deep":' + "[" * 100_000 + "]" * 100_000 + "}}\n",
     ],
     ids=lambda lines: lines[:60],
 )

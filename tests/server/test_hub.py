@@ -494,6 +494,7 @@ async def test_lists_of_a_large_office_are_written_one_in_a_turn_of_the_loop(hub
     assert [len(agent.answer(number)[0]["sessions"]) for number in range(2, 12)] == [51] * 10
 
 
+@pytest.mark.covers("strangers-frames")
 async def test_joins_of_one_connection_are_handled_one_in_a_turn_of_the_loop(hubs: Any) -> None:
     agent = await Client(hubs()).connect()
     for number in range(1, 101):
