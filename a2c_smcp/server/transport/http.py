@@ -25,13 +25,15 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge
+from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError
 from a2c_smcp.server.gate import refusal
 from a2c_smcp.server.proxy import Onward
 from a2c_smcp.server.settings import Limits, Network
 from a2c_smcp.server.transport.admission import Newcomers, is_in
+from a2c_smcp.server.transport.exchange import MAX_HELD, Exchange
 from a2c_smcp.server.transport.request import Request, Response
-from a2c_smcp.server.transport.websocket import Owner, Turns, WebSocket, upgrade_key
+from a2c_smcp.server.transport.turns import Turns
+from a2c_smcp.server.transport.websocket import Owner, WebSocket, upgrade_key
 from a2c_smcp.server.tunnel import tunnel
 
 __all__ = ["Application", "Listener"]
@@ -39,7 +41,6 @@ __all__ = ["Application", "Listener"]
 logger = logging.getLogger(__name__)
 
 _MAX_HEAD = 32 * 1024
-_MAX_HELD = 64 * 1024
 _MAX_AHEAD = 16
 _MAX_FRAME_HELD = 48 * 1024  # picows' buffer, which doubles, stays below 64 KiB with it
 _KEEP_ALIVE = 5.0
@@ -57,79 +58,6 @@ class Application(Protocol):
         """A refusal, the session that a websocket belongs to, or where it is to be carried."""
 
 
-class _Exchange:
-    """One request from its head to its response."""
-
-    __slots__ = (
-        "_error", "_head_size", "_http", "_limit", "_parts", "_size", "_waiter", "expects", "is_whole", "keeps_alive",
-        "request",
-    )  # fmt: skip
-
-    def __init__(self, http: Http, head_size: int, *, keeps_alive: bool, expects: bool) -> None:
-        self.is_whole = False
-        self.keeps_alive = keeps_alive
-        self.expects = expects
-        self.request: Request
-        self._http = http
-        self._head_size = head_size
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._limit = 0
-        self._waiter: asyncio.Future[None] | None = None
-        self._error: Exception | None = None
-
-    @property
-    def held(self) -> int:
-        """Bytes that it has taken so far."""
-        return self._head_size + self._size
-
-    def trust(self) -> None:
-        self._http.trust()
-
-    async def read(self, limit: int) -> bytes:
-        if self._error:
-            raise self._error
-        if not self.is_whole:
-            self._limit = limit
-            self._waiter = asyncio.get_running_loop().create_future()
-            self._http.wants_body(self)
-            self._check()
-            await self._waiter
-        if self._size > limit:
-            raise TooLarge(f"at most {limit} bytes are taken in one request", size=self._size, limit=limit)
-        whole = b"".join(self._parts)
-        self._parts.clear()
-        return whole
-
-    def fed(self, part: bytes) -> bool:
-        """Whether more is welcome. What came is kept: nobody may have had a chance to ask for it yet."""
-        self._size += len(part)
-        self._parts.append(part)
-        if self._waiter:
-            self._check()
-        return self._waiter is not None or self._size <= _MAX_HELD
-
-    def ended(self, error: Exception | None = None) -> None:
-        """The body is whole, or will never be."""
-        self.is_whole, self._error = error is None, error
-        if self._waiter and not self._waiter.done():
-            if error:
-                self._waiter.set_exception(error)
-            else:
-                self._waiter.set_result(None)
-
-    def forget(self) -> None:
-        """Nothing may hold a body until the garbage collector comes by: a request and its exchange know each other."""
-        self._parts.clear()
-        del self.request
-
-    def _check(self) -> None:
-        if self._size > self._limit:
-            self._parts.clear()
-            if self._waiter and not self._waiter.done():
-                self._waiter.set_result(None)
-
-
 class Http(asyncio.Protocol):
     """One connection."""
 
@@ -145,9 +73,9 @@ class Http(asyncio.Protocol):
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._head = 0
-        self._reading: _Exchange | None = None
-        self._exchange: _Exchange | None = None
-        self._ahead: deque[_Exchange] = deque()
+        self._reading: Exchange | None = None
+        self._exchange: Exchange | None = None
+        self._ahead: deque[Exchange] = deque()
         self._task: asyncio.Task[None] | None = None
         self._is_blocked = self._is_closing = False
         self._request_began = 0.0
@@ -217,7 +145,7 @@ class Http(asyncio.Protocol):
         assert self._parser
         expects = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
         size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
-        exchange = self._reading = _Exchange(self, size, keeps_alive=self._parser.should_keep_alive(), expects=expects)
+        exchange = self._reading = Exchange(self, size, keeps_alive=self._parser.should_keep_alive(), expects=expects)
         exchange.request = self._request(exchange)
         self._head = 0
         if size > _MAX_HEAD:
@@ -254,7 +182,7 @@ class Http(asyncio.Protocol):
 
     # For an exchange
 
-    def wants_body(self, exchange: _Exchange) -> None:
+    def wants_body(self, exchange: Exchange) -> None:
         if exchange.expects:
             self._transport.write(_CONTINUE)
         self._read_on()
@@ -290,7 +218,7 @@ class Http(asyncio.Protocol):
         self._request_began = monotonic()
         self.deadline = self._request_began + self._listener.limits.handshake_timeout
 
-    def _request(self, exchange: _Exchange) -> Request:
+    def _request(self, exchange: Exchange) -> Request:
         assert self._parser
         path, _, query = self._url.partition(b"?")
         if not path.startswith(b"/"):  # in absolute form, as to a proxy
@@ -306,11 +234,11 @@ class Http(asyncio.Protocol):
             exchange,
         )
 
-    def _start(self, exchange: _Exchange) -> None:
+    def _start(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._task = asyncio.get_running_loop().create_task(self._answer(exchange))
 
-    async def _answer(self, exchange: _Exchange) -> None:
+    async def _answer(self, exchange: Exchange) -> None:
         try:
             response = await self._listener.app.respond(exchange.request)
         except asyncio.CancelledError:
@@ -322,7 +250,7 @@ class Http(asyncio.Protocol):
         self._task = None
         self._write(response, exchange)
 
-    def _write(self, response: Response, exchange: _Exchange) -> None:
+    def _write(self, response: Response, exchange: Exchange) -> None:
         """One whole response, in one write: some clients close as soon as they have the head."""
         keeps_alive = exchange.keeps_alive and exchange.is_whole and not self._is_closing
         self._exchange = None
@@ -360,7 +288,7 @@ class Http(asyncio.Protocol):
 
     def _check_ahead(self) -> None:
         """Requests that wait for the one ahead of them are held up to this size, all together."""
-        if self._ahead and sum(exchange.held for exchange in self._ahead) > _MAX_HELD:
+        if self._ahead and sum(exchange.held for exchange in self._ahead) > MAX_HELD:
             self._transport.abort()
 
     def _read_on(self) -> None:

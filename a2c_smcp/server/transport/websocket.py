@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import logging
 import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -28,10 +27,9 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSProtocolError,
 
 from a2c_smcp.engine.packets import Attachment, Json, Outgoing
 from a2c_smcp.server.transport.picows_adapter import Reader
+from a2c_smcp.server.transport.turns import Turns
 
-__all__ = ["Owner", "Turns", "WebSocket", "upgrade_key"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["Owner", "WebSocket", "upgrade_key"]
 
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
 _CLOSE, _PING = WSMsgType.CLOSE, WSMsgType.PING
@@ -83,38 +81,6 @@ class Owner(Protocol):
     def unblocked(self, socket: Any) -> None: ...
 
     def ended(self, socket: Any) -> None: ...
-
-
-class Turns:
-    """Numbers the turns of the event loop in which something was heard or written, and ends each with late writes."""
-
-    __slots__ = ("_is_counted", "_late", "_number")
-
-    def __init__(self) -> None:
-        self._number = 0
-        self._is_counted = False
-        self._late: list[WebSocket] = []
-
-    def current(self) -> int:
-        if not self._is_counted:
-            self._is_counted = True
-            asyncio.get_running_loop().call_soon(self._next)
-        return self._number
-
-    def write_at_end(self, socket: WebSocket) -> None:
-        self.current()
-        self._late.append(socket)
-
-    def _next(self) -> None:
-        self._number += 1
-        self._is_counted = False
-        late, self._late = self._late, []
-        for socket in late:
-            try:
-                socket.write_late()
-            except Exception:
-                logger.exception("writing to a websocket failed")
-                socket.abort()
 
 
 class WebSocket(WSListener):
