@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from a2c_smcp.cli.demo_story import DemoFailed
-from a2c_smcp.computer.mcp_clients.guardian import Child, Guardian
+from a2c_smcp.mcp_host.processes.server_processes import Child, Guardian
 
 __all__ = ["NodeProcess", "running_nodes"]
 

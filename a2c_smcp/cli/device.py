@@ -22,12 +22,12 @@ from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.computer.approval import approve_all
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.config_files import Configuration
-from a2c_smcp.computer.mcp_clients.policy import Policy
-from a2c_smcp.computer.mcp_clients.status import State
 from a2c_smcp.computer.refused_changes import RefusedChanges
 from a2c_smcp.computer.secrets import MaskFilter
 from a2c_smcp.computer.watch_files import read_all, trusting, watch
 from a2c_smcp.errors import SMCPError
+from a2c_smcp.mcp_host.limits import Policy
+from a2c_smcp.mcp_host.status import State
 
 __all__ = ["Desktop", "DesktopOption", "Device", "IdleStop", "NoInput", "TrustChanges", "Yes", "policy_of"]
 

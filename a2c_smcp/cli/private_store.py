@@ -11,9 +11,9 @@ from pathlib import Path
 
 from a2c_smcp.cli.remedies import Failed
 from a2c_smcp.cli.stores import PRIVATE_SOCKET, answers, private_folder
-from a2c_smcp.computer.mcp_clients.failures import ServerGone, StartFailed
-from a2c_smcp.computer.mcp_clients.guardian import Child, Guardian
 from a2c_smcp.installation import install_command
+from a2c_smcp.mcp_host.failures import ServerGone, StartFailed
+from a2c_smcp.mcp_host.processes.server_processes import Child, Guardian
 
 __all__ = ["private_store"]
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 from a2c_smcp.cli.remedies import advised_of_mcp_server
 from a2c_smcp.cli.terminal import Terminal, printable
-from a2c_smcp.computer.mcp_clients.model import MCPServerConfig
-from a2c_smcp.computer.mcp_clients.status import State
+from a2c_smcp.mcp_host.config.servers import MCPServerConfig
+from a2c_smcp.mcp_host.status import State
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

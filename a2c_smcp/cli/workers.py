@@ -193,7 +193,7 @@ async def _shared_store(redis: str) -> AsyncIterator[str]:
         yield redis
         return
     from a2c_smcp.cli.private_store import private_store
-    from a2c_smcp.computer.mcp_clients.guardian import Guardian
+    from a2c_smcp.mcp_host.processes.server_processes import Guardian
 
     guardian = Guardian()
     try:

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from a2c_smcp.computer.functions import FUNCTIONS, Functions
-from a2c_smcp.computer.mcp_clients.model import BaseServerConfig
-from a2c_smcp.computer.mcp_clients.status import State
 from a2c_smcp.computer.precedence import Precedence
 from a2c_smcp.computer.secrets import TOOL, Mask
 from a2c_smcp.computer.secrets.places import NAME
@@ -17,6 +15,8 @@ from a2c_smcp.computer.tool_budget import fitted
 from a2c_smcp.computer.tools import ToolRoute, ToolTable, build_table, diff
 from a2c_smcp.computer.types import OwnedTool
 from a2c_smcp.errors import ToolNotFound
+from a2c_smcp.mcp_host.config.servers import BaseServerConfig
+from a2c_smcp.mcp_host.status import State
 from a2c_smcp.protocol.codec import Written, dumps
 from a2c_smcp.types import TOOL_NAME
 

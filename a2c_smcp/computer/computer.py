@@ -22,7 +22,13 @@ from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
 from a2c_smcp.computer.instance import instance_of
 from a2c_smcp.computer.interrupt import ended_by_interrupt
 from a2c_smcp.computer.journal import Journal, journal_of
-from a2c_smcp.computer.mcp_clients.model import (
+from a2c_smcp.computer.progress import OnProgress
+from a2c_smcp.computer.secrets import ARGUMENTS, CONFIG, NO_SERVER, SERVER, Mask, mask_config, masked_logs, secrets_of
+from a2c_smcp.computer.secrets.listing import names_of_secrets
+from a2c_smcp.computer.secrets.rules import Named
+from a2c_smcp.computer.types import OwnedTool
+from a2c_smcp.errors import ConfigError, SMCPError
+from a2c_smcp.mcp_host.config.servers import (
     MCPServerConfig,
     MCPServerInput,
     ToolMeta,
@@ -31,15 +37,9 @@ from a2c_smcp.computer.mcp_clients.model import (
     parse_server,
     to_wire,
 )
-from a2c_smcp.computer.mcp_clients.policy import Policy
-from a2c_smcp.computer.mcp_clients.session import EventKind
-from a2c_smcp.computer.mcp_clients.status import OnChange, ServerStatus, State
-from a2c_smcp.computer.progress import OnProgress
-from a2c_smcp.computer.secrets import ARGUMENTS, CONFIG, NO_SERVER, SERVER, Mask, mask_config, masked_logs, secrets_of
-from a2c_smcp.computer.secrets.listing import names_of_secrets
-from a2c_smcp.computer.secrets.rules import Named
-from a2c_smcp.computer.types import OwnedTool
-from a2c_smcp.errors import ConfigError, SMCPError
+from a2c_smcp.mcp_host.limits import Policy
+from a2c_smcp.mcp_host.sessions.session import EventKind
+from a2c_smcp.mcp_host.status import OnChange, ServerStatus, State
 from a2c_smcp.protocol.codec import Written
 from a2c_smcp.smcp import GetComputerConfigRet
 from a2c_smcp.types import TOOL_NAME, Desktop

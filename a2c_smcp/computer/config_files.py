@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
 
-from a2c_smcp.computer.mcp_clients.model import (
+from a2c_smcp.errors import ConfigError
+from a2c_smcp.mcp_host.config.servers import (
     MCPServerConfig,
     MCPServerInput,
     meaningless_fields,
     parse_input,
     parse_server,
 )
-from a2c_smcp.computer.mcp_clients.nearest import did_you_mean, nearest
-from a2c_smcp.errors import ConfigError
+from a2c_smcp.mcp_host.config.spelling import did_you_mean, nearest
 
 __all__ = ["Configuration", "Format", "loads", "parse_configuration", "read_configuration", "read_data"]
 

@@ -15,15 +15,15 @@ from typing import Any, TypeAlias
 
 from a2c_smcp.computer.config_files import Configuration
 from a2c_smcp.computer.imports.literals import replace_secrets
-from a2c_smcp.computer.mcp_clients.model import (
+from a2c_smcp.computer.secrets import MASKED
+from a2c_smcp.computer.secrets.rules import Declared
+from a2c_smcp.mcp_host.config.servers import (
     CommandInput,
     MCPServerConfig,
     MCPServerInput,
     input_to_wire,
     source,
 )
-from a2c_smcp.computer.secrets import MASKED
-from a2c_smcp.computer.secrets.rules import Declared
 from a2c_smcp.protocol.visible import one_line
 
 __all__ = ["Difference", "Weighed", "weigh"]

@@ -19,13 +19,13 @@ from a2c_smcp.computer.catalogue import Catalogue
 from a2c_smcp.computer.functions import FUNCTIONS
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.journal import Key
-from a2c_smcp.computer.mcp_clients.oversize import is_within, text_in
 from a2c_smcp.computer.progress import Followers, OnProgress
 from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
 from a2c_smcp.computer.tally import Tally
 from a2c_smcp.computer.tools import ToolRoute
 from a2c_smcp.computer.types import ToolCallRecord
 from a2c_smcp.errors import AnswerTooLarge, CallTimeout, SMCPError, ToolNotFound
+from a2c_smcp.mcp_host.message_limits import is_within, text_in
 from a2c_smcp.protocol.codec import Written, dumps
 from a2c_smcp.protocol.results import failed_call
 from a2c_smcp.types import TOOL_NAME

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from a2c_smcp.computer.arguments import misfit
-from a2c_smcp.computer.mcp_clients.model import BaseServerConfig, ToolMeta
+from a2c_smcp.mcp_host.config.servers import BaseServerConfig, ToolMeta
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.parameters import InvalidArguments, Parameters
 from a2c_smcp.registry.wire import wire_call, wire_tools

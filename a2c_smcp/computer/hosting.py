@@ -13,16 +13,16 @@ from a2c_smcp.computer.desktop.organize import Contents, Window
 from a2c_smcp.computer.inputs.errors import InputError
 from a2c_smcp.computer.inputs.render import ids_in, render
 from a2c_smcp.computer.inputs.resolver import Inputs
-from a2c_smcp.computer.mcp_clients.environment import proxies
-from a2c_smcp.computer.mcp_clients.manager import Manager
-from a2c_smcp.computer.mcp_clients.model import MCPServerConfig, parse_server, source
-from a2c_smcp.computer.mcp_clients.policy import Policy
-from a2c_smcp.computer.mcp_clients.status import OnChange, OnServerEvent, ServerStatus, State
-from a2c_smcp.computer.mcp_clients.transform import Mapper, Transform
-from a2c_smcp.computer.mcp_clients.vrl import VRLScript
 from a2c_smcp.computer.secrets import Mask, secrets_in, secrets_of
 from a2c_smcp.computer.tools import ToolRoute
 from a2c_smcp.errors import ConfigError, ServerNotFound
+from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server, source
+from a2c_smcp.mcp_host.limits import Policy
+from a2c_smcp.mcp_host.manager import Manager
+from a2c_smcp.mcp_host.processes.environment import proxies
+from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, ServerStatus, State
+from a2c_smcp.mcp_host.transforms.transform import Mapper, Transform
+from a2c_smcp.mcp_host.transforms.vrl import VRLScript
 
 __all__ = ["Hosting"]
 

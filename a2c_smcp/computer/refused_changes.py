@@ -14,7 +14,7 @@ from a2c_smcp.computer.config_files import Configuration
 from a2c_smcp.computer.inputs.errors import StoreUnreadable
 from a2c_smcp.computer.inputs.store import Store
 from a2c_smcp.computer.instance import default_folder
-from a2c_smcp.computer.mcp_clients.model import source
+from a2c_smcp.mcp_host.config.servers import source
 
 __all__ = ["RefusedChanges"]
 

@@ -12,9 +12,9 @@ from typing import Any, Self, TypeAlias
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.config_files import Configuration, read_configuration
 from a2c_smcp.computer.consent import Difference, weigh
-from a2c_smcp.computer.mcp_clients.model import MCPServerConfig, source
 from a2c_smcp.computer.refused_changes import RefusedChanges
 from a2c_smcp.errors import ConfigError, SMCPError
+from a2c_smcp.mcp_host.config.servers import MCPServerConfig, source
 
 __all__ = ["Consent", "read_all", "trusting", "watch"]
 

@@ -1,6 +1,6 @@
 """Tools of MCP servers as tools of a registry. A server has one session in the background, whoever calls.
 
-This is the one file of the registry that reaches out; it stands on `computer/mcp_clients`.
+This is the one file of the registry that reaches out; it stands on `mcp_host`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, Self, TypeAlias
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from a2c_smcp.computer.mcp_clients.failures import ServerExists, ServerNotReady
-from a2c_smcp.computer.mcp_clients.fields import has_placeholder
-from a2c_smcp.computer.mcp_clients.inventory import OfferChange
-from a2c_smcp.computer.mcp_clients.manager import Manager
-from a2c_smcp.computer.mcp_clients.model import BaseServerConfig, MCPServerConfig, parse_server, source
 from a2c_smcp.errors import CallTimeout, ConfigError
+from a2c_smcp.mcp_host.config.fields import has_placeholder
+from a2c_smcp.mcp_host.config.servers import BaseServerConfig, MCPServerConfig, parse_server, source
+from a2c_smcp.mcp_host.failures import ServerExists, ServerNotReady
+from a2c_smcp.mcp_host.manager import Manager
+from a2c_smcp.mcp_host.sessions.offers import OfferChange
 from a2c_smcp.registry.background import Background, is_in_loop
 from a2c_smcp.registry.parameters import InvalidArguments
 from a2c_smcp.registry.results import RawResult, ToolFailed, value_of

@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from a2c_smcp.computer.mcp_clients.guardian import Guardian
-from a2c_smcp.computer.mcp_clients.manager import Manager
-from a2c_smcp.computer.mcp_clients.model import MCPServerConfig, parse_server
-from a2c_smcp.computer.mcp_clients.policy import Policy
-from a2c_smcp.computer.mcp_clients.session import MCPSession
-from a2c_smcp.computer.mcp_clients.transports import link_to
+from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
+from a2c_smcp.mcp_host.limits import Policy
+from a2c_smcp.mcp_host.manager import Manager
+from a2c_smcp.mcp_host.processes.server_processes import Guardian
+from a2c_smcp.mcp_host.sessions.session import MCPSession
+from a2c_smcp.mcp_host.transports.opening import link_to
 
 PATIENCE = 60.0
 """A bound against hanging, nothing that is measured."""

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from a2c_smcp.computer.config_files import Configuration, Format, loads, parse_configuration, read_configuration
-from a2c_smcp.computer.mcp_clients.model import SSEConfig, StdioConfig, StreamableConfig
 from a2c_smcp.errors import ConfigError
+from a2c_smcp.mcp_host.config.servers import SSEConfig, StdioConfig, StreamableConfig
 
 pytestmark = pytest.mark.covers("config-files")
 

@@ -8,7 +8,7 @@ import pytest
 
 from a2c_smcp.computer.config_files import Configuration
 from a2c_smcp.computer.consent import weigh
-from a2c_smcp.computer.mcp_clients.model import parse_input, parse_server
+from a2c_smcp.mcp_host.config.servers import parse_input, parse_server
 
 pytestmark = pytest.mark.covers("config-consent")
 

@@ -15,8 +15,8 @@ from uuid import uuid4
 import pytest
 
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.mcp_clients.model import MCPServerConfig, parse_server
-from a2c_smcp.computer.mcp_clients.policy import Policy
+from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
+from a2c_smcp.mcp_host.limits import Policy
 from tests.computer.hosted import hosted, pids_with, ready
 from tests.computer.pace import within
 from tests.computer.supervised import good, naughty

@@ -18,7 +18,7 @@ import pytest
 
 from a2c_smcp.computer.config_files import read_configuration
 from a2c_smcp.computer.inputs.render import render
-from a2c_smcp.computer.mcp_clients.model import source
+from a2c_smcp.mcp_host.config.servers import source
 from tests.computer.other_programs import FILES, Home, Sample
 from tests.computer.pseudo_terminal import on_a_terminal
 from tests.computer.supervised import SERVERS, eventually

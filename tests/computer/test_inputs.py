@@ -25,7 +25,7 @@ from a2c_smcp.computer.inputs.definitions import variable_of
 from a2c_smcp.computer.inputs.errors import CommandFailed, InvalidInput, MissingInputs, StoreUnreadable, UnknownInput
 from a2c_smcp.computer.inputs.keychain import KEYRING_SERVICE
 from a2c_smcp.computer.inputs.resolver import Inputs
-from a2c_smcp.computer.mcp_clients.model import CommandInput, PickStringInput, PromptStringInput
+from a2c_smcp.mcp_host.config.servers import CommandInput, PickStringInput, PromptStringInput
 from tests.waiting import until
 
 HOST = PromptStringInput(id="host", description="Where it runs")
@@ -395,7 +395,7 @@ def test_a_command_does_not_see_our_credentials() -> None:
     program = f"""
 import asyncio, json
 from a2c_smcp.computer.inputs.resolver import Inputs
-from a2c_smcp.computer.mcp_clients.model import CommandInput
+from a2c_smcp.mcp_host.config.servers import CommandInput
 definition = CommandInput(id="token", command={written(python(code))!r})
 source = Inputs([definition], approve=lambda *_: True, keyring=False)
 print(asyncio.run(source.resolve(["token"], server="s")).values["token"])
@@ -479,7 +479,7 @@ def test_a_program_without_the_keyring_extra_goes_on_without() -> None:
 import asyncio, sys
 sys.modules["keyring"] = None
 from a2c_smcp.computer.inputs.resolver import Inputs
-from a2c_smcp.computer.mcp_clients.model import PromptStringInput
+from a2c_smcp.mcp_host.config.servers import PromptStringInput
 source = Inputs([PromptStringInput(id="x", default="d", password=True)], environ={})
 print(asyncio.run(source.resolve(["x"], server="s")).values, asyncio.run(source.set("x", "v", keep=True)))
 """

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.computer.mcp_clients.manager import Manager
-from a2c_smcp.computer.mcp_clients.model import MCPServerConfig, parse_server
+from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
+from a2c_smcp.mcp_host.manager import Manager
 from tests.computer.supervised import all_gone, eventually, is_alive, managed, text_of
 from tests.interop.conftest import CACHE, python_of
 from tests.interop.driver import Driver

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.computer.mcp_clients.failures import ServerExists, ServerGone, ServerNotReady
-from a2c_smcp.computer.mcp_clients.model import parse_server
 from a2c_smcp.errors import CallTimeout, ConfigError, ServerNotFound
+from a2c_smcp.mcp_host.config.servers import parse_server
+from a2c_smcp.mcp_host.failures import ServerExists, ServerGone, ServerNotReady
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.entrances import LoopIsRunning
 from a2c_smcp.registry.parameters import InvalidArguments

@@ -16,11 +16,11 @@ from a2c_smcp.computer.inputs.command import argv_of
 from a2c_smcp.computer.inputs.errors import CommandFailed, MissingInputs
 from a2c_smcp.computer.inputs.render import ids_in
 from a2c_smcp.computer.inputs.resolver import Inputs
-from a2c_smcp.computer.mcp_clients.environment import child_environment
-from a2c_smcp.computer.mcp_clients.model import CommandInput, MCPServerConfig, StdioConfig, source
 from a2c_smcp.computer.private_files import remedy_for
 from a2c_smcp.computer.watch_files import read_all
 from a2c_smcp.errors import ConfigError
+from a2c_smcp.mcp_host.config.servers import CommandInput, MCPServerConfig, StdioConfig, source
+from a2c_smcp.mcp_host.processes.environment import child_environment
 
 __all__ = ["commands", "files", "inputs", "read"]
 

@@ -20,9 +20,9 @@ from a2c_smcp.cli.remedies import WrongUse
 from a2c_smcp.computer.inputs.definitions import is_secret
 from a2c_smcp.computer.inputs.keychain import backend
 from a2c_smcp.computer.instance import default_folder
-from a2c_smcp.computer.mcp_clients.model import CommandInput
 from a2c_smcp.computer.private_files import remedy_for
 from a2c_smcp.installation import install_command
+from a2c_smcp.mcp_host.config.servers import CommandInput
 
 __all__ = ["EXTRAS", "extras", "keyring", "port", "python", "state"]
 

@@ -12,7 +12,7 @@ from a2c_smcp.cli.questions import Questions
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.instance import default_folder
-from a2c_smcp.computer.mcp_clients.status import State
+from a2c_smcp.mcp_host.status import State
 
 if TYPE_CHECKING:
     from a2c_smcp.cli.prompt.console import Console

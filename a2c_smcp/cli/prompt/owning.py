@@ -11,8 +11,8 @@ from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.jobs import Job
 from a2c_smcp.cli.prompt.table import Command, WrongUse
 from a2c_smcp.computer.inputs.resolver import InputState
-from a2c_smcp.computer.mcp_clients.model import parse_server, source
 from a2c_smcp.computer.secrets import secrets_of
+from a2c_smcp.mcp_host.config.servers import parse_server, source
 
 __all__ = ["OWNING"]
 

@@ -17,8 +17,8 @@ from a2c_smcp.computer.imports.programs import PLAIN, Machine
 from a2c_smcp.computer.imports.reading import Document
 from a2c_smcp.computer.imports.variables import Variables
 from a2c_smcp.computer.inputs.render import ids_in
-from a2c_smcp.computer.mcp_clients.model import BaseServerConfig, parse_server, unknown_fields
 from a2c_smcp.errors import ConfigError
+from a2c_smcp.mcp_host.config.servers import BaseServerConfig, parse_server, unknown_fields
 
 __all__ = ["Conversion", "convert"]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from a2c_smcp.computer.imports.naming import Ids
 from a2c_smcp.computer.inputs.render import ids_in
-from a2c_smcp.computer.mcp_clients.model import parse_input, unknown_fields
 from a2c_smcp.computer.secrets.literals import Literals
 from a2c_smcp.computer.secrets.names import hints_at_secret
 from a2c_smcp.errors import ConfigError
+from a2c_smcp.mcp_host.config.servers import parse_input, unknown_fields
 
 __all__ = ["Definitions"]
 

@@ -12,7 +12,7 @@ from a2c_smcp.computer.imports.literals import replace_secrets
 from a2c_smcp.computer.imports.naming import Ids
 from a2c_smcp.computer.inputs.definitions import Input, default_of, is_secret
 from a2c_smcp.computer.inputs.render import PLACEHOLDER
-from a2c_smcp.computer.mcp_clients.model import CommandInput, MCPServerConfig, PickStringInput, source
+from a2c_smcp.mcp_host.config.servers import CommandInput, MCPServerConfig, PickStringInput, source
 
 __all__ = ["STYLES", "Export", "export"]
 

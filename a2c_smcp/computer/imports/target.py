@@ -15,8 +15,8 @@ from a2c_smcp.computer.config_files import read_data
 from a2c_smcp.computer.imports.convert import Conversion
 from a2c_smcp.computer.imports.masking import shown
 from a2c_smcp.computer.inputs.render import ids_in
-from a2c_smcp.computer.mcp_clients.model import parse_input, parse_server, source
 from a2c_smcp.errors import ConfigError
+from a2c_smcp.mcp_host.config.servers import parse_input, parse_server, source
 
 __all__ = ["Merged", "Target", "merge", "replace_file"]
 

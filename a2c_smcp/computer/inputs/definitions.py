@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from a2c_smcp.computer.inputs.errors import InvalidInput
 from a2c_smcp.computer.inputs.keychain import KEYRING_SERVICE
-from a2c_smcp.computer.mcp_clients.model import CommandInput, PickStringInput, PromptStringInput
+from a2c_smcp.mcp_host.config.servers import CommandInput, PickStringInput, PromptStringInput
 
 __all__ = ["Input", "advice", "check", "default_of", "is_ours", "is_secret", "variable_of"]
 

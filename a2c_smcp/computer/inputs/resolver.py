@@ -15,7 +15,7 @@ from a2c_smcp.computer.inputs.definitions import Input, advice, check, default_o
 from a2c_smcp.computer.inputs.errors import CommandFailed, InvalidInput, MissingInputs, UnknownInput
 from a2c_smcp.computer.inputs.keychain import Keychain
 from a2c_smcp.computer.inputs.store import Store
-from a2c_smcp.computer.mcp_clients.model import CommandInput
+from a2c_smcp.mcp_host.config.servers import CommandInput
 
 __all__ = ["Approve", "InputState", "Inputs", "Place", "Prompt", "Resolved"]
 

@@ -1,1 +1,1 @@
-"""Connections to MCP servers. The client's side of `mcp` is imported nowhere else."""
+"""The path that the specification gives the configuration models. The code is in `a2c_smcp.mcp_host`."""

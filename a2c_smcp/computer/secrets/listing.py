@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from a2c_smcp.computer.inputs.definitions import Input, is_secret
 from a2c_smcp.computer.inputs.render import ids_in
-from a2c_smcp.computer.mcp_clients.model import MCPServerConfig, source
 from a2c_smcp.computer.secrets.config import secrets_of
 from a2c_smcp.computer.secrets.rules import Kind, Named
+from a2c_smcp.mcp_host.config.servers import MCPServerConfig, source
 
 __all__ = ["names_of_secrets", "told"]
 

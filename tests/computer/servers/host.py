@@ -6,8 +6,8 @@ import asyncio
 import json
 import sys
 
-from a2c_smcp.computer.mcp_clients.manager import Manager
-from a2c_smcp.computer.mcp_clients.model import parse_server
+from a2c_smcp.mcp_host.config.servers import parse_server
+from a2c_smcp.mcp_host.manager import Manager
 
 
 async def main() -> None:

@@ -1,0 +1,1 @@
+"""Models of server and input configurations (000)."""

@@ -1,0 +1,107 @@
+"""Definitions of inputs (000): where the value behind a `${input:id}` comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias, cast
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from a2c_smcp import smcp
+from a2c_smcp.mcp_host.config.fields import HIDDEN, InputId, NonEmpty
+from a2c_smcp.mcp_host.config.validation import StrictModel, faults_of, refused
+
+__all__ = [
+    "CommandInput",
+    "MCPServerInput",
+    "PickOption",
+    "PickStringInput",
+    "PromptStringInput",
+    "input_to_wire",
+    "parse_input",
+]
+
+
+class _Input(StrictModel):
+    id: InputId
+    description: str = ""
+
+
+class PromptStringInput(_Input):
+    """A value that is asked for."""
+
+    type: Literal["promptString"] = "promptString"
+    default: str | None = None
+    password: bool | None = None
+
+    def _shown(self, name: str, value: Any) -> Any:
+        if name == "default" and value is not None and self.password:
+            return HIDDEN
+        return super()._shown(name, value)
+
+
+class PickOption(StrictModel):
+    label: str
+    value: str
+
+
+class PickStringInput(_Input):
+    """A value that is chosen. An option is a text, or a label with the value behind it."""
+
+    type: Literal["pickString"] = "pickString"
+    options: list[PickOption] = Field(min_length=1)
+    default: str | None = None
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _labelled(cls, options: object) -> object:
+        if not isinstance(options, list):
+            return options
+        return [{"label": option, "value": option} if isinstance(option, str) else option for option in options]
+
+    @model_validator(mode="after")
+    def _default_is_an_option(self) -> PickStringInput:
+        if self.default is not None and all(self.default != option.value for option in self.options):
+            raise PydanticCustomError("config", "default must be the value of one of the options")
+        return self
+
+
+class CommandInput(_Input):
+    """A value that a command prints."""
+
+    type: Literal["command"] = "command"
+    command: NonEmpty
+    args: dict[str, str] | None = None
+
+
+MCPServerInput: TypeAlias = Annotated[PromptStringInput | PickStringInput | CommandInput, Field(discriminator="type")]
+
+_KINDS: dict[object, type[PromptStringInput | PickStringInput | CommandInput]] = {
+    "promptString": PromptStringInput,
+    "pickString": PickStringInput,
+    "command": CommandInput,
+}
+
+
+def parse_input(data: object) -> MCPServerInput:
+    """An input out of 000's JSON. Raises `ConfigError`, which names the input and the fields and quotes no value."""
+    if not isinstance(data, Mapping):
+        raise refused("input", [((), "must be an object")])
+    name, kind = data.get("id"), data.get("type")
+    about = f"input {name!r}" if isinstance(name, str) else "input"
+    model = _KINDS.get(kind) if isinstance(kind, str) else None
+    if model is None:
+        raise refused(about, [(("type",), f"must be one of {', '.join(map(str, _KINDS))}")])
+    try:
+        return model.model_validate(dict(data))
+    except ValidationError as error:
+        raise refused(about, faults_of(error)) from None
+
+
+def input_to_wire(definition: MCPServerInput) -> smcp.MCPServerInput:
+    """The input as 000 spells it: of an option, its value. A password's default is still in it."""
+    wire = {name: getattr(definition, name) for name in type(definition).model_fields}
+    if isinstance(definition, PickStringInput):
+        wire["options"] = [option.value for option in definition.options]
+    return cast("smcp.MCPServerInput", wire)

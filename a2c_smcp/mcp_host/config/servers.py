@@ -1,0 +1,294 @@
+"""Configurations of MCP servers (000), read from the newer and older shapes that people have.
+
+A value that is not text, such as a timeout, may still be a `${input:…}` placeholder: the model then holds the default
+and remembers the placeholder for `source` and `to_wire`. To connect, render `source(config)` and parse it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
+from urllib.parse import urlsplit
+
+from pydantic import Field, PrivateAttr, ValidationError
+
+from a2c_smcp import smcp
+from a2c_smcp.mcp_host.config.fields import (
+    WRITTEN_OUT,
+    Duration,
+    Encoding,
+    Flag,
+    HeaderValue,
+    NonEmpty,
+    Seconds,
+    ServerName,
+    ToolAlias,
+    Url,
+    has_placeholder,
+)
+from a2c_smcp.mcp_host.config.inputs import (
+    CommandInput,
+    MCPServerInput,
+    PickOption,
+    PickStringInput,
+    PromptStringInput,
+    input_to_wire,
+    parse_input,
+)
+from a2c_smcp.mcp_host.config.spelling import nearest
+from a2c_smcp.mcp_host.config.validation import (
+    MISSING,
+    Fault,
+    FieldPath,
+    StrictModel,
+    faults_of,
+    meaningless_fields,
+    refused,
+    unknown_fields,
+)
+
+__all__ = [
+    "BaseServerConfig",
+    "CommandInput",
+    "MCPServerConfig",
+    "MCPServerInput",
+    "PickOption",
+    "PickStringInput",
+    "PromptStringInput",
+    "SSEConfig",
+    "SSEParameters",
+    "StdioConfig",
+    "StdioParameters",
+    "StreamableConfig",
+    "StreamableParameters",
+    "ToolMeta",
+    "input_to_wire",
+    "meaningless_fields",
+    "parse_input",
+    "parse_server",
+    "source",
+    "to_wire",
+    "unknown_fields",
+]
+
+
+class ToolMeta(StrictModel):
+    """What the owner says of a tool. The fields stand in the order of 000's scenario 2."""
+
+    auto_apply: Flag | None = None
+    alias: ToolAlias | None = None
+    tags: list[str] | None = None
+    ret_object_mapper: dict[str, Any] | None = None
+
+
+class BaseServerConfig(StrictModel):
+    """What every MCP server has, whatever its transport.
+
+    `desktop="any"`: its windows take part unsubscribed; without it the policy decides. `secrets`: which names of
+    variables, headers and flags hold a secret, and which do not, where their values are judged wrongly.
+    """
+
+    name: ServerName
+    disabled: Flag = False
+    forbidden_tools: list[str] = Field(default_factory=list)
+    tool_meta: dict[str, ToolMeta] = Field(default_factory=dict)
+    default_tool_meta: ToolMeta | None = None
+    vrl: str | None = None
+    desktop: Literal["subscribed", "any"] | None = None
+    secrets: dict[str, Flag] = Field(default_factory=dict)
+
+    _waiting: dict[FieldPath, str] = PrivateAttr(default_factory=dict)
+
+
+class StdioParameters(StrictModel):
+    command: NonEmpty
+    args: list[str] = Field(default_factory=list)
+    env: dict[str, str] | None = None
+    cwd: str | None = None
+    encoding: Encoding = "utf-8"
+    encoding_error_handler: Literal["strict", "ignore", "replace"] = "strict"
+
+
+class StdioConfig(BaseServerConfig):
+    """A program on this machine that speaks MCP on its standard input and output."""
+
+    type: Literal["stdio"] = "stdio"
+    server_parameters: StdioParameters
+
+
+class StreamableParameters(StrictModel):
+    url: Url
+    headers: dict[str, HeaderValue] | None = None
+    timeout: Duration = timedelta(seconds=30)
+    sse_read_timeout: Duration = timedelta(minutes=5)
+    terminate_on_close: Flag = True
+
+
+class StreamableConfig(BaseServerConfig):
+    """An MCP server that is reached over Streamable HTTP."""
+
+    type: Literal["streamable"] = "streamable"
+    server_parameters: StreamableParameters
+
+
+class SSEParameters(StrictModel):
+    url: Url
+    headers: dict[str, HeaderValue] | None = None
+    timeout: Seconds = 5.0
+    sse_read_timeout: Seconds = 300.0
+
+
+class SSEConfig(BaseServerConfig):
+    """An MCP server that is reached over the older HTTP transport, with server-sent events."""
+
+    type: Literal["sse"] = "sse"
+    server_parameters: SSEParameters
+
+
+MCPServerConfig: TypeAlias = Annotated[StdioConfig | StreamableConfig | SSEConfig, Field(discriminator="type")]
+
+_KINDS: dict[str, type[StdioConfig | StreamableConfig | SSEConfig]] = {
+    "stdio": StdioConfig,
+    "streamable": StreamableConfig,
+    "sse": SSEConfig,
+}
+_PARAMETERS: dict[str, type[StrictModel]] = {
+    "stdio": StdioParameters,
+    "streamable": StreamableParameters,
+    "sse": SSEParameters,
+}
+_TELLING = ("command", "url", "type", "server_parameters")
+"""Fields by which the type of a server is known."""
+_OTHER_NAMES = dict.fromkeys(("http", "streamable-http", "streamable_http", "streamableHttp"), "streamable")
+_WIRE: dict[str, tuple[Any, Any]] = {
+    "stdio": (smcp.MCPServerStdioConfig, smcp.MCPServerStdioParameters),
+    "streamable": (smcp.MCPServerStreamableHttpConfig, smcp.MCPServerStreamableHttpParameters),
+    "sse": (smcp.MCPSSEConfig, smcp.MCPSSEParameters),
+}
+_Config = TypeVar("_Config", bound=BaseServerConfig)
+
+
+def parse_server(data: object, name: str | None = None) -> MCPServerConfig:
+    """A server out of 000's JSON, 003's flat shape, or one that does not say its type. `name` goes before its own.
+
+    Raises `ConfigError`, which names the server and the fields and quotes no value.
+    """
+    if not isinstance(data, Mapping):
+        raise refused(_server(name), [((), "must be an object")])
+    fields = {**data, **({} if name is None else {"name": name})}
+    about = _server(fields.get("name"))
+    flat = "server_parameters" not in fields
+    kind = _kind(fields.get("type"), fields if flat else fields["server_parameters"])
+    if kind not in _KINDS:
+        if misspelt := _misspelt(fields):
+            raise refused(about, misspelt)
+        instead = "" if "type" in fields else ", or give a command or a url instead"
+        raise refused(about, [(("type",), f"must be one of {', '.join(_KINDS)}{instead}")])
+    if flat:
+        known = _PARAMETERS[kind].model_fields
+        fields["server_parameters"] = {key: fields.pop(key) for key in list(fields) if key in known}
+    return _validated(_KINDS[kind], {**fields, "type": kind}, about, flat=flat)
+
+
+def source(config: BaseServerConfig) -> dict[str, Any]:
+    """The configuration as JSON that `parse_server` reads back: every field, also unknown ones, and placeholders."""
+    data = config.model_dump(mode="json")
+    for path, placeholder in config._waiting.items():
+        holder = _at(data, path[:-1])
+        assert isinstance(holder, dict)
+        holder[path[-1]] = placeholder
+    return data
+
+
+def to_wire(config: MCPServerConfig) -> smcp.MCPServerConfig:
+    """The configuration as 000 spells it, and nothing beyond. Its secrets are still in it."""
+    shape, parameters = _WIRE[config.type]
+    wire = _only(shape, source(config))
+    wire["server_parameters"] = _only(parameters, wire["server_parameters"])
+    wire["default_tool_meta"] = _only(smcp.ToolMeta, wire["default_tool_meta"])
+    if isinstance(wire["tool_meta"], dict):
+        wire["tool_meta"] = {tool: _only(smcp.ToolMeta, meta) for tool, meta in wire["tool_meta"].items()}
+    return cast("smcp.MCPServerConfig", wire)
+
+
+def _kind(claimed: object, parameters: object) -> str:
+    if isinstance(claimed, str):
+        return _OTHER_NAMES.get(claimed, claimed)
+    if claimed is not None or not isinstance(parameters, Mapping):
+        return ""
+    if "command" in parameters:
+        return "stdio"
+    if "url" in parameters:
+        return "sse" if _path_of(parameters["url"]).endswith("/sse") else "streamable"
+    return ""
+
+
+def _misspelt(fields: Mapping[str, Any]) -> list[Fault]:
+    """Of a server without a type: fields that seem to be meant for one of those that would tell."""
+    told = {name: nearest(name, _TELLING) for name in fields if "type" not in fields}
+    return [((name,), f"there is no such field, did you mean {near!r}?") for name, near in told.items() if near]
+
+
+def _path_of(url: object) -> str:
+    try:
+        return urlsplit(url).path.rstrip("/") if isinstance(url, str) else ""
+    except ValueError:
+        return ""
+
+
+def _validated(model: type[_Config], data: dict[str, Any], about: str, *, flat: bool) -> _Config:
+    """The model of this data. Placeholders where it wants no text are set aside, and the defaults checked instead."""
+    waiting: dict[FieldPath, str] = {}
+    while True:
+        try:
+            config = model.model_validate(_without(data, waiting))
+        except ValidationError as error:
+            faults = faults_of(error)
+            found = {path: value for path, _ in faults if has_placeholder(value := _at(data, path))}
+            if found.keys() <= waiting.keys():
+                told = [
+                    (path, WRITTEN_OUT if path in waiting else _missed(data, path, fault)) for path, fault in faults
+                ]
+                raise refused(about, [(_as_written(path, flat=flat), fault) for path, fault in told]) from None
+            waiting |= found
+        else:
+            config._waiting.update(waiting)
+            return config
+
+
+def _missed(data: Mapping[str, Any], path: FieldPath, fault: str) -> str:
+    """A field that is missing may be there under a name that is none."""
+    beside = {*data, *(holder if isinstance(holder := _at(data, path[:-1]), Mapping) else ())}
+    near = nearest(str(path[-1]), beside - {str(path[-1])}) if fault == MISSING else None
+    return f"{fault}, or misspelt as {near!r}" if near else fault
+
+
+def _as_written(path: FieldPath, *, flat: bool) -> FieldPath:
+    return path[1:] if flat and len(path) > 1 and path[0] == "server_parameters" else path
+
+
+def _without(data: dict[Any, Any], paths: Mapping[FieldPath, str]) -> dict[Any, Any]:
+    """The data without these fields; what is on the way to them is copied, not changed."""
+    result = dict(data)
+    for path in paths:
+        holder = result
+        for step in path[:-1]:
+            holder[step] = dict(holder[step])
+            holder = holder[step]
+        del holder[path[-1]]
+    return result
+
+
+def _at(data: object, path: FieldPath) -> object:
+    for step in path:
+        data = data.get(step) if isinstance(data, Mapping) else None
+    return data
+
+
+def _only(shape: Any, data: Any) -> Any:
+    return {key: data[key] for key in shape.__annotations__ if key in data} if isinstance(data, dict) else data
+
+
+def _server(name: object) -> str:
+    return f"server {name!r}" if isinstance(name, str) else "server"

@@ -1,0 +1,105 @@
+"""The base of every configuration model: strict, frozen, discreet about its values; and its faults in our own words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from a2c_smcp.errors import ConfigError
+from a2c_smcp.mcp_host.config.fields import HIDDEN, hidden_url, hidden_values
+from a2c_smcp.mcp_host.config.spelling import did_you_mean
+
+__all__ = [
+    "MISSING",
+    "Fault",
+    "FieldPath",
+    "StrictModel",
+    "faults_of",
+    "meaningless_fields",
+    "refused",
+    "unknown_fields",
+]
+
+FieldPath: TypeAlias = tuple[str | int, ...]
+Fault: TypeAlias = tuple[FieldPath, str]
+
+MISSING = "missing"
+_SHOWN = {"env": hidden_values, "headers": hidden_values, "args": hidden_values, "url": hidden_url}
+_WORDS = {
+    "missing": MISSING,
+    "string_type": "must be a string",
+    "string_too_short": "must not be empty",
+    "string_unicode": "must be Unicode text",
+    "bool_type": "must be true or false",
+    "float_type": "must be a number",
+    "list_type": "must be a list",
+    "too_short": "must not be empty",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "literal_error": "must be one of {expected}",
+    "config": "{said}",
+}
+
+
+class StrictModel(BaseModel):
+    """Nothing is converted, what is not known is kept, what may be a secret is not shown."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, hide_input_in_errors=True)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, HIDDEN if name in (self.model_extra or {}) else self._shown(name or "", value)
+
+    def _shown(self, name: str, value: Any) -> Any:
+        return _SHOWN[name](value) if name in _SHOWN else value
+
+
+def unknown_fields(config: StrictModel) -> list[str]:
+    """What was given beyond the fields there are, as dotted paths: often a typing error."""
+    return [_dotted(path) for path, _ in _unknown(config, ())]
+
+
+def meaningless_fields(config: StrictModel, prefix: str) -> list[str]:
+    """A sentence for each unknown field, with the nearest one that is known."""
+    return [
+        f"{prefix}.{_dotted(path)} means nothing here{did_you_mean(str(path[-1]), known)}"
+        for path, known in _unknown(config, ())
+    ]
+
+
+def faults_of(error: ValidationError) -> list[Fault]:
+    """Where a model did not fit and what is wanted there, without what was found."""
+    details = error.errors(include_url=False, include_input=False)
+    return [
+        (fault["loc"], _WORDS.get(fault["type"], "is not usable").format(said=fault["msg"], **fault.get("ctx", {})))
+        for fault in details
+    ]
+
+
+def refused(about: str, faults: Iterable[Fault]) -> ConfigError:
+    """The error that says all this; `about` is the file, the server or the input it is in."""
+    said = [(_dotted(path), fault) for path, fault in faults]
+    text = "; ".join(f"{field}: {fault}" if field else fault for field, fault in said)
+    return ConfigError(f"{about}: {text}", fields=[field for field, _ in said])
+
+
+def _dotted(path: FieldPath) -> str:
+    return ".".join(map(str, path))
+
+
+def _unknown(value: object, path: FieldPath) -> Iterator[tuple[FieldPath, list[str]]]:
+    """The path of each, and the names that are known in its place."""
+    if isinstance(value, StrictModel):
+        parameters = getattr(value, "server_parameters", None)  # they may stand beside the other fields (003)
+        known = [*type(value).model_fields, *(type(parameters).model_fields if parameters else ())]
+        yield from (((*path, name), known) for name in value.model_extra or {})
+        for name in type(value).model_fields:
+            yield from _unknown(getattr(value, name), (*path, name))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _unknown(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _unknown(item, (*path, index))

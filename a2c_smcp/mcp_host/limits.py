@@ -1,0 +1,49 @@
+"""How we treat MCP servers: every delay and limit of sessions and of their supervision, in seconds or bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from a2c_smcp.mcp_host.message_limits import MAX_BYTES
+
+__all__ = ["Policy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The defaults are for people; tests are less patient.
+
+    `start_turn` is how long a server that is starting counts among those `starting_at_once`. `desktop` is for servers
+    whose configuration does not say.
+    """
+
+    starting_at_once: int = 8
+    start_turn: float = 2.0
+    start_limit: float = 30.0
+    probe_limit: float = 10.0
+    farewell_limit: float = 3.0
+    stop_limit: float = 4.8
+
+    listing_limit: float = 10.0
+    listing_pages: int = 100
+    read_limit: float = 10.0
+    notice_pause: float = 0.1
+    listen_again: float = 1.0
+
+    largest_message: int = MAX_BYTES
+
+    call_cap: float = 3600.0
+    calls_at_once: int = 32
+    timeouts_in_a_row: int = 3
+    health_limit: float = 5.0
+
+    first_pause: float = 1.0
+    longest_pause: float = 60.0
+    jitter: float = 0.2
+    restarts: int = 5
+    restarts_within: float = 60.0
+    failed_pause: float = 300.0
+
+    idle_stop: float | None = None
+    desktop: Literal["subscribed", "any"] = "subscribed"

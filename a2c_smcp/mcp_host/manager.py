@@ -1,0 +1,159 @@
+"""All MCP servers of a Computer, by name. None of them can delay or fail another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from a2c_smcp.errors import ServerNotFound
+from a2c_smcp.mcp_host.config.servers import MCPServerConfig
+from a2c_smcp.mcp_host.failures import ServerExists
+from a2c_smcp.mcp_host.limits import Policy
+from a2c_smcp.mcp_host.processes.server_processes import Guardian
+from a2c_smcp.mcp_host.sessions.pending_request import OnProgress
+from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, ServerStatus, State
+from a2c_smcp.mcp_host.supervisor import Supervisor
+from a2c_smcp.mcp_host.transports.opening import link_to
+from a2c_smcp.mcp_host.transports.transport import Link
+
+__all__ = ["Manager"]
+
+OpenLink = Callable[[MCPServerConfig, Guardian, int], Link]
+
+
+class Manager:
+    """An async context manager; leaving it stops everything. Callbacks are called in the event loop."""
+
+    def __init__(
+        self,
+        *,
+        policy: Policy | None = None,
+        on_change: OnChange = lambda name, state, reason: None,
+        on_event: OnServerEvent = lambda name, kind, about: None,
+        open_link: OpenLink = link_to,
+    ) -> None:
+        self._policy = policy or Policy()
+        self._on_change = on_change
+        self._on_event = on_event
+        self._open_link = open_link
+        self._guardian = Guardian()
+        self._gate = asyncio.Semaphore(self._policy.starting_at_once)
+        self._servers: dict[str, Supervisor] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._servers)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._servers
+
+    def status(self) -> dict[str, ServerStatus]:
+        return {name: server.status for name, server in self._servers.items()}
+
+    def state(self, name: str) -> State:
+        return self._server(name).state
+
+    def config(self, name: str) -> MCPServerConfig:
+        return self._server(name).config
+
+    def tools(self, name: str) -> list[dict[str, Any]]:
+        """What the server offers now, in its own words. Causes no traffic."""
+        return self._server(name).tools
+
+    def windows(self, name: str) -> list[dict[str, Any]]:
+        return self._server(name).windows
+
+    def add(self, config: MCPServerConfig) -> None:
+        """Makes a server known. It is not started."""
+        if config.name in self._servers:
+            raise ServerExists(repr(config.name))
+        self._servers[config.name] = self._supervised(config)
+
+    async def remove(self, name: str) -> None:
+        server = self._server(name)
+        await server.stop("removed")
+        if self._servers.get(name) is server:
+            del self._servers[name]
+
+    async def replace(self, config: MCPServerConfig) -> None:
+        """Puts a new configuration in the place of the one with this name; a server that was running runs again."""
+        if await self.swap(config):
+            await self.start(config.name)
+
+    async def swap(self, config: MCPServerConfig) -> bool:
+        """As `replace`, but what was running is not started again. Whether it should be."""
+        before = self._server(config.name)
+        was_wanted = before.is_wanted or before.state == "disabled"
+        await before.stop("replaced")
+        after = self._servers[config.name] = self._supervised(config)
+        if after.state == "disabled":
+            self._on_change(after.name, after.state, after.reason)
+        return was_wanted and after.state != "disabled"
+
+    async def start(self, name: str | None = None) -> dict[str, State]:
+        """Starts one server, or all. Returns what became of the first attempts; failures are states, not errors."""
+        servers = list(self._servers.values()) if name is None else [self._server(name)]
+        states = await asyncio.gather(*(server.start() for server in servers))
+        return {server.name: state for server, state in zip(servers, states, strict=True)}
+
+    async def stop(self, name: str | None = None) -> None:
+        servers = list(self._servers.values()) if name is None else [self._server(name)]
+        await asyncio.gather(*(server.stop() for server in servers))
+
+    async def restart(self, name: str) -> State:
+        server = self._server(name)
+        await server.stop("restarting")
+        return await server.start()
+
+    async def close(self) -> None:
+        """Stops everything at the same time, and lets the guardian process go."""
+        await self.stop()
+        await self._guardian.close()
+
+    async def call_tool(
+        self,
+        name: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        timeout: float,
+        *,
+        cap: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+        begin: Callable[[], None] = lambda: None,
+    ) -> dict[str, Any]:
+        """The raw MCP result. Raises `ServerFailure` or `CallTimeout`; a failing tool is a result.
+
+        `begin` is called directly before the request is written.
+        """
+        return await self._server(name).call_tool(
+            tool, arguments, timeout, cap=cap, on_progress=on_progress, meta=meta, begin=begin
+        )
+
+    async def read_resource(self, name: str, uri: str, timeout: float) -> dict[str, Any]:
+        return await self._server(name).read_resource(uri, timeout)
+
+    def _server(self, name: str) -> Supervisor:
+        try:
+            return self._servers[name]
+        except KeyError:
+            raise ServerNotFound(repr(name), server=name) from None
+
+    def _supervised(self, config: MCPServerConfig) -> Supervisor:
+        return Supervisor(
+            config,
+            lambda: self._open_link(config, self._guardian, self._policy.largest_message),
+            policy=self._policy,
+            gate=self._gate,
+            on_change=self._on_change,
+            on_event=self._on_event,
+        )

@@ -1,0 +1,1 @@
+"""One session with one MCP server: requests, results, and what the server offers."""

@@ -1,0 +1,293 @@
+"""One MCP connection, opened, used and closed by one task. Everybody else asks it and awaits what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
+from typing import Any, Literal, Protocol
+
+import anyio
+import anyio.abc
+
+from a2c_smcp.errors import SMCPError
+from a2c_smcp.mcp_host.failures import RequestRefused, ServerFailure, ServerGone, StartFailed
+from a2c_smcp.mcp_host.limits import Policy
+from a2c_smcp.mcp_host.message_limits import check_result
+from a2c_smcp.mcp_host.sessions.direct_requests import Request
+from a2c_smcp.mcp_host.sessions.notifications import Notices
+from a2c_smcp.mcp_host.sessions.offers import Inventory
+from a2c_smcp.mcp_host.sessions.pending_request import Job, OnProgress
+from a2c_smcp.mcp_host.sessions.results import error_result, finished, tool_result, wants_input
+from a2c_smcp.mcp_host.sessions.sdk_client import Conversation
+from a2c_smcp.mcp_host.transports.transport import Link
+
+__all__ = ["EventKind", "MCPSession", "OnEvent"]
+
+logger = logging.getLogger(__name__)
+
+EventKind = Literal["tools_changed", "windows_changed", "window_updated", "lost"]
+
+
+class OnEvent(Protocol):
+    """Called in the event loop; it must return at once. `about` is a window's URI, or the failure."""
+
+    def __call__(self, kind: EventKind, about: str | ServerFailure | None = None) -> None: ...
+
+
+class MCPSession:
+    """`start()` once, `stop()` always. `tools` and `windows` are as the server lists them, kept up to date."""
+
+    def __init__(
+        self,
+        name: str,
+        open_link: Callable[[], Link],
+        *,
+        on_event: OnEvent,
+        policy: Policy,
+        all_windows: bool = False,
+        legacy: bool = False,
+    ) -> None:
+        self.name = name
+        self.legacy = legacy
+        self.revision = ""
+        self._open_link = open_link
+        self._on_event = on_event
+        self._policy = policy
+        self._link: Link | None = None
+        self._talk: Conversation | None = None
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._scope = anyio.CancelScope()
+        self._notices = Notices()
+        self._inventory = Inventory(name, policy, self._emit, self._notices, all_windows=all_windows)
+        self._jobs: set[Job] = set()
+        self._progress: dict[str, Job] = {}
+        self._tokens = count(1)
+        self._failure: ServerFailure | None = None
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._owner: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        return self._inventory.tools
+
+    @property
+    def warnings(self) -> list[str]:
+        return self._inventory.warnings
+
+    @property
+    def windows(self) -> list[dict[str, Any]]:
+        return self._inventory.windows
+
+    @property
+    def diagnostics(self) -> dict[str, object]:
+        return self._link.diagnostics if self._link else {}
+
+    async def start(self, timeout: float) -> None:
+        """Returns when the server can be used. Raises a `ServerFailure` otherwise."""
+        self._owner = asyncio.get_running_loop().create_task(self._own(), name=f"mcp:{self.name}")
+        done, _ = await asyncio.wait([self._ready], timeout=timeout)
+        if not done:
+            self._fail(StartFailed(f"it was not ready within {timeout:g} s"))
+        await self._ready
+
+    async def stop(self) -> None:
+        """Ends the connection and, where it is our child, the server. Calls in flight fail."""
+        self._stopping = True
+        self._fail(ServerGone("it was stopped"))
+        if self._owner is not None:
+            await asyncio.wait([self._owner], timeout=self._policy.stop_limit)
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout: float,
+        *,
+        cap: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """The result as the server sent it. `timeout` counts from the last progress, `cap` from now."""
+        job = Job(f"tool {name!r}", timeout, cap or self._policy.call_cap, on_progress)
+        token = f"a2c-{next(self._tokens)}"
+        params = {"name": name, "arguments": dict(arguments), "_meta": {**(meta or {}), "progressToken": token}}
+        self._progress[token] = job
+        try:
+            return tool_result(await self._ask(job, Request("tools/call", params)))
+        except RequestRefused as refusal:
+            return error_result(str(refusal.details["mcp_message"]))
+        finally:
+            del self._progress[token]
+
+    async def read_resource(self, uri: str, timeout: float | None = None) -> dict[str, Any]:
+        limit = timeout or self._policy.read_limit
+        raw = await self._ask(Job(f"reading {uri}", limit, limit), Request("resources/read", {"uri": uri}))
+        if wants_input(raw):
+            raise RequestRefused(f"reading {uri} wants interactive input")
+        return finished(raw)
+
+    async def check(self, timeout: float) -> None:
+        """Raises if the server gives no sign of life in time."""
+        await self._do(Job("a health check", timeout, timeout), _check)
+
+    async def _ask(self, job: Job, request: Request) -> dict[str, Any]:
+        result = await self._do(job, lambda talk: talk.ask(request), request)
+        check_result(result)
+        return result
+
+    async def _do(
+        self,
+        job: Job,
+        work: Callable[[Conversation], Awaitable[dict[str, Any]]],
+        straight: Request | None = None,
+    ) -> dict[str, Any]:
+        """By a task of the connection, unless it can go straight to the server."""
+        if self._tasks is None or self._talk is None or self._failure is not None:
+            job.close()
+            raise self._failure or ServerGone("it has not been started")
+        self._jobs.add(job)
+        try:
+            if straight is None or not self._talk.ask_straight(straight, job):
+                self._tasks.start_soon(self._work, job, work)
+            return await job.outcome
+        finally:
+            job.close()
+            self._jobs.discard(job)
+
+    async def _work(self, job: Job, work: Callable[[Conversation], Awaitable[dict[str, Any]]]) -> None:
+        assert self._talk is not None
+        if job.is_closed:
+            return
+        with anyio.CancelScope() as scope:
+            job.on_close(scope.cancel)
+            try:
+                job.finish(await work(self._talk))
+            except ServerGone:
+                job.fail(self._why_gone())
+            except ServerFailure as failure:
+                job.fail(failure)
+            except Exception:
+                logger.exception("%s: a request failed", self.name)
+                job.fail(ServerFailure())
+            finally:
+                job.on_close(None)
+
+    async def _own(self) -> None:
+        try:
+            with self._scope:
+                if await self._converse():
+                    logger.info("%s: ended at the probe of the newer protocol, starting it the older way", self.name)
+                    self.legacy = True
+                    await self._converse()
+        except Exception as error:  # the tasks of a transport failed
+            logger.debug("%s: its transport failed", self.name, exc_info=True)
+            self._fail(ServerGone(_innermost(error)))
+        finally:
+            self._fail(ServerGone("it was stopped"))
+
+    async def _converse(self) -> bool:
+        """One connection from its opening to its end. Whether it should be tried again in legacy mode."""
+        link = self._link = self._open_link()
+        probing = not self.legacy
+        try:
+            async with (
+                link.connect(self._fail) as (read, write),
+                Conversation(read, write, self._heard, link.straight) as talk,
+            ):
+                try:
+                    if self.legacy:
+                        await talk.agree_legacy()
+                    else:
+                        self.legacy = not await talk.agree(probe_limit=self._policy.probe_limit)
+                    probing = False
+                    self.revision = talk.revision
+                    await self._serve(talk, link)
+                except ServerGone:
+                    if probing:
+                        return True
+                    self._fail(link.failure())
+                except ServerFailure as failure:
+                    self._fail(failure)
+        except ServerFailure as failure:
+            self._fail(failure)
+        return False
+
+    async def _serve(self, talk: Conversation, link: Link) -> None:
+        async with anyio.create_task_group() as tasks:
+            self._talk, self._tasks = talk, tasks
+            try:
+                await self._inventory.take(talk, tasks)
+                tasks.start_soon(self._inventory.follow)
+                tasks.start_soon(self._watch_silence, link)
+                self._ready.set_result(None)
+                await talk.ended.wait()
+                self._fail(link.failure())
+            except ServerFailure as failure:
+                self._fail(link.failure() if isinstance(failure, ServerGone) else failure)
+            finally:
+                self._tasks = None
+                tasks.cancel_scope.cancel()
+
+    async def _watch_silence(self, link: Link) -> None:
+        """Silence is no proof of death: the server is asked first."""
+        while link.quiet_limit is not None:
+            await anyio.sleep(max(link.quiet_limit - link.silence(), 0.05))
+            if link.silence() < link.quiet_limit:
+                continue
+            try:
+                await self.check(self._policy.health_limit)
+            except SMCPError:
+                self._fail(ServerGone(f"nothing was heard of it for {link.silence():.0f} s"))
+
+    def _heard(self, method: str, params: Mapping[str, Any]) -> None:
+        if method == "notifications/progress":
+            token = params.get("progressToken")
+            if isinstance(token, str) and (job := self._progress.get(token)):
+                job.progressed(params.get("progress"), params.get("total"), params.get("message"))
+        else:
+            self._notices.hear(method, params)
+
+    def _fail(self, failure: ServerFailure) -> None:
+        """The end, for the first reason given: all who wait are told before anything is cleaned up."""
+        if self._failure is not None:
+            return
+        self._failure = failure
+        for job in self._jobs:
+            job.fail(failure)
+        self._let_go()
+        if not self._ready.done():
+            self._ready.set_exception(failure)
+            self._ready.exception()
+        elif not self._stopping:
+            self._emit("lost", failure)
+
+    def _let_go(self) -> None:
+        """A connection in use is left in an orderly way and has a little time for it."""
+        if self._tasks is None:
+            self._scope.cancel()
+            return
+        self._tasks.cancel_scope.cancel()
+        self._scope.deadline = anyio.current_time() + self._policy.farewell_limit
+
+    def _why_gone(self) -> ServerFailure:
+        return self._failure or (self._link.failure() if self._link else ServerGone())
+
+    def _emit(self, kind: EventKind, about: str | ServerFailure | None = None) -> None:
+        try:
+            self._on_event(kind, about)
+        except Exception:
+            logger.exception("a callback for %s of %s failed", kind, self.name)
+
+
+async def _check(talk: Conversation) -> dict[str, Any]:
+    await talk.check()
+    return {}
+
+
+def _innermost(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"

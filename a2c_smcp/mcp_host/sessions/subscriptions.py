@@ -1,0 +1,82 @@
+"""Which windows a server tells us about, in the way of its era."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import anyio
+import anyio.abc
+
+from a2c_smcp.mcp_host.failures import RequestRefused, ServerFailure
+from a2c_smcp.mcp_host.limits import Policy
+from a2c_smcp.mcp_host.sessions.sdk_client import Conversation
+
+__all__ = ["Subscriptions"]
+
+_AT_ONCE = 16
+
+
+class Subscriptions:
+    """Follows a changing set of URIs. `on_doubt` is called when notices may have been missed."""
+
+    def __init__(
+        self, talk: Conversation, tasks: anyio.abc.TaskGroup, on_doubt: Callable[[], None], policy: Policy
+    ) -> None:
+        self._talk = talk
+        self._tasks = tasks
+        self._on_doubt = on_doubt
+        self._policy = policy
+        self._followed: set[str] = set()
+        self._stream: anyio.CancelScope | None = None
+        self._honoured = False
+        self._refused = False
+
+    async def follow(self, uris: Sequence[str]) -> bool:
+        """Whether the server will tell of changes to these."""
+        if self._talk.is_modern:
+            await self._listen(uris)
+            return self._talk.can_subscribe or self._honoured
+        if self._talk.can_subscribe:
+            await self._subscribe(set(uris))
+        return self._talk.can_subscribe
+
+    async def _subscribe(self, uris: set[str]) -> None:
+        gone, new, self._followed = self._followed - uris, uris - self._followed, uris
+        at_once = anyio.CapacityLimiter(_AT_ONCE)
+
+        async def change(ask: Callable[[str], Awaitable[None]], uri: str) -> None:
+            async with at_once:
+                with anyio.move_on_after(self._policy.read_limit), suppress(ServerFailure):
+                    await ask(uri)
+
+        async with anyio.create_task_group() as tasks:
+            for uri in new:
+                tasks.start_soon(change, self._talk.subscribe, uri)
+            for uri in gone:
+                tasks.start_soon(change, self._talk.unsubscribe, uri)
+
+    async def _listen(self, uris: Sequence[str]) -> None:
+        """The new stream is open before the old one is closed, so that nothing falls between them."""
+        if self._refused or (self._stream is not None and self._followed == set(uris)):
+            return
+        before = self._stream
+        self._refused = True
+        with anyio.move_on_after(self._policy.read_limit), suppress(RequestRefused):
+            self._stream, self._honoured = await self._tasks.start(self._hold, list(uris))
+            self._followed = set(uris)
+            self._refused = False
+        if before is not None:
+            before.cancel()
+
+    async def _hold(
+        self, uris: list[str], *, task_status: anyio.abc.TaskStatus[tuple[anyio.CancelScope, bool]]
+    ) -> None:
+        with anyio.CancelScope() as scope:
+            async with self._talk.listening(uris) as (honoured, over):
+                task_status.started((scope, honoured))
+                await over()
+            if self._stream is scope:
+                self._stream = None
+            await anyio.sleep(self._policy.listen_again)
+            self._on_doubt()

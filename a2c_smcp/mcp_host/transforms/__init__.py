@@ -1,0 +1,1 @@
+"""Changes that the owner of a computer makes to tool results."""

@@ -1,0 +1,153 @@
+"""VRL scripts over tool results: what they may not call, and how they are run without harm to anybody."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from a2c_smcp.errors import ConfigError
+from a2c_smcp.installation import install_command
+from a2c_smcp.mcp_host.processes.worker import ENVIRONMENT, Worker, WorkerDied, WorkerTooSlow, epitaph
+from a2c_smcp.mcp_host.transforms.transform import TransformFailed
+
+__all__ = ["FORBIDDEN", "LARGEST_EVENT", "VRLScript", "check_script", "forbidden_calls"]
+
+FORBIDDEN = frozenset(
+    {
+        "dns_lookup",
+        "encode_proto",
+        "get_env_var",
+        "get_hostname",
+        "http_request",
+        "parse_etld",
+        "parse_groks",
+        "parse_proto",
+        "reverse_dns",
+        "validate_json_schema",
+    }
+)
+"""Functions that reach beyond the result: the environment, files, the network."""
+
+LARGEST_EVENT = 4 * 1024 * 1024
+"""In bytes. A larger result could not be sent anyway (WIRE §6)."""
+
+RUN_WITHIN, COMPILED_WITHIN = 1.0, 5.0  # seconds
+
+_LONGEST_HEADLINE = 300
+_HINT = re.compile(r"\s*=.*https?://")  # links to manuals, below every diagnostic
+
+_WORKER = [sys.executable, "-I", str(Path(__file__).with_name("vrl_worker.py"))]
+_TOKEN = re.compile(
+    r"""\#[^\n]*                                   # a comment
+    | "(?:[^"\\]|\\.)*"?                           # a string
+    | [rst]'(?:[^'\\]|\\.)*'?                      # a regular expression, raw string or time
+    | -[0-9][0-9_]*(?:\.[0-9_]*)?                  # a number; one without a sign that letters follow is a name
+    | [0-9][0-9_]*\.[0-9_]* | [0-9][0-9A-Za-z_@]*
+    | (?P<name>[A-Za-z_@][0-9A-Za-z_@]*)(?P<call>[(!])?
+    | .""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class VRLScript:
+    """The script of one server, with a process that stays warm. Who has one closes it."""
+
+    def __init__(self, source: str) -> None:
+        """Raises `ConfigError` for a script that calls what it may not, or that cannot be run here at all."""
+        _refuse(source)
+        self._source = source
+        self._worker = Worker(_WORKER)
+
+    async def compile(self) -> None:
+        """Starts the process. Raises `ConfigError` for a script that does not compile."""
+        try:
+            _check_compiled(await self._worker.ask(_encode([self._source]), limit=COMPILED_WITHIN))
+        except (WorkerDied, WorkerTooSlow) as error:
+            raise ConfigError(f"vrl: compiling it {error}") from None
+
+    async def run(self, event: dict[str, Any]) -> str:
+        """What the script makes of an event, as JSON. Raises `TransformFailed`."""
+        request = _encode([self._source, event])
+        if len(request) > LARGEST_EVENT:
+            raise TransformFailed(f"vrl: the result has {len(request)} bytes, more than {LARGEST_EVENT}")
+        try:
+            status, outcome = _split(await self._worker.ask(request, limit=RUN_WITHIN))
+        except (WorkerDied, WorkerTooSlow) as error:
+            raise TransformFailed(f"vrl: the script {error}") from None
+        if status != "ok":
+            raise TransformFailed(f"vrl: {_headline(outcome)}")
+        return outcome
+
+    async def close(self) -> None:
+        """Ends the process. Another run would start a new one."""
+        await self._worker.close()
+
+
+def check_script(source: str) -> None:
+    """What `VRLScript(source)` and `compile` check, for those who cannot await: it blocks for some 50 ms."""
+    _refuse(source)
+    request = _encode([source])
+    frame = len(request).to_bytes(4, "big") + request
+    try:
+        done = subprocess.run(  # noqa: S603
+            _WORKER, input=frame, capture_output=True, timeout=COMPILED_WITHIN, env=ENVIRONMENT, check=True
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"vrl: compiling it took longer than {COMPILED_WITHIN:g} s") from None
+    except OSError as error:
+        raise ConfigError(f"vrl: no process to compile it in: {error.strerror}") from None
+    except subprocess.CalledProcessError as error:
+        raise ConfigError(f"vrl: compiling it {epitaph(error.returncode)}") from None
+    _check_compiled(done.stdout[4:])
+
+
+def forbidden_calls(source: str) -> set[str]:
+    """The forbidden functions that a script calls. Their names in strings, comments and fields are harmless.
+
+    This reads tokens as VRL does: a function is a name with `(` or `!` directly after it.
+    """
+    return {token["name"] for token in _TOKEN.finditer(source) if token["call"] and token["name"] in FORBIDDEN}
+
+
+def _refuse(source: str) -> None:
+    if calls := forbidden_calls(source):
+        raise ConfigError(f"vrl: must not call {', '.join(sorted(calls))}: a script sees the result and nothing else")
+    if find_spec("vrl_python") is None:
+        raise ConfigError(f"vrl: scripts need the extra `vrl`: {install_command('vrl')}")
+
+
+def _check_compiled(answer: bytes) -> None:
+    status, outcome = _split(answer)
+    if status != "ok":
+        lines = [line for line in outcome.strip().splitlines() if not _HINT.match(line)]
+        raise ConfigError("\n".join(("vrl: does not compile:", *lines)))
+
+
+def _split(answer: bytes) -> tuple[str, str]:
+    status, _, outcome = answer.decode("utf-8", "replace").partition("\n")
+    return status, outcome
+
+
+def _headline(diagnostic: str) -> str:
+    """`error[E000]: what happened`, of which the rest draws the source."""
+    lines = [line.strip() for line in diagnostic.splitlines() if line.strip()]
+    return re.sub(r"^error\[E\d+\]: ", "", lines[0])[:_LONGEST_HEADLINE] if lines else "failed"
+
+
+def _encode(request: list[Any]) -> bytes:
+    """JSON. What VRL cannot hold is made to fit: half a surrogate pair becomes a question mark."""
+    try:
+        return orjson.dumps(request)
+    except TypeError:
+        pass
+    try:
+        return json.dumps(request, ensure_ascii=False).encode("utf-8", "replace")
+    except (TypeError, ValueError, RecursionError):
+        raise TransformFailed("vrl: the result is not JSON") from None

@@ -1,0 +1,1 @@
+"""Ways to reach an MCP server: stdio, streamable HTTP, SSE."""

@@ -1,0 +1,107 @@
+"""HTTP to MCP servers: a client that notices what the SDK passes over in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import httpx2
+
+from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, SessionLost
+from a2c_smcp.mcp_host.message_limits import MAX_BYTES
+from a2c_smcp.mcp_host.sessions.direct_requests import Straight
+from a2c_smcp.mcp_host.transports.http_body import ACCEPT_ENCODING, BoundedBody
+from a2c_smcp.mcp_host.transports.transport import OnFault
+
+__all__ = ["HTTPLink", "WatchedClient", "unreachable"]
+
+_SESSION_HEADER = "mcp-session-id"
+_FAREWELL = 2.0
+
+
+class WatchedClient(httpx2.AsyncClient):
+    """Tells `on_fault` of lost sessions, refused credentials and failed connections; remembers when it last heard.
+
+    Bodies are bounded by `limit` in a response hook: the library calls it before it reads any of them.
+    """
+
+    def __init__(
+        self, on_fault: OnFault, *, headers: dict[str, str] | None, timeout: float, limit: int = MAX_BYTES
+    ) -> None:
+        super().__init__(
+            headers={"Accept-Encoding": ACCEPT_ENCODING, **(headers or {})},
+            timeout=httpx2.Timeout(timeout, read=None),
+            event_hooks={"response": [self._bound]},
+        )
+        self._limit = limit
+        self._turn = asyncio.Lock()
+        self.last_heard = time.monotonic()
+        self._on_fault = on_fault
+        self._accepted = False
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if request.method == "DELETE":
+            request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), _FAREWELL)
+        try:
+            response = await super().send(request, **options)
+        except httpx2.TransportError as error:
+            if request.method != "DELETE":
+                self._on_fault(unreachable(error))
+            raise
+        self._heard()
+        if failure := self._refusal(request, response):
+            self._on_fault(failure)
+        self._accepted = self._accepted or response.is_success
+        return response
+
+    async def _bound(self, response: httpx2.Response) -> None:
+        response.stream = BoundedBody(
+            response,
+            self._limit,
+            self._turn,
+            on_part=self._heard,
+            on_lost=lambda error: self._on_fault(unreachable(error)),
+        )
+
+    def _heard(self) -> None:
+        self.last_heard = time.monotonic()
+
+    def _refusal(self, request: httpx2.Request, response: httpx2.Response) -> ServerFailure | None:
+        status = response.status_code
+        if request.method == "DELETE":
+            return None
+        if status == httpx2.codes.UNAUTHORIZED or (status == httpx2.codes.FORBIDDEN and not self._accepted):
+            return AuthRequired(f"HTTP {status} from {_without_secrets(request.url)}")
+        if status == httpx2.codes.NOT_FOUND and _SESSION_HEADER in request.headers:
+            return SessionLost(_without_secrets(request.url))
+        return None
+
+
+class HTTPLink:
+    """What links over HTTP have in common."""
+
+    def __init__(self, url: str, quiet_limit: float | None, limit: int) -> None:
+        self.quiet_limit = quiet_limit
+        self._limit = limit
+        self.straight: Straight | None = None
+        self._url = url
+        self._client: WatchedClient | None = None
+
+    @property
+    def diagnostics(self) -> dict[str, object]:
+        return {"url": _without_secrets(httpx2.URL(self._url))}
+
+    def silence(self) -> float:
+        return time.monotonic() - self._client.last_heard if self._client else 0.0
+
+    def failure(self) -> ServerFailure:
+        return ServerGone(f"{_without_secrets(httpx2.URL(self._url))} ended the connection")
+
+
+def unreachable(error: httpx2.TransportError) -> ServerGone:
+    return ServerGone(f"{type(error).__name__} {error}".strip())
+
+
+def _without_secrets(url: httpx2.URL) -> str:
+    return str(url.copy_with(userinfo=b"", query=None, fragment=None))

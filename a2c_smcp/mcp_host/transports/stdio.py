@@ -1,0 +1,196 @@
+"""An MCP server as a child process that is spoken to over its pipes."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import shutil
+import signal
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client import Transport
+from mcp.shared.message import SessionMessage
+
+from a2c_smcp.mcp_host.config.servers import StdioParameters
+from a2c_smcp.mcp_host.failures import CommandNotFound, ServerFailure, ServerGone, StartFailed, in_brief
+from a2c_smcp.mcp_host.processes.environment import child_environment
+from a2c_smcp.mcp_host.processes.server_processes import Child, Guardian
+from a2c_smcp.mcp_host.sessions.direct_requests import Straight
+from a2c_smcp.mcp_host.transports.messages import LineDecoder, read_line, to_line, to_message
+from a2c_smcp.mcp_host.transports.transport import OnFault
+
+__all__ = ["StdioLink"]
+
+_STDERR_KEPT = 64 * 1024
+_CHUNK = 256 * 1024
+_EXIT_REPORT = 0.25  # between the end of stdout and the keeper's word on how the server ended
+_CHATTER_PAUSE = 0.01  # a server that repeats itself is read in larger portions
+_TOGETHER = 32  # requests to a server in one portion
+_GRACE, _TERM, _LIMIT = 1.0, 1.5, 4.0
+_Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
+_Outgoing = MemoryObjectSendStream[SessionMessage]
+_SESSION_ENDED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
+
+
+class StdioLink:
+    """The link to one child process. After its end it still tells how that came."""
+
+    quiet_limit: float | None = None
+
+    def __init__(self, parameters: StdioParameters, guardian: Guardian, limit: int) -> None:
+        self._parameters = parameters
+        self._limit = limit
+        self._guardian = guardian
+        self._child: Child | None = None
+        self._stderr: deque[bytes] = deque()
+        self._stderr_bytes = 0
+        self.skipped = 0
+        self.straight: Straight | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child else None
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._child.exit_code if self._child else None
+
+    @property
+    def stderr(self) -> str:
+        """The last 64 KiB of what the server has written there, without half a line at its beginning."""
+        kept = b"".join(self._stderr)
+        if len(kept) > _STDERR_KEPT:
+            kept = kept[-_STDERR_KEPT:].partition(b"\n")[2]
+        return kept.decode("utf-8", "replace")
+
+    def failure(self) -> ServerFailure:
+        last = in_brief(self.stderr.strip().rpartition("\n")[2], 500)
+        return ServerGone(_ending(self.exit_code) + (f": {last}" if last else ""))
+
+    @property
+    def diagnostics(self) -> dict[str, object]:
+        return {"pid": self.pid, "exit_code": self.exit_code, "skipped_lines": self.skipped, "stderr": self.stderr}
+
+    def silence(self) -> float:
+        return 0.0
+
+    def connect(self, on_fault: OnFault) -> Transport:
+        return self._connected()
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncGenerator[tuple[_Incoming, _Outgoing], None]:
+        child = self._child = await self._start()
+        if codecs.lookup(self._parameters.encoding).name == "utf-8":
+            self.straight = Straight(child.stdin)
+        to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](_TOGETHER)
+        try:
+            with to_session, incoming, outgoing, from_session:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._read_stderr, child)
+                    tasks.start_soon(self._read, child, to_session)
+                    tasks.start_soon(self._write, child, from_session)
+                    if self.straight:
+                        tasks.start_soon(self.straight.run)
+                    try:
+                        yield incoming, outgoing
+                    finally:
+                        tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._end(child)
+
+    async def _start(self) -> Child:
+        asked = self._parameters
+        env = child_environment(os.environ, asked.env)
+        cwd = os.path.abspath(asked.cwd or os.curdir)  # noqa: PTH100, ASYNC240
+        try:
+            codecs.lookup(asked.encoding)
+        except LookupError as error:
+            raise StartFailed(str(error)) from error
+        if not os.path.isdir(cwd):  # noqa: PTH112, ASYNC240
+            raise StartFailed(f"its working directory {cwd!r} does not exist")
+        path = _find(asked.command, env.get("PATH", os.defpath), cwd)
+        return await self._guardian.launch(path, [asked.command, *asked.args], env, cwd)
+
+    async def _end(self, child: Child) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_drain, child)
+            tasks.start_soon(self._read_stderr, child)
+            await child.end(grace=_GRACE, term=_TERM, limit=_LIMIT)
+            tasks.cancel_scope.cancel()
+
+    async def _read(self, child: Child, to_session: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        decoder = LineDecoder(self._parameters.encoding, self._parameters.encoding_error_handler, self._limit)
+        take = self.straight.takes_all if self.straight else None
+        is_line_whole = True
+        with to_session, suppress(*_SESSION_ENDED):
+            while data := await child.read(_CHUNK, take if is_line_whole else None):
+                is_line_whole = data.endswith(b"\n")
+                lines = decoder.feed(data)
+                new = dict.fromkeys(lines)  # the same line once more says nothing new
+                for line in new:
+                    for message in self._understood(line):
+                        await to_session.send(message)
+                if len(new) < len(lines):
+                    await child.rest(_CHATTER_PAUSE)
+            with anyio.move_on_after(_EXIT_REPORT):
+                await child.exited.wait()
+
+    def _understood(self, line: str) -> list[SessionMessage]:
+        if not line or line.isspace():
+            return []
+        try:
+            return [to_message(item) for item in read_line(line) if not (self.straight and self.straight.takes(item))]
+        except ValueError:
+            self.skipped += 1
+            return []
+
+    async def _write(self, child: Child, from_session: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        encoder = codecs.getincrementalencoder(self._parameters.encoding)(self._parameters.encoding_error_handler)
+        with suppress(OSError):  # the end of stdout tells the session
+            async for message in from_session:
+                await anyio.lowlevel.checkpoint()  # whoever asks at the same time is heard at the same time
+                waiting = [message, *_at_hand(from_session)]
+                child.stdin.write(encoder.encode("".join(map(to_line, waiting))))
+                await child.stdin.drain()
+
+    async def _read_stderr(self, child: Child) -> None:
+        while data := await child.stderr.read(_CHUNK):
+            self._stderr.append(data)
+            self._stderr_bytes += len(data)
+            while self._stderr_bytes - len(self._stderr[0]) >= _STDERR_KEPT:
+                self._stderr_bytes -= len(self._stderr.popleft())
+
+
+async def _drain(child: Child) -> None:
+    """A server stuck in a write would not notice the end of its stdin."""
+    while await child.stdout.read(_CHUNK):
+        pass
+
+
+def _at_hand(from_session: MemoryObjectReceiveStream[SessionMessage]) -> Iterator[SessionMessage]:
+    with suppress(anyio.WouldBlock, anyio.EndOfStream):
+        while True:
+            yield from_session.receive_nowait()
+
+
+def _find(command: str, search: str, cwd: str) -> str:
+    has_folder = bool(os.path.dirname(command))  # noqa: PTH120  # "./x" is not "x"
+    path = shutil.which(os.path.join(cwd, command) if has_folder else command, path=search)  # noqa: PTH118
+    if path is None:
+        where = "does not exist or is not executable" if has_folder else "is not on PATH"
+        raise CommandNotFound(f"{command!r} {where}", command=command)
+    return os.path.abspath(path)  # noqa: PTH100
+
+
+def _ending(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "it closed its output"
+    if exit_code < 0:
+        return f"it was killed by {signal.Signals(-exit_code).name}"
+    return f"it exited with code {exit_code}"

@@ -1,0 +1,554 @@
+"""Configurations of servers and inputs: what is read, what is refused, what is shown, and the way to the wire."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from a2c_smcp import smcp
+from a2c_smcp.errors import BadRequest, ConfigError
+from a2c_smcp.mcp_host.config import servers as model
+from a2c_smcp.mcp_host.config.servers import (
+    CommandInput,
+    MCPServerConfig,
+    MCPServerInput,
+    PickStringInput,
+    PromptStringInput,
+    SSEConfig,
+    StdioConfig,
+    StreamableConfig,
+    ToolMeta,
+    input_to_wire,
+    parse_input,
+    parse_server,
+    source,
+    to_wire,
+    unknown_fields,
+)
+
+pytestmark = pytest.mark.covers("config-models")
+
+STDIO = {"type": "stdio", "server_parameters": {"command": "npx"}}
+STREAMABLE = {"type": "streamable", "server_parameters": {"url": "https://example.com/mcp"}}
+SSE = {"type": "sse", "server_parameters": {"url": "https://example.com/sse"}}
+WIRE = {
+    StdioConfig: (smcp.MCPServerStdioConfig, smcp.MCPServerStdioParameters),
+    StreamableConfig: (smcp.MCPServerStreamableHttpConfig, smcp.MCPServerStreamableHttpParameters),
+    SSEConfig: (smcp.MCPSSEConfig, smcp.MCPSSEParameters),
+}
+INPUT_WIRE = {
+    PromptStringInput: smcp.MCPServerPromptStringInput,
+    PickStringInput: smcp.MCPServerPickStringInput,
+    CommandInput: smcp.MCPServerCommandInput,
+}
+
+every_type = pytest.mark.parametrize("data", [STDIO, STREAMABLE, SSE], ids=lambda data: data["type"])
+
+
+def refusal(data: object, name: str | None = "files") -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_server(data, name)
+    return caught.value.message
+
+
+def with_parameters(data: dict[str, Any], **parameters: Any) -> dict[str, Any]:
+    return {**data, "server_parameters": {**data["server_parameters"], **parameters}}
+
+
+# Reading
+
+
+def test_a_name_and_parameters_are_enough() -> None:
+    assert to_wire(parse_server(STDIO, "files")) == {
+        "name": "files",
+        "type": "stdio",
+        "disabled": False,
+        "forbidden_tools": [],
+        "tool_meta": {},
+        "default_tool_meta": None,
+        "vrl": None,
+        "server_parameters": {
+            "command": "npx",
+            "args": [],
+            "env": None,
+            "cwd": None,
+            "encoding": "utf-8",
+            "encoding_error_handler": "strict",
+        },
+    }
+    assert to_wire(parse_server(STREAMABLE, "web"))["server_parameters"] == {
+        "url": "https://example.com/mcp",
+        "headers": None,
+        "timeout": "PT30S",
+        "sse_read_timeout": "PT5M",
+        "terminate_on_close": True,
+    }
+    assert to_wire(parse_server(SSE, "web"))["server_parameters"] == {
+        "url": "https://example.com/sse",
+        "headers": None,
+        "timeout": 5.0,
+        "sse_read_timeout": 300.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"type": "http", "url": "https://h/mcp", "disabled": True, "tool_meta": {}}, StreamableConfig),
+        ({"type": "sse", "url": "https://h/anything"}, SSEConfig),
+        ({"type": "stdio", "command": "uvx", "args": ["server"], "env": {"A": "b"}, "cwd": "/tmp"}, StdioConfig),
+        ({"type": "streamable-http", "url": "https://h/mcp", "headers": {"A": "b"}}, StreamableConfig),
+        ({"command": "uvx", "args": ["server"]}, StdioConfig),
+        ({"url": "https://h/mcp", "headers": {"A": "b"}}, StreamableConfig),
+        ({"url": "https://h/sse"}, SSEConfig),
+        ({"url": "https://h/sse/?a=/mcp"}, SSEConfig),
+        ({"url": "https://h/mcp?a=/sse"}, StreamableConfig),
+        ({"url": "${input:url}"}, StreamableConfig),
+        ({"server_parameters": {"command": "uvx"}}, StdioConfig),
+        ({"server_parameters": {"url": "https://h/sse"}}, SSEConfig),
+    ],
+)
+def test_the_older_flat_shape_and_one_without_a_type_become_the_same_models(
+    data: dict[str, Any], expected: type[BaseModel]
+) -> None:
+    config = parse_server(data, "files")
+    assert type(config) is expected
+    given_parameters = data.get("server_parameters", data)
+    for name in {"url", "command", "args", "env", "headers", "cwd"} & given_parameters.keys():
+        assert getattr(config.server_parameters, name) == given_parameters[name]
+    assert config.disabled is data.get("disabled", False)
+    assert unknown_fields(config) == []
+
+
+def test_the_name_it_stands_under_goes_before_its_own() -> None:
+    assert parse_server({**STDIO, "name": "Display Name"}, "files").name == "files"
+    assert parse_server({**STDIO, "name": "files"}).name == "files"
+
+
+def test_what_is_read_is_not_changed() -> None:
+    data = {"type": "http", "url": "https://h/mcp", "timeout": "${input:t}", "extra": {"a": [1]}}
+    before = json.dumps(data)
+    parse_server(data, "files")
+    assert json.dumps(data) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "duration"),
+    [
+        ("PT30S", timedelta(seconds=30)),
+        ("PT0.5S", timedelta(seconds=0.5)),
+        ("PT1H30M", timedelta(minutes=90)),
+        ("P1DT1S", timedelta(days=1, seconds=1)),
+        (30, timedelta(seconds=30)),
+        (1.5, timedelta(seconds=1.5)),
+        ("30", timedelta(seconds=30)),
+    ],
+)
+def test_a_streamable_timeout_is_a_duration(text: object, duration: timedelta) -> None:
+    config = parse_server(with_parameters(STREAMABLE, timeout=text, sse_read_timeout=text), "web")
+    assert isinstance(config, StreamableConfig)
+    assert config.server_parameters.timeout == config.server_parameters.sse_read_timeout == duration
+
+
+@given(st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(days=100_000)))
+def test_every_duration_survives_the_wire(duration: timedelta) -> None:
+    wire = to_wire(parse_server(with_parameters(STREAMABLE, timeout=duration), "web"))
+    again = parse_server(wire)
+    assert isinstance(again, StreamableConfig)
+    assert again.server_parameters.timeout == duration
+
+
+@pytest.mark.parametrize(("text", "flag"), [(True, True), (False, False), ("true", True), ("false", False)])
+def test_a_flag_may_arrive_as_the_text_that_somebody_typed(text: object, flag: bool) -> None:
+    assert parse_server({**STDIO, "disabled": text}, "files").disabled is flag
+
+
+# Refusing
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (None, "server 'files': must be an object"),
+        ([], "must be an object"),
+        ("npx", "must be an object"),
+        ({}, "type: must be one of stdio, streamable, sse, or give a command or a url instead"),
+        ({"type": None}, "type: must be one of stdio, streamable, sse"),
+        ({"type": "websocket", "url": "ws://h"}, "type: must be one of stdio, streamable, sse"),
+        ({"type": ["stdio"]}, "type: must be one of stdio, streamable, sse"),
+        ({"type": "stdio"}, "server 'files': command: missing"),
+        ({"type": "stdio", "server_parameters": {}}, "server_parameters.command: missing"),
+        ({"type": "stdio", "server_parameters": None}, "server_parameters: must be an object"),
+        ({"type": "stdio", "server_parameters": "npx"}, "server_parameters: must be an object"),
+        ({"command": ""}, "command: must not be empty"),
+        ({"command": ["npx", "x"]}, "command: must be a string"),
+        ({"command": "npx", "args": "x"}, "args: must be a list"),
+        ({"command": "npx", "args": [1]}, "args.0: must be a string"),
+        ({"command": "npx", "env": {"PORT": 80}}, "env.PORT: must be a string"),
+        ({"command": "npx", "env": ["A=b"]}, "env: must be an object"),
+        ({"command": "npx", "encoding": "klingon"}, 'encoding: must be a text encoding, such as "utf-8"'),
+        ({"command": "npx", "encoding": "base64"}, "encoding: must be a text encoding"),
+        ({"command": "npx", "encoding_error_handler": "panic"}, "must be one of 'strict', 'ignore' or 'replace'"),
+        ({"command": "npx", "disabled": "yes"}, "disabled: must be true or false"),
+        ({"command": "npx", "disabled": 1}, "disabled: must be true or false"),
+        ({"command": "npx", "disabled": None}, "disabled: must be true or false"),
+        ({"command": "npx", "forbidden_tools": "x"}, "forbidden_tools: must be a list"),
+        ({"command": "npx", "tool_meta": {"read": True}}, "tool_meta.read: must be an object"),
+        ({"command": "npx", "tool_meta": {"read": {"tags": "x"}}}, "tool_meta.read.tags: must be a list"),
+        ({"command": "npx", "default_tool_meta": {"alias": ""}}, "default_tool_meta.alias: must have 1 to 256"),
+        ({"command": "npx", "default_tool_meta": []}, "default_tool_meta: must be an object"),
+        ({"command": "npx", "vrl": 1}, "vrl: must be a string"),
+        ({"command": "npx", "desktop": "all"}, "desktop: must be one of 'subscribed' or 'any'"),
+        ({"command": "\ud800"}, "command: must be Unicode text"),
+        ({"url": "example.com/mcp"}, "url: must be an http or https URL"),
+        ({"url": "ftp://example.com"}, "url: must be an http or https URL"),
+        ({"url": "https:///mcp"}, "url: must be an http or https URL"),
+        ({"url": "https://h:99999/"}, "url: must be an http or https URL"),
+        ({"url": "https://[::1/"}, "url: must be an http or https URL"),
+        ({"url": "https://h/a b"}, "url: must be an http or https URL"),
+        ({"url": 5}, "url: must be a string"),
+        ({"url": "https://h", "headers": {"A": ["b"]}}, "headers.A: must be a string or a number"),
+        ({"url": "https://h", "timeout": "30 seconds"}, "timeout: must be an ISO-8601 duration above zero"),
+        ({"url": "https://h", "timeout": "00:30"}, "timeout: must be an ISO-8601 duration above zero"),
+        ({"url": "https://h", "timeout": "PT0S"}, "timeout: must be an ISO-8601 duration above zero"),
+        ({"url": "https://h", "timeout": "-PT5S"}, "timeout: must be an ISO-8601 duration above zero"),
+        ({"url": "https://h", "timeout": True}, "timeout: must be an ISO-8601 duration above zero"),
+        ({"url": "https://h", "timeout": None}, "timeout: must be an ISO-8601 duration above zero"),
+        ({"url": "https://h", "timeout": float("inf")}, "timeout: must be an ISO-8601 duration above zero"),
+        ({"url": "https://h", "terminate_on_close": "no"}, "terminate_on_close: must be true or false"),
+        ({"url": "https://h/sse", "timeout": "PT5S"}, "timeout: must be a number"),
+        ({"url": "https://h/sse", "timeout": 0}, "timeout: must be a number of seconds above zero"),
+        ({"url": "https://h/sse", "sse_read_timeout": float("nan")}, "sse_read_timeout: must be a number of seconds"),
+    ],
+    ids=str,
+)
+def test_nonsense_is_refused_in_words_that_name_server_and_field(data: object, said: str) -> None:
+    message = refusal(data)
+    assert message.startswith("Bad configuration: server 'files': ")
+    assert said in message
+
+
+@pytest.mark.parametrize("name", ["", " files", "a\nb", "x" * 129, 5, None, "${input:name}"])
+def test_a_server_has_a_proper_name(name: object) -> None:
+    with pytest.raises(ConfigError, match="name: "):
+        parse_server({**STDIO, "name": name})
+
+
+def test_every_fault_is_named_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_server({"command": 1, "args": 2, "vrl": 3}, "files")
+    assert caught.value.details == {"fields": ["vrl", "command", "args"]}
+
+
+def test_a_refusal_is_a_bad_request_and_a_value_error() -> None:
+    assert issubclass(ConfigError, BadRequest)
+    assert issubclass(ConfigError, ValueError)
+
+
+SECRET = "s3cr3t"
+LEAVES = st.sampled_from([f"{SECRET}-text", [f"{SECRET}-item"], {"key": f"{SECRET}-value"}, 8734512, None])
+FIELDS = (
+    *("command", "args", "env", "cwd", "encoding", "encoding_error_handler", "url", "headers", "timeout", "vrl"),
+    *("sse_read_timeout", "terminate_on_close", "disabled", "forbidden_tools", "tool_meta", "default_tool_meta"),
+)
+
+
+@given(
+    st.fixed_dictionaries({}, optional=dict.fromkeys((*FIELDS, "desktop"), LEAVES)),
+    st.sampled_from(["stdio", "http", "sse", None]),
+)
+def test_no_value_is_ever_quoted_in_a_refusal(fields: dict[str, Any], kind: str | None) -> None:
+    try:
+        parse_server(fields if kind is None else {"type": kind, **fields}, "files")
+    except ConfigError as error:
+        said = f"{error} {error!r} {error.details} {error.__cause__} {error.__suppress_context__}"
+        assert SECRET not in said
+        assert "8734512" not in said
+
+
+def test_a_model_that_is_built_by_hand_does_not_quote_either() -> None:
+    with pytest.raises(ValidationError) as caught:
+        model.StdioParameters(command="x", env={"TOKEN": [SECRET]})  # type: ignore[dict-item]
+    assert SECRET not in str(caught.value)
+
+
+# Showing
+
+
+@pytest.mark.parametrize("show", [repr, str, "{}".format])
+def test_secrets_are_not_shown(show: Any) -> None:
+    url = f"https://user:{SECRET}@h:8080/mcp?key={SECRET}&b=2#{SECRET}"
+    shown = [
+        show(parse_server({"command": "npx", "args": [f"--key={SECRET}"], "env": {"TOKEN": SECRET}}, "files")),
+        show(parse_server({"url": url, "headers": {"Authorization": SECRET}, "oauth": {"secret": SECRET}}, "web")),
+        show(parse_server({"url": f"https://h/sse?{SECRET}", "headers": {"X-Key": SECRET}}, "old")),
+        show(parse_input({"id": "token", "type": "promptString", "password": True, "default": SECRET})),
+        show(parse_input({"id": "token", "type": "command", "command": "op", "args": {"token": SECRET}})),
+    ]
+    assert not [text for text in shown if SECRET in text]
+    assert "TOKEN" in shown[0]
+    assert "https://***@h:8080/mcp?key=***&b=***#***" in shown[1]
+
+
+def test_what_is_no_secret_is_shown() -> None:
+    assert "default='blue'" in repr(parse_input({"id": "c", "type": "promptString", "default": "blue"}))
+    assert "url='https://h/mcp'" in repr(parse_server({"url": "https://h/mcp"}, "web"))
+
+
+# Unknown fields
+
+
+def test_unknown_fields_are_kept_and_named() -> None:
+    data = {
+        **with_parameters(STDIO, shell=True),
+        "envFile": ".env",
+        "tool_meta": {"read": {"auto_aply": True}},
+        "default_tool_meta": {"color": "red"},
+    }
+    config = parse_server(data, "files")
+    assert sorted(unknown_fields(config)) == [
+        "default_tool_meta.color",
+        "envFile",
+        "server_parameters.shell",
+        "tool_meta.read.auto_aply",
+    ]
+    assert source(config)["envFile"] == ".env"
+    assert source(config)["server_parameters"]["shell"] is True
+
+
+def test_flat_fields_beside_server_parameters_are_unknown() -> None:
+    assert unknown_fields(parse_server({**STDIO, "command": "other"}, "files")) == ["command"]
+
+
+# The wire
+
+
+@pytest.mark.parametrize(("config", "shapes"), WIRE.items())
+def test_models_and_the_structures_of_000_have_the_same_fields(
+    config: type[BaseModel], shapes: tuple[Any, Any]
+) -> None:
+    shape, parameters = shapes
+    assert config.model_fields.keys() - {"desktop", "secrets"} == shape.__required_keys__ | shape.__optional_keys__
+    nested = config.model_fields["server_parameters"].annotation
+    assert nested is not None
+    assert nested.model_fields.keys() == parameters.__required_keys__
+    assert ToolMeta.model_fields.keys() == smcp.ToolMeta.__optional_keys__
+
+
+@pytest.mark.parametrize(("definition", "shape"), INPUT_WIRE.items())
+def test_inputs_and_the_structures_of_000_have_the_same_fields(definition: type[BaseModel], shape: Any) -> None:
+    assert definition.model_fields.keys() == shape.__required_keys__ | shape.__optional_keys__
+
+
+metas = st.fixed_dictionaries(
+    {},
+    optional={
+        "auto_apply": st.none() | st.booleans(),
+        "alias": st.none() | st.sampled_from(["a", "读"]),
+        "tags": st.none() | st.lists(st.text(max_size=5), max_size=2),
+        "ret_object_mapper": st.none() | st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2),
+    },
+)
+common = {
+    "disabled": st.booleans(),
+    "forbidden_tools": st.lists(st.text(max_size=5), max_size=2),
+    "tool_meta": st.dictionaries(st.text(max_size=5), metas, max_size=2),
+    "default_tool_meta": st.none() | metas,
+    "vrl": st.none() | st.text(),
+}
+texts = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2)
+http = {"headers": st.none() | texts}
+parameters = {
+    "stdio": st.fixed_dictionaries(
+        {"command": st.text(min_size=1)},
+        optional={
+            "args": st.lists(st.text(), max_size=3),
+            "env": st.none() | texts,
+            "cwd": st.none() | st.text(),
+            "encoding": st.sampled_from(["utf-8", "gb18030"]),
+            "encoding_error_handler": st.sampled_from(["strict", "ignore", "replace"]),
+        },
+    ),
+    "streamable": st.fixed_dictionaries(
+        {"url": st.just("https://h/mcp?a=b")},
+        optional={
+            **http,
+            "timeout": st.sampled_from(["PT1S", "PT30S", "P1D"]),
+            "sse_read_timeout": st.sampled_from(["PT1S", "PT1.5S"]),
+            "terminate_on_close": st.booleans(),
+        },
+    ),
+    "sse": st.fixed_dictionaries(
+        {"url": st.just("http://127.0.0.1:1/sse")},
+        optional={**http, "timeout": st.floats(0.1, 1e6), "sse_read_timeout": st.integers(1, 999)},
+    ),
+}
+servers = st.sampled_from(sorted(parameters)).flatmap(
+    lambda kind: st.fixed_dictionaries(
+        {"name": st.just("files"), "type": st.just(kind), "server_parameters": parameters[kind]}, optional=common
+    )
+)
+
+
+@settings(deadline=None)
+@given(servers)
+def test_the_wire_says_what_was_configured_and_nothing_else(data: dict[str, Any]) -> None:
+    config = parse_server(data)
+    wire: Any = to_wire(config)
+    assert parse_server(wire) == config
+    assert parse_server(source(config)) == config
+    assert parse_server(json.loads(json.dumps(wire))) == config
+    TypeAdapter(smcp.MCPServerConfig).validate_python(wire, strict=True)
+    assert {key: wire[key] for key in data.keys() - {"server_parameters", "tool_meta", "default_tool_meta"}} == {
+        key: data[key] for key in data.keys() - {"server_parameters", "tool_meta", "default_tool_meta"}
+    }
+    assert data["server_parameters"].items() <= wire["server_parameters"].items()
+
+
+def test_what_000_does_not_know_is_not_on_the_wire() -> None:
+    data = {**with_parameters(STDIO, shell=True), "desktop": "any", "oauth": 1, "tool_meta": {"read": {"x": 1}}}
+    wire: Any = to_wire(parse_server(data, "files"))
+    assert wire.keys() == smcp.MCPServerStdioConfig.__required_keys__ | smcp.MCPServerStdioConfig.__optional_keys__
+    assert wire["server_parameters"].keys() == smcp.MCPServerStdioParameters.__required_keys__
+    assert wire["tool_meta"] == {"read": dict.fromkeys(("auto_apply", "alias", "tags", "ret_object_mapper"))}
+
+
+def test_the_unions_are_told_apart_by_type() -> None:
+    assert type(TypeAdapter(MCPServerConfig).validate_python({**SSE, "name": "x"})) is SSEConfig
+    prompt = {"type": "promptString", "id": "x"}
+    assert type(TypeAdapter(MCPServerInput).validate_python(prompt)) is PromptStringInput
+    assert set(get_args(get_args(MCPServerConfig)[0])) == set(WIRE)
+
+
+# Placeholders
+
+PLACEHOLDERS = [
+    (STDIO, {"args": ["a", "${input:x}"], "env": {"A": "${input:x}"}, "cwd": "${input:x}", "encoding": "${input:x}"}),
+    (STDIO, {"command": "${input:x}", "args": "${input:x}", "env": "${input:x}"}),
+    (STDIO, {"encoding_error_handler": "${input:x}"}),
+    (STREAMABLE, {"url": "${input:x}", "headers": {"Authorization": "Bearer ${input:x}"}, "timeout": "${input:x}"}),
+    (STREAMABLE, {"url": "https://${input:x}/mcp", "sse_read_timeout": "PT${input:x}S", "headers": "${input:x}"}),
+    (STREAMABLE, {"terminate_on_close": "${input:x}"}),
+    (SSE, {"timeout": "${input:x}", "sse_read_timeout": "${input:x}0"}),
+]
+
+
+@pytest.mark.parametrize(("data", "waiting"), PLACEHOLDERS)
+def test_a_placeholder_may_stand_in_any_parameter_and_stays_until_it_is_rendered(
+    data: dict[str, Any], waiting: dict[str, Any]
+) -> None:
+    config = parse_server(with_parameters(data, **waiting), "files")
+    wire: Any = to_wire(config)
+    assert waiting.items() <= source(config)["server_parameters"].items()
+    assert waiting.items() <= wire["server_parameters"].items()
+    assert parse_server(source(config)) == config
+
+
+@pytest.mark.parametrize("field", ["disabled", "forbidden_tools", "tool_meta", "default_tool_meta", "vrl", "desktop"])
+def test_a_placeholder_may_stand_in_any_other_field(field: str) -> None:
+    config = parse_server({**STDIO, field: "${input:x}"}, "files")
+    assert source(config)[field] == "${input:x}"
+    assert parse_server(source(config)) == config
+
+
+def test_placeholders_stand_in_tool_metas_too() -> None:
+    meta = {"auto_apply": "${input:x}", "tags": "${input:y}"}
+    config = parse_server({**STDIO, "tool_meta": {"read": meta}, "default_tool_meta": meta}, "files")
+    wire: Any = to_wire(config)
+    assert meta.items() <= wire["tool_meta"]["read"].items()
+    assert meta.items() <= wire["default_tool_meta"].items()
+    assert config.tool_meta["read"].auto_apply is None
+
+
+def test_a_rendered_configuration_has_the_values() -> None:
+    waiting = parse_server(with_parameters(STREAMABLE, timeout="${input:x}"), "web")
+    text = json.dumps(source(waiting)).replace("${input:x}", "PT7S")
+    rendered = parse_server(json.loads(text))
+    assert isinstance(rendered, StreamableConfig)
+    assert rendered.server_parameters.timeout == timedelta(seconds=7)
+    assert rendered != waiting
+
+
+@pytest.mark.parametrize("field", ["name", "server_parameters"])
+def test_what_must_be_known_at_once_cannot_wait(field: str) -> None:
+    with pytest.raises(ConfigError, match=f"{field}: must be written out, an input cannot stand for it"):
+        parse_server({"name": "files", **STDIO, field: "${input:x}"})
+
+
+def test_a_placeholder_excuses_no_other_fault() -> None:
+    assert "args: must be a list" in refusal({"command": "npx", "disabled": "${input:x}", "args": "x"})
+
+
+# Inputs
+
+
+@pytest.mark.parametrize(
+    ("data", "wire"),
+    [
+        (
+            {"type": "promptString", "id": "key", "description": "API key", "password": True},
+            {"type": "promptString", "id": "key", "description": "API key", "password": True, "default": None},
+        ),
+        (
+            {"type": "pickString", "id": "env", "description": "Which", "options": ["dev", "prod"], "default": "dev"},
+            {"type": "pickString", "id": "env", "description": "Which", "options": ["dev", "prod"], "default": "dev"},
+        ),
+        (
+            {"type": "pickString", "id": "env", "options": ["dev", {"label": "Live", "value": "prod"}]},
+            {"type": "pickString", "id": "env", "description": "", "options": ["dev", "prod"], "default": None},
+        ),
+        (
+            {"type": "command", "id": "token", "description": "", "command": "gh auth token", "args": {"a": "b"}},
+            {"type": "command", "id": "token", "description": "", "command": "gh auth token", "args": {"a": "b"}},
+        ),
+    ],
+)
+def test_inputs_are_read_and_written_as_in_000(data: dict[str, Any], wire: dict[str, Any]) -> None:
+    written = input_to_wire(parse_input(data))
+    assert written == wire
+    TypeAdapter(smcp.MCPServerInput).validate_python(written, strict=True)
+    assert input_to_wire(parse_input(written)) == wire
+
+
+def test_an_option_keeps_its_label() -> None:
+    picked = parse_input({"type": "pickString", "id": "e", "options": ["dev", {"label": "Live", "value": "prod"}]})
+    assert isinstance(picked, PickStringInput)
+    assert [(option.label, option.value) for option in picked.options] == [("dev", "dev"), ("Live", "prod")]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (None, "input: must be an object"),
+        ({}, "input: type: must be one of promptString, pickString, command"),
+        ({"type": "promptString"}, "input: id: missing"),
+        ({"type": "promptString", "id": "a}b"}, "id: must not hold a closing brace"),
+        ({"type": "promptString", "id": ""}, "id: must have 1 to 128 characters"),
+        ({"type": "promptString", "id": "k", "password": "yes"}, "input 'k': password: must be true or false"),
+        ({"type": "promptString", "id": "k", "default": 5}, "default: must be a string"),
+        ({"type": "pickString", "id": "k"}, "options: missing"),
+        ({"type": "pickString", "id": "k", "options": []}, "options: must not be empty"),
+        ({"type": "pickString", "id": "k", "options": "dev"}, "options: must be a list"),
+        ({"type": "pickString", "id": "k", "options": [{"label": "x"}]}, "options.0.value: missing"),
+        ({"type": "pickString", "id": "k", "options": [5]}, "options.0: must be an object"),
+        ({"type": "pickString", "id": "k", "options": ["a"], "default": "b"}, "default must be the value of one"),
+        ({"type": "command", "id": "k"}, "command: missing"),
+        ({"type": "command", "id": "k", "command": "x", "args": ["y"]}, "args: must be an object"),
+        ({"type": "shell", "id": "k"}, "input 'k': type: must be one of promptString, pickString, command"),
+    ],
+    ids=str,
+)
+def test_an_input_that_is_none_is_refused_by_name_and_field(data: object, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_input(data)
+    assert said in caught.value.message
+
+
+def test_unknown_fields_of_an_input_are_named() -> None:
+    assert unknown_fields(parse_input({"type": "promptString", "id": "k", "pasword": True})) == ["pasword"]

@@ -1,0 +1,236 @@
+"""Requests straight to a server's pipe, through a real pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+from collections.abc import AsyncIterator
+from datetime import date
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from a2c_smcp.errors import BadRequest
+from a2c_smcp.mcp_host.failures import RequestRefused
+from a2c_smcp.mcp_host.sessions.direct_requests import ODD_ANSWER, Request, Straight
+from a2c_smcp.mcp_host.sessions.pending_request import Job
+
+CALL = Request("tools/call", {"name": "add", "arguments": {"a": 1}, "_meta": {"progressToken": "t"}})
+PATIENCE = 10.0
+LONGEST = 1024 * 1024
+LARGE = Request("tools/call", {"name": "add", "arguments": {"text": "x" * 200_000}})
+
+
+class Server:
+    """The other end of the pipe."""
+
+    def __init__(self, pipe: asyncio.StreamWriter, stdin: asyncio.StreamReader, ears: asyncio.ReadTransport) -> None:
+        self.straight = Straight(pipe)
+        self.pipe = pipe
+        self.ears = ears
+        self._stdin = stdin
+
+    async def hears(self) -> dict[str, Any]:
+        async with asyncio.timeout(PATIENCE):
+            line = await self._stdin.readline()
+        assert line.isascii()
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    loop, (reading, writing) = asyncio.get_running_loop(), os.pipe()
+    stdin = asyncio.StreamReader(limit=LONGEST)
+    ears, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), os.fdopen(reading, "rb", 0))
+    mouth, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(writing, "wb", 0)
+    )
+    server = Server(asyncio.StreamWriter(mouth, protocol, None, loop), stdin, ears)
+    running = asyncio.create_task(server.straight.run())
+    yield server
+    mouth.close()
+    ears.close()
+    running.cancel()
+
+
+def job() -> Job:
+    return Job("a test", PATIENCE, PATIENCE)
+
+
+@pytest.mark.parametrize("as_text", [False, True], ids=["number", "text"])
+async def test_an_answer_finds_its_request(server: Server, as_text: bool) -> None:
+    one, other = job(), job()
+    server.straight.ask(CALL, one)
+    server.straight.ask(CALL, other)
+    numbers = [(await server.hears())["id"] for _ in range(2)]
+    for number in reversed(numbers):
+        assert server.straight.takes({"id": str(number) if as_text else number, "result": {"n": number}})
+    assert [(await each.outcome)["n"] for each in (one, other)] == numbers
+    for each in (one, other):
+        each.close()
+
+
+async def test_answers_that_come_together_are_taken_together(server: Server) -> None:
+    one, other = job(), job()
+    server.straight.ask(CALL, one)
+    server.straight.ask(CALL, other)
+    numbers = [(await server.hears())["id"] for _ in range(2)]
+    answers = [{"jsonrpc": "2.0", "id": number, "result": {"n": number}} for number in numbers]
+    assert server.straight.takes_all(b"".join(json.dumps(answer).encode() + b"\n" for answer in answers))
+    assert [(await each.outcome)["n"] for each in (one, other)] == numbers
+    for each in (one, other):
+        each.close()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        '{"id":%d,"result":{}}',
+        '{"id":%d,"result":{}}\n{"id":77,',
+        '{"id":%d,"result":{}}\n{"id":77,"result":{}}\n',
+        '{"id":%d,"result":{}}\n{"method":"notifications/progress","params":{"progress":1}}\n',
+        '{"id":%d,"result":{}}\n\n',
+        '{"id":%d,"result":{}}\n' * 2,
+        '{"id":%d,"result":{},"error":{"code":1,"message":"both"}}\n',
+        '{"id":%d,"result":{},"method":"roots/list"}\n',
+        '{"id":"%d","result":{}}\n',
+        '{"id":%d,"result":[1]}\n',
+        '[{"id":%d,"result":{}}]\n',
+        '{"id":%d,"result":{"deep":' + "[" * 100_000 + "]" * 100_000 + "}}\n",
+    ],
+    ids=lambda lines: lines[:60],
+)
+async def test_of_lines_that_are_not_only_answers_none_is_taken_at_once(server: Server, lines: str) -> None:
+    one = job()
+    server.straight.ask(CALL, one)
+    number = (await server.hears())["id"]
+    assert not server.straight.takes_all(lines.replace("%d", str(number)).encode())
+    assert not one.outcome.done()
+    assert server.straight.takes({"id": number, "result": {}})
+    one.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"error": {"code": -32602, "message": "no such tool"}}, "no such tool"),
+        ({"error": {"code": -32000.0, "message": "of a server to which all numbers are alike"}}, "alike"),
+        ({"error": {"message": "without a code"}}, "without a code"),
+        ({"error": "nonsense"}, ODD_ANSWER),
+        ({"error": {"code": "x", "message": 7}}, ODD_ANSWER),
+        ({"result": [1]}, ODD_ANSWER),
+        ({}, ODD_ANSWER),
+    ],
+    ids=str,
+)
+async def test_an_error_and_an_odd_answer_refuse_the_request(server: Server, answer: dict[str, Any], said: str) -> None:
+    one = job()
+    server.straight.ask(CALL, one)
+    assert server.straight.takes({"id": (await server.hears())["id"], **answer})
+    with pytest.raises(RequestRefused) as refused:
+        await one.outcome
+    assert str(refused.value.details["mcp_message"]).endswith(said)
+    assert type(refused.value.details["mcp_code"]) is int
+    one.close()
+
+
+async def test_a_server_is_told_of_a_request_for_which_nobody_waits_and_its_answer_is_nobodys(server: Server) -> None:
+    one = job()
+    server.straight.ask(CALL, one)
+    number = (await server.hears())["id"]
+    one.close()
+    told = await server.hears()
+    assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", number)
+    assert not server.straight.takes({"id": number, "result": {}})
+
+
+async def test_what_is_nobodys_answer_is_left_to_others(server: Server) -> None:
+    assert not any(
+        server.straight.takes(message)
+        for message in ([], 7, {}, {"id": 99, "result": {}}, {"id": None}, {"id": 1, "method": "ping"})
+    )
+
+
+async def test_progress_is_told_before_the_answer_that_follows_it(server: Server) -> None:
+    heard: list[Any] = []
+    server.straight.on_progress = lambda method, params: heard.append(params["progress"])
+    assert server.straight.takes({"method": "notifications/progress", "params": {"progress": 1}})
+    assert not server.straight.takes({"method": "notifications/progress", "params": "nonsense"})
+    assert not server.straight.takes({"method": "notifications/message", "params": {}})
+    assert heard == [1]
+
+
+async def test_signs_that_end_a_line_for_some_are_escaped_and_half_a_pair_too(server: Server) -> None:
+    one, text = job(), "é\u2028\ud800"
+    server.straight.ask(Request("tools/call", {"name": text}), one)
+    assert (await server.hears())["params"]["name"] == text
+    one.close()
+
+
+async def test_what_every_request_is_stamped_with_stands_beside_its_own_meta(server: Server) -> None:
+    one = job()
+    server.straight.stamp = {"revision": "2026-07-28"}
+    server.straight.ask(CALL, one)
+    assert (await server.hears())["params"]["_meta"] == {"revision": "2026-07-28", "progressToken": "t"}
+    assert "revision" not in CALL.params["_meta"]
+    one.close()
+
+
+async def test_what_a_server_does_not_read_waits_and_nothing_overtakes_it(server: Server) -> None:
+    server.ears.pause_reading()
+    jobs = [job() for _ in range(6)]
+    for each in jobs[:3]:
+        server.straight.ask(LARGE, each)
+    for each in jobs[3:5]:
+        server.straight.ask(CALL, each)
+    jobs[3].close()
+    server.ears.resume_reading()
+    first = (await server.hears())["id"]
+    server.straight.ask(CALL, jobs[5])
+    assert [(await server.hears())["id"] - first for _ in range(4)] == [1, 2, 4, 5]  # 3 was given up in time
+    jobs[0].close()
+    assert (await server.hears())["params"]["requestId"] == first
+    for each in jobs:
+        each.close()
+
+
+async def test_the_sdk_has_its_turn_at_a_busy_pipe(server: Server) -> None:
+    server.ears.pause_reading()
+    jobs = [job() for _ in range(10)]
+    for each in jobs:
+        server.straight.ask(LARGE, each)
+    turn = asyncio.create_task(server.pipe.drain())
+    await asyncio.sleep(0)
+    server.ears.resume_reading()
+    for _ in range(5):
+        await server.hears()
+        jobs.append(job())
+        server.straight.ask(LARGE, jobs[-1])
+    assert turn.done()
+    for each in jobs:
+        each.close()
+
+
+async def test_python_values_are_written_as_the_sdk_would_and_others_refused(server: Server) -> None:
+    one = job()
+    values = {"when": date(2026, 7, 28), "which": UUID(int=7), "no number": math.nan, "some": (1, 2)}
+    server.straight.ask(Request("tools/call", {"name": "add", "arguments": values}), one)
+    written = (await server.hears())["params"]["arguments"]
+    assert written == {"when": "2026-07-28", "which": str(UUID(int=7)), "no number": None, "some": [1, 2]}
+    with pytest.raises(BadRequest):
+        server.straight.ask(Request("tools/call", {"name": "add", "arguments": {"x": object()}}), one)
+    one.close()
+
+
+async def test_a_pipe_that_is_closed_is_left_alone(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    jobs = [job() for _ in range(20)]
+    for each in jobs:
+        server.straight.ask(CALL, each)
+    server.pipe.close()
+    for each in jobs:
+        each.close()
+    assert not caplog.records

@@ -1,0 +1,193 @@
+"""MCP servers behind HTTP, streamable and older: used, lost, refused, and ended politely."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from a2c_smcp.errors import CallTimeout
+from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
+from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, SessionLost
+from tests.computer.pace import within
+from tests.computer.supervised import Notebook, free_port, quick, serving, session, text_of
+
+KINDS = [("streamable", False), ("streamable", True), ("sse", False), ("sse", True)]
+every_kind = pytest.mark.parametrize(("kind", "legacy"), KINDS, ids=["streamable", "older", "sse", "sse-older"])
+PATHS = {"streamable": "/mcp", "sse": "/sse"}
+
+
+def http(kind: str, port: int, **parameters: Any) -> MCPServerConfig:
+    url = f"http://127.0.0.1:{port}{PATHS[kind]}"
+    return parse_server({"name": kind, "type": kind, "server_parameters": {"url": url, **parameters}})
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """Where a good server listens, for all tests that do it no harm."""
+    with serving() as (port, _):
+        yield port
+
+
+@pytest.fixture(scope="module")
+def guarded_port() -> Iterator[int]:
+    """Where a good server listens that wants a token."""
+    with serving(token="sesame") as (port, _):
+        yield port
+
+
+@every_kind
+@pytest.mark.covers("mcp-transports", "mcp-eras")
+async def test_tools_windows_progress_and_large_results_work_over_http(kind: str, legacy: bool, port: int) -> None:
+    told: list[Any] = []
+    async with session(http(kind, port), legacy=legacy) as one:
+        assert len(one.tools) >= 9
+        assert (await one.call_tool("add", {"a": 20, "b": 22}, 5))["structuredContent"] == {"result": 42}
+        await one.call_tool("slow", {"steps": 3, "pause": 0.01}, 5, on_progress=lambda *how_far: told.append(how_far))
+        assert [how_far[0] for how_far in told] == [1, 2, 3]
+        assert len(text_of(await one.call_tool("big", {"size": 5_000_000}, 20))) == 5_000_000
+        assert (await one.read_resource("window://good/two"))["contents"][0]["text"] == "second"
+        assert bool(one.windows) == (one.revision == "2026-07-28")
+        await one.check(5)
+
+
+@every_kind
+@pytest.mark.covers("mcp-transports")
+async def test_a_cancelled_or_late_call_hurts_no_other_over_http(kind: str, legacy: bool, port: int) -> None:
+    async with session(http(kind, port), legacy=legacy) as one:
+        slow = {"steps": 5, "pause": 0.1}
+        first, second = (asyncio.create_task(one.call_tool("slow", slow, 10)) for _ in range(2))
+        await one.call_tool("add", {"a": 1, "b": 1}, 5)
+        first.cancel()
+        with pytest.raises(CallTimeout):
+            await one.call_tool("slow", {"steps": 1, "pause": 5}, 0.2)
+        assert text_of(await second) == "done"
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+
+@pytest.mark.covers("mcp-transports", "desktop-watch")
+async def test_changes_are_told_over_http(port: int) -> None:
+    events, uri = Notebook(), "window://good/three"
+    async with session(http("streamable", port), events=events) as one:
+        await one.call_tool("open_window", {"uri": uri, "text": "new"}, 5)
+        await events.until(lambda _: events.of("windows_changed"))
+        await one.call_tool("touch_window", {"uri": uri}, 5)
+        await events.until(lambda _: events.of("window_updated", uri))
+        await one.call_tool("grow", {"name": "novel"}, 5)
+        await events.until(lambda _: events.of("tools_changed"))
+
+
+@pytest.mark.covers("mcp-transports")
+@pytest.mark.parametrize("kind", ["streamable", "sse"])
+async def test_a_server_that_is_not_there_is_told_at_once(kind: str) -> None:
+    with within(2), pytest.raises(ServerGone, match="ConnectError"):
+        async with session(http(kind, free_port())):
+            pass
+
+
+@pytest.mark.covers("mcp-transports")
+@pytest.mark.parametrize("kind", ["streamable", "sse"])
+async def test_a_place_that_is_no_mcp_server_is_refused(kind: str, port: int) -> None:
+    with pytest.raises(ServerFailure, match=r"404|Not Found"):
+        async with session(http(kind, port, url=f"http://127.0.0.1:{port}/elsewhere")):
+            pass
+
+
+@every_kind
+@pytest.mark.covers("mcp-transports")
+async def test_a_killed_server_is_missed_in_a_call_and_while_idle(kind: str, legacy: bool) -> None:
+    idle, busy = Notebook(), Notebook()
+    with serving() as (port, process):
+        async with (
+            session(http(kind, port), legacy=legacy, events=idle),
+            session(http(kind, port), legacy=legacy, events=busy) as one,
+        ):
+            call = asyncio.create_task(one.call_tool("slow", {"steps": 100, "pause": 0.1}, 30))
+            await one.call_tool("add", {"a": 1, "b": 1}, 5)
+            process.kill()
+            with within(1), pytest.raises(ServerGone):
+                await call
+            await idle.until(lambda _: idle.of("lost"))
+            await busy.until(lambda _: busy.of("lost"))
+
+
+@pytest.mark.covers("mcp-transports", "supervise-restart")
+async def test_a_session_the_server_has_forgotten_is_lost_not_gone() -> None:
+    events = Notebook()
+    async with AsyncExitStack() as later:
+        with serving() as (port, _):
+            one = await later.enter_async_context(session(http("streamable", port), legacy=True, events=events))
+        with serving(port=port):
+            await events.until(lambda _: events.of("lost"))
+            assert isinstance(events.entries[0][1], SessionLost)
+            with pytest.raises(SessionLost):
+                await one.call_tool("add", {"a": 1, "b": 1}, 5)
+
+
+@every_kind
+@pytest.mark.covers("mcp-transports")
+async def test_headers_are_sent_and_a_refusal_asks_for_authentication(
+    kind: str, legacy: bool, guarded_port: int
+) -> None:
+    async with session(http(kind, guarded_port, headers={"Authorization": "Bearer sesame"}), legacy=legacy) as one:
+        await one.call_tool("add", {"a": 1, "b": 1}, 5)
+    with pytest.raises(AuthRequired, match="HTTP 401"):
+        async with session(http(kind, guarded_port), legacy=legacy):
+            pass
+
+
+@pytest.mark.covers("mcp-transports")
+async def test_the_end_of_a_session_is_said_if_so_configured_and_a_refused_post_does_not_hang(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with serving(token="post:sesame", log=str(log)) as (port, _):
+        with within(2), pytest.raises(AuthRequired, match="HTTP 401"):
+            async with session(http("sse", port)):
+                pass
+        for terminate in (False, True):
+            headers = {"Authorization": "Bearer sesame"}
+            config = http("streamable", port, headers=headers, terminate_on_close=terminate)
+            async with session(config, legacy=True):
+                assert "DELETE /mcp" not in log.read_text()
+            assert ("DELETE /mcp" in log.read_text()) is terminate
+
+
+@pytest.mark.covers("mcp-transports")
+async def test_silence_is_looked_into_and_only_a_mute_server_is_lost() -> None:
+    books = [Notebook() for _ in KINDS]
+    with serving() as (port, process):
+        async with AsyncExitStack() as stack:
+            for (kind, legacy), events in zip(KINDS, books, strict=True):
+                config = http(kind, port, sse_read_timeout={"streamable": "PT0.3S", "sse": 0.3}[kind])
+                opened = session(config, legacy=legacy, events=events, policy=quick(health_limit=0.5))
+                one = await stack.enter_async_context(opened)
+            await one.call_tool("slow", {"steps": 1, "pause": 1.0}, 5)
+            assert not any(events.entries for events in books)
+            os.kill(process.pid, signal.SIGSTOP)
+            for events in books:
+                await events.until(lambda told: told)
+                assert "nothing was heard" in events.entries[0][1].message
+            os.kill(process.pid, signal.SIGCONT)
+
+
+@pytest.mark.covers("mcp-transports")
+@pytest.mark.parametrize("kind", ["streamable", "sse"])
+async def test_what_answers_in_html_is_refused(kind: str) -> None:
+    async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next((int(line[16:]) for line in head.lower().splitlines() if line.startswith(b"content-length:")), 0)
+        await reader.readexactly(length)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\n\r\nhi")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(page, "127.0.0.1", 0) as server:
+        with pytest.raises(ServerFailure, match=r"content type|stream of events"):
+            async with session(http(kind, server.sockets[0].getsockname()[1]), policy=quick(start_limit=3)):
+                pass
