@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 import aiohttp
 
+from a2c_smcp.endpoint import Credentials, Endpoint, cause_of
 from a2c_smcp.engine import events
 from a2c_smcp.engine.attachments import attach, detach
 from a2c_smcp.engine.packets import Attachment, Malformed, ack_packet, event_packet, payload_size
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge, Unavailable
 from a2c_smcp.protocol import codec
-from a2c_smcp.route import Credentials, Route, cause_of
 from a2c_smcp.smcp import JOIN_OFFICE_EVENT, LEAVE_OFFICE_EVENT, SMCP_NAMESPACE
 from a2c_smcp.transports import Dial, NotOpened, open_transport
 from a2c_smcp.types import Role
@@ -73,15 +73,15 @@ class Reconnect:
 
 
 class Connection:
-    """One connection, from dialling to its end: `async with Connection(route, on_event) as connection`.
+    """One connection, from dialling to its end: `async with Connection(endpoint, on_event) as connection`.
 
     Entering raises what the Server refuses it with, or `Unavailable`. Events are handed over in the order in which
     they came; an answer that has to be awaited is awaited in a task of its own.
     """
 
-    def __init__(self, route: Route, on_event: OnEvent) -> None:
+    def __init__(self, endpoint: Endpoint, on_event: OnEvent) -> None:
         self.lost = asyncio.Event()
-        self._route = route
+        self._endpoint = endpoint
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self._welcome: asyncio.Future[SMCPError | None] = self._loop.create_future()  # or the refusal
@@ -100,7 +100,7 @@ class Connection:
         }
 
     async def __aenter__(self) -> Self:
-        asked = self._route.credentials()
+        asked = self._endpoint.credentials()
         shown = await asked if inspect.isawaitable(asked) else asked
         try:
             async with self._leaving, asyncio.timeout(_FIRST_ANSWER) as deadline:
@@ -120,8 +120,8 @@ class Connection:
             if not deadline.expired():
                 deadline.reschedule(self._loop.time() + PATIENCE)
 
-        http = await self._leaving.enter_async_context(_http_session(self._route))
-        self._transport = await open_transport(Dial(http, self._route, shown.headers, on_answer))
+        http = await self._leaving.enter_async_context(_http_session(self._endpoint))
+        self._transport = await open_transport(Dial(http, self._endpoint, shown.headers, on_answer))
         self._session = self._transport.session
         self._reading = asyncio.create_task(self._read())
         self._leaving.push_async_callback(self._end)
@@ -183,9 +183,9 @@ class Connection:
         try:
             await self._transport.run(self._take)
         except (aiohttp.ClientError, OSError, NotOpened, Malformed) as error:
-            logger.debug("%s is lost: %s", self._route.place, cause_of(error))
+            logger.debug("%s is lost: %s", self._endpoint.place, cause_of(error))
         except Exception:
-            logger.exception("what came from %s could not be handled", self._route.place)
+            logger.exception("what came from %s could not be handled", self._endpoint.place)
         finally:
             self._lose()
 
@@ -269,10 +269,10 @@ class Connection:
         """The error that a CONNECT_ERROR, or the body of a refused HTTP request, stands for."""
         said = reason if isinstance(reason, dict) else {"message": reason or "and does not say why"}
         error = SMCPError.from_wire(said.get("data", said))
-        return error or Unavailable(f"{self._route.place} refuses, {said.get('message', said)}")
+        return error or Unavailable(f"{self._endpoint.place} refuses, {said.get('message', said)}")
 
     def _unreachable(self, why: str) -> Unavailable:
-        return Unavailable(f"{self._route.place} cannot be reached, {why}")
+        return Unavailable(f"{self._endpoint.place} cannot be reached, {why}")
 
     def _tick(self) -> None:
         """Called when the Server should have sent a ping."""
@@ -333,9 +333,9 @@ class _Asked(NamedTuple):
             self.answered.set_result(_NONE_WILL_COME)
 
 
-def _http_session(route: Route) -> aiohttp.ClientSession:
-    connector = aiohttp.TCPConnector(ssl=route.ssl) if route.ssl else None
-    return aiohttp.ClientSession(connector=connector, trust_env=not route.is_local, proxy=route.proxy)
+def _http_session(endpoint: Endpoint) -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(ssl=endpoint.ssl) if endpoint.ssl else None
+    return aiohttp.ClientSession(connector=connector, trust_env=not endpoint.is_local, proxy=endpoint.proxy)
 
 
 def _decoded(packet: events.Event | events.Ack) -> list[Any]:

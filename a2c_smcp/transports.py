@@ -30,11 +30,11 @@ from typing import Any, Literal, TypeAlias
 
 import aiohttp
 
+from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.engine.client import ClientSession
 from a2c_smcp.engine.events import Happening, Opened
 from a2c_smcp.engine.packets import Attachment, Malformed, encode_payload
 from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits
-from a2c_smcp.route import Route
 
 __all__ = ["Dial", "NotOpened", "Transport", "open_transport"]
 
@@ -67,7 +67,7 @@ class Dial:
     """Where to, and what is shown there. `on_answer` is called for each HTTP answer."""
 
     http: aiohttp.ClientSession
-    route: Route
+    endpoint: Endpoint
     headers: Mapping[str, str]
     on_answer: Callable[[], None]
 
@@ -115,7 +115,7 @@ class Websocket:
     @classmethod
     async def open(cls, dial: Dial) -> Websocket:
         websocket = await dial.http.ws_connect(
-            dial.route.endpoint("websocket"),
+            dial.endpoint.socketio_url("websocket"),
             headers=dial.headers,
             timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE),
             max_msg_size=_LARGEST,
@@ -195,13 +195,13 @@ class Polling:
     def __init__(self, dial: Dial, session: ClientSession, early: Sequence[Happening]) -> None:
         self.session = session
         self._dial = dial
-        self._url = f"{dial.route.endpoint('polling')}&sid={session.sid}"
+        self._url = f"{dial.endpoint.socketio_url('polling')}&sid={session.sid}"
         self._early = early
         self._is_queued = asyncio.Event()
 
     @classmethod
     async def open(cls, dial: Dial) -> Polling:
-        async with dial.http.get(dial.route.endpoint("polling"), headers=dial.headers, timeout=_POLL) as answer:
+        async with dial.http.get(dial.endpoint.socketio_url("polling"), headers=dial.headers, timeout=_POLL) as answer:
             dial.on_answer()
             await _require_ok(answer)
             body = await _read(answer, _LARGEST)

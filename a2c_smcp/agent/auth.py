@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Protocol
 
-from a2c_smcp.route import Credentials
+from a2c_smcp.endpoint import Credentials
 
 __all__ = ["AgentAuthProvider", "ApiKeyAuth", "Credentials"]
 

@@ -10,17 +10,17 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from a2c_smcp.agent.auth import AgentAuthProvider, ApiKeyAuth
+from a2c_smcp.agent.connection import not_connected
 from a2c_smcp.agent.flows import Flows
 from a2c_smcp.agent.requests import DEFAULT_TIMEOUT
-from a2c_smcp.agent.session import not_connected
 from a2c_smcp.agent.types import AgentEvents
 from a2c_smcp.connection import Reconnect
+from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.background import Background
 from a2c_smcp.registry.threads import in_thread
-from a2c_smcp.route import Route
 from a2c_smcp.smcp import GetComputerConfigRet, SessionInfo, SMCPTool
 from a2c_smcp.types import Desktop
 
@@ -58,15 +58,15 @@ class _Agent(AgentEvents):
         self.name = name
         self.registry = MCPRegistry() if registry is None else registry
         self._offices = [name if office is None else office] if office is None or isinstance(office, str) else [*office]
-        route = Route(url=url, credentials=(auth or ApiKeyAuth(api_key)).credentials, ssl=ssl, proxy=proxy)
+        endpoint = Endpoint(url=url, credentials=(auth or ApiKeyAuth(api_key)).credentials, ssl=ssl, proxy=proxy)
         listeners = [self] if event_handler is None else [self, event_handler]
         trusted = frozenset(trusted_computers)
-        self._flows = Flows(name, route, self.registry, listeners, reconnect or Reconnect(), trusted)
+        self._flows = Flows(name, endpoint, self.registry, listeners, reconnect or Reconnect(), trusted)
 
     @property
     def offices(self) -> list[str]:
         """The offices in which it sits, or to which it returns as soon as it can."""
-        return list(self._flows.session.seats)
+        return list(self._flows.connection.seats)
 
     @property
     def computers(self) -> list[str]:
@@ -75,7 +75,7 @@ class _Agent(AgentEvents):
 
     @property
     def is_connected(self) -> bool:
-        return self._flows.session.connection is not None
+        return self._flows.connection.current is not None
 
     def desktop(self, computer: str, *, office: str | None = None) -> list[Desktop] | None:
         """The desktop as it was seen last, kept current once somebody has asked for it; `None` before."""

@@ -23,7 +23,7 @@ class Screen(NamedTuple):
 
 
 @dataclass(slots=True)
-class _View:
+class _WatchedScreen:
     latest: list[Desktop] | None = None
     watchers: set[asyncio.Queue[list[Desktop] | SMCPError | None]] = field(default_factory=set)
 
@@ -33,7 +33,7 @@ class Desktops:
 
     def __init__(self, on_updated: Callable[[Screen, list[Desktop]], None]) -> None:
         self._on_updated = on_updated
-        self._views: dict[Screen, _View] = {}
+        self._views: dict[Screen, _WatchedScreen] = {}
         self._asked: dict[Seat, Screen] = {}
 
     def latest(self, seat: Seat) -> list[Desktop] | None:
@@ -48,7 +48,7 @@ class Desktops:
     def ask(self, screen: Screen) -> None:
         """From now on this is the computer's screen of which changes are told."""
         before, self._asked[screen.seat] = self._asked.get(screen.seat), screen
-        self._views.setdefault(screen, _View())
+        self._views.setdefault(screen, _WatchedScreen())
         if before:
             self._forget_unseen(before)
 
@@ -70,7 +70,7 @@ class Desktops:
         It goes on while the computer is away, and ends when its office is left.
         """
         news: asyncio.Queue[list[Desktop] | SMCPError | None] = asyncio.Queue()
-        view = self._views.setdefault(screen, _View())
+        view = self._views.setdefault(screen, _WatchedScreen())
         view.watchers.add(news)
         if view.latest is not None:
             news.put_nowait(view.latest)

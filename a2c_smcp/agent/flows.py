@@ -7,19 +7,19 @@ from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from typing import Any
 
 from a2c_smcp import smcp
+from a2c_smcp.agent.connection import AgentConnection
 from a2c_smcp.agent.desktops import Desktops, Screen
-from a2c_smcp.agent.listeners import Invoke, Listeners
-from a2c_smcp.agent.refresh import Refreshes
+from a2c_smcp.agent.events import EventDispatcher, Invoke
+from a2c_smcp.agent.refresh import Refresher
 from a2c_smcp.agent.requests import DEFAULT_TIMEOUT, Requests
-from a2c_smcp.agent.returning import Returning
-from a2c_smcp.agent.session import Session
+from a2c_smcp.agent.returning import ReturningComputers
 from a2c_smcp.agent.toolbox import Toolbox
 from a2c_smcp.agent.types import Seat
 from a2c_smcp.connection import Reconnect
+from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import AmbiguousComputer, BadRequest, ComputerNotFound, SMCPError
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
-from a2c_smcp.route import Route
 from a2c_smcp.types import Desktop
 
 __all__ = ["Flows"]
@@ -35,16 +35,16 @@ class Flows:
     def __init__(
         self,
         name: str,
-        route: Route,
+        endpoint: Endpoint,
         registry: MCPRegistry,
         listeners: Iterable[object],
         reconnect: Reconnect,
         trusted_computers: Collection[str] = (),
     ) -> None:
-        self._listeners = Listeners(listeners)
-        self.session = Session(
+        self._listeners = EventDispatcher(listeners)
+        self.connection = AgentConnection(
             name,
-            route,
+            endpoint,
             reconnect=reconnect,
             on_notice=self._on_notice,
             on_lost=self._on_connection_lost,
@@ -53,13 +53,13 @@ class Flows:
             on_refused=self._on_refused,
             awaited_until=self._awaited_until,
         )
-        self._returning = Returning()
-        self.ask = Requests(self.session)
+        self._returning = ReturningComputers()
+        self.ask = Requests(self.connection)
         self.toolbox = Toolbox(registry, self._call, trusted_computers)
         self._desktops = Desktops(self._on_desktop)
-        self._presence = Refreshes(self._learn_presence, reconnect)
-        self._tools = Refreshes(self._learn_tools, reconnect)
-        self._screens = Refreshes(self._learn_screen, reconnect)
+        self._presence = Refresher(self._learn_presence, reconnect)
+        self._tools = Refresher(self._learn_tools, reconnect)
+        self._screens = Refresher(self._learn_screen, reconnect)
         self._reactions = {
             smcp.ENTER_OFFICE_NOTIFICATION: self._on_enter,
             smcp.LEAVE_OFFICE_NOTIFICATION: self._on_leave,
@@ -69,7 +69,7 @@ class Flows:
         }
 
     async def connect(self, invoke: Invoke, offices: Iterable[str]) -> None:
-        if self.session.is_open:
+        if self.connection.is_open:
             return
         await self.disconnect()
         self.toolbox.open()
@@ -78,7 +78,7 @@ class Flows:
         for refreshes in (self._presence, self._tools, self._screens):
             refreshes.open()
         try:
-            await self.session.open()
+            await self.connection.open()
             for office in offices:
                 await self.join_office(office)
         except BaseException:
@@ -91,7 +91,7 @@ class Flows:
                 await refreshes.close()
         finally:
             try:
-                await self.session.close()
+                await self.connection.close()
             finally:
                 self.toolbox.close()
                 self._returning.clear()
@@ -100,7 +100,7 @@ class Flows:
 
     async def join_office(self, office: str) -> None:
         """Those who are there are given some time to say what they have."""
-        await self.session.take_seat(office)
+        await self.connection.take_seat(office)
         self._on_seated(office)
         await self._presence.settle([office], _SETTLE)
         await self._tools.settle(self.toolbox.seats(office), _SETTLE)
@@ -110,7 +110,7 @@ class Flows:
         for seat in self.toolbox.seats(office):
             self._forget(seat)
         self._desktops.close(office)
-        await self.session.give_up_seat(office)
+        await self.connection.give_up_seat(office)
 
     async def get_desktop(
         self, computer: str, size: int | None, window: str | None, office: str | None
@@ -147,7 +147,7 @@ class Flows:
         if not isinstance(computer, str):
             return []
         if event == smcp.ENTER_OFFICE_NOTIFICATION:
-            return [Seat(office, computer)] if isinstance(office, str) and office in self.session.seats else []
+            return [Seat(office, computer)] if isinstance(office, str) and office in self.connection.seats else []
         return self.toolbox.seats_of(computer, office if isinstance(office, str) else None)
 
     def _on_enter(self, seat: Seat) -> None:
@@ -188,13 +188,13 @@ class Flows:
         self._presence.want(office)
 
     def _on_seat_lost(self, office: str, error: SMCPError) -> None:
-        logger.warning("%s could not return to office %s: %s", self.session.name, office, error)
+        logger.warning("%s could not return to office %s: %s", self.connection.name, office, error)
         for seat in self.toolbox.seats(office):
             self._on_leave(seat)
         self._listeners.tell("on_office_lost", office, error)
 
     def _on_refused(self, error: SMCPError) -> None:
-        for office in self.session.seats:
+        for office in self.connection.seats:
             self._presence.drop(office)
         for seat in self.toolbox.seats():
             self._on_leave(seat)
@@ -208,7 +208,7 @@ class Flows:
 
     async def _learn_presence(self, office: str) -> None:
         def meet(members: list[smcp.SessionInfo]) -> None:
-            self.session.is_guarded = any(_is_known_by_instance(each, self.session.name) for each in members)
+            self.connection.is_guarded = any(_is_known_by_instance(each, self.connection.name) for each in members)
             self._meet(office, [each["name"] for each in members if _is_computer(each)])
 
         await self.ask.members(office, then=meet)

@@ -11,14 +11,14 @@ from typing import Generic, TypeVar
 from a2c_smcp.connection import Reconnect
 from a2c_smcp.errors import SMCPError
 
-__all__ = ["Refreshes"]
+__all__ = ["Refresher"]
 
 logger = logging.getLogger(__name__)
 
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Refreshes(Generic[Key]):
+class Refresher(Generic[Key]):
     """Fetches what is wanted until it has been fetched after the last time it was wanted."""
 
     def __init__(self, fetch: Callable[[Key], Awaitable[None]], pauses: Reconnect) -> None:

@@ -9,8 +9,8 @@ from secrets import token_hex
 from typing import Any, cast
 
 from a2c_smcp import smcp
-from a2c_smcp.agent.asking import GRACE, Again
-from a2c_smcp.agent.session import Session
+from a2c_smcp.agent.connection import AgentConnection
+from a2c_smcp.agent.retries import GRACE, Resend
 from a2c_smcp.errors import AnswerTooLarge, BadRequest, CallCancelled, CallTimeout, SMCPError
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 from a2c_smcp.protocol.results import CallToolResult
@@ -29,8 +29,8 @@ _ANSWERED_FOR = 2.0  # a Server that knows a cancelled call answers it within 1 
 class Requests:
     """Each raises the error that its answer carries."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, connection: AgentConnection) -> None:
+        self._connection = connection
         self._calls: dict[str, asyncio.Timeout] = {}
         self.open()
 
@@ -61,10 +61,10 @@ class Requests:
         """No more at once than a Server takes. Waiting for others takes no longer than the call itself may."""
         await self._turn(seconds + GRACE)
         try:
-            return await self._session.ask(smcp.TOOL_CALL_EVENT, call, seconds + GRACE, again=Again.BY_RULE)
+            return await self._connection.ask(smcp.TOOL_CALL_EVENT, call, seconds + GRACE, again=Resend.BY_RULE)
         except (CallTimeout, asyncio.CancelledError):
             about = self._about(call["req_id"])
-            self._session.tell(smcp.CANCEL_TOOL_CALL_EVENT, about, patience=max(_LIMIT, seconds))
+            self._connection.tell(smcp.CANCEL_TOOL_CALL_EVENT, about, patience=max(_LIMIT, seconds))
             raise
         finally:
             self._in_flight.release()
@@ -82,18 +82,18 @@ class Requests:
 
     async def cancel(self, req_id: str) -> None:
         """A call that the Server does not know, because it waits for a connection or its turn, ends all the same."""
-        call, is_online = self._calls.get(req_id), self._session.connection is not None
+        call, is_online = self._calls.get(req_id), self._connection.current is not None
         if call and not call.expired():
             call.reschedule(asyncio.get_running_loop().time() + (_ANSWERED_FOR if is_online else 0))
         if is_online or not call:
-            await self._session.ask(smcp.CANCEL_TOOL_CALL_EVENT, self._about(req_id), _LIMIT)
+            await self._connection.ask(smcp.CANCEL_TOOL_CALL_EVENT, self._about(req_id), _LIMIT)
 
     async def tools(self, computer: str, office: str | None) -> list[smcp.SMCPTool]:
-        answer = await self._session.ask(smcp.GET_TOOLS_EVENT, self._addressed(computer, office), _LIMIT)
+        answer = await self._connection.ask(smcp.GET_TOOLS_EVENT, self._addressed(computer, office), _LIMIT)
         return _listed(answer, "tools")
 
     async def config(self, computer: str, office: str | None) -> smcp.GetComputerConfigRet:
-        answer = await self._session.ask(smcp.GET_CONFIG_EVENT, self._addressed(computer, office), _LIMIT)
+        answer = await self._connection.ask(smcp.GET_CONFIG_EVENT, self._addressed(computer, office), _LIMIT)
         if not isinstance(answer, dict):
             raise SMCPError("the answer is not a configuration")
         return cast(smcp.GetComputerConfigRet, answer)  # as it came
@@ -101,7 +101,7 @@ class Requests:
     async def desktop(self, computer: str, size: int | None, window: str | None, office: str | None) -> list[Desktop]:
         wanted = {"desktop_size": size, "window": window}
         given = {field: value for field, value in wanted.items() if value is not None}
-        answer = await self._session.ask(smcp.GET_DESKTOP_EVENT, self._addressed(computer, office) | given, _LIMIT)
+        answer = await self._connection.ask(smcp.GET_DESKTOP_EVENT, self._addressed(computer, office) | given, _LIMIT)
         return _listed(answer, "desktops")
 
     async def members(
@@ -115,23 +115,23 @@ class Requests:
             return answer
 
         request = self._about(None) | {"office_id": office or self._only_office()}
-        return _listed(await self._session.ask(smcp.LIST_ROOM_EVENT, request, _LIMIT, then=read), "sessions")
+        return _listed(await self._connection.ask(smcp.LIST_ROOM_EVENT, request, _LIMIT, then=read), "sessions")
 
     async def anything(
         self, event: str, computer: str, data: dict[str, Any], timeout: float, office: str | None
     ) -> Any:
         """An event of any kind. It is not sent twice: who knows what it does."""
-        return await self._session.ask(event, self._addressed(computer, office) | data, timeout, again=Again.NEVER)
+        return await self._connection.ask(event, self._addressed(computer, office) | data, timeout, again=Resend.NEVER)
 
     def _about(self, req_id: str | None) -> dict[str, Any]:
-        return {"agent": self._session.name, "req_id": req_id or token_hex(16)}
+        return {"agent": self._connection.name, "req_id": req_id or token_hex(16)}
 
     def _addressed(self, computer: str, office: str | None, req_id: str | None = None) -> dict[str, Any]:
         request = self._about(req_id) | {"computer": computer}
         return request if office is None else request | {"office_id": office}
 
     def _only_office(self) -> str:
-        offices = list(self._session.seats)
+        offices = list(self._connection.seats)
         if len(offices) != 1:
             raise BadRequest(f"this agent sits in {len(offices)} offices, say which with office=", offices=offices)
         return offices[0]

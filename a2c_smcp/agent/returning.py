@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 
 from a2c_smcp.agent.types import Seat
 
-__all__ = ["Returning"]
+__all__ = ["ReturningComputers"]
 
 _GRACE = 5.0  # as long as a Server keeps the seats of who was lost (WIRE §4)
 
 
-class Returning:
+class ReturningComputers:
     """While a computer is expected its tools stay known, and calls to it wait."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from itertools import count
 from threading import get_ident
 from typing import Any, TypeAlias
 
-from a2c_smcp.agent.naming import Names, Offer, Renaming
+from a2c_smcp.agent.tool_names import Offer, Renaming, ToolNames
 from a2c_smcp.agent.types import Seat
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.protocol.names import MAX_TOOL_NAME
@@ -107,7 +107,7 @@ class Toolbox:
         self._trusted = frozenset(trusted)
         self._numbers = count()
         self._computers: dict[Seat, _Computer] = {}
-        self._names = Names()
+        self._names = ToolNames()
         self._shown: dict[str, RemoteTool] = {}
         self._local_names: set[str] = set()
         self._is_stale = True

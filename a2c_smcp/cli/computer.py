@@ -12,9 +12,9 @@ from a2c_smcp.cli.input_files import read_values
 from a2c_smcp.cli.loop import run
 from a2c_smcp.cli.remedies import Failed, WrongUse, explained
 from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.protocol.names import fault_in
-from a2c_smcp.route import Route
 
 __all__ = ["computer"]
 
@@ -68,7 +68,7 @@ def computer(
     try:
         run(own.serve(url, office, api_key=api_key, ssl=tls, proxy=proxy))
     except SMCPError as error:
-        told = explained(error, {"url": Route(url=url).place, "office": office})
+        told = explained(error, {"url": Endpoint(url=url).place, "office": office})
         raise Failed(own.host.mask.text(told.what), told.remedy) from None
     terminal.show("stopped")
 
@@ -79,6 +79,6 @@ def _check_seat(name: str, url: str, office: str) -> None:
         if fault := fault_in(text):
             raise WrongUse(f"{flag}: {fault}", "Choose another.")
     try:
-        Route(url=url)
+        Endpoint(url=url)
     except ConfigError as error:
         raise WrongUse(error.message, "Correct --url or A2C_URL.") from None

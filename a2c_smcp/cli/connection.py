@@ -14,8 +14,8 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.remedies import WrongUse
+from a2c_smcp.endpoint import is_proxy
 from a2c_smcp.protocol.names import MAX_NAME
-from a2c_smcp.route import is_proxy
 
 __all__ = [
     "CA",

@@ -21,8 +21,8 @@ from a2c_smcp.cli.remedies import WrongUse
 from a2c_smcp.cli.setups import Place, find_setups, place_of
 from a2c_smcp.cli.standing import Standing, running_at
 from a2c_smcp.cli.terminal import printable
+from a2c_smcp.endpoint import Credentials, Endpoint
 from a2c_smcp.errors import ConfigError
-from a2c_smcp.route import Credentials, Route
 
 __all__ = ["CHECKS", "doctor"]
 
@@ -109,14 +109,14 @@ async def _examine(situation: Situation, url: str | None, api_key: str | None, l
     if url and api_key is None and (running := running_at(url)):
         url, api_key = running.note.url, running.key
     if url:
-        visit = await call_at(_route(url, api_key, link), api_key=api_key)
+        visit = await call_at(_endpoint(url, api_key, link), api_key=api_key)
         situation = replace(situation, visit=visit)
     return [(name, finding) for name, check in CHECKS.items() for finding in await _found_by(check, situation)]
 
 
-def _route(url: str, api_key: str | None, link: dict[str, Any]) -> Route:
+def _endpoint(url: str, api_key: str | None, link: dict[str, Any]) -> Endpoint:
     try:
-        return Route(url=url, credentials=lambda: Credentials.of_key(api_key), **link)
+        return Endpoint(url=url, credentials=lambda: Credentials.of_key(api_key), **link)
     except ConfigError as error:
         raise WrongUse(error.message, "Correct --url or A2C_URL.") from None
 

@@ -20,9 +20,9 @@ from a2c_smcp.cli.remedies import Failed, WrongUse, explained, who_is_there
 from a2c_smcp.cli.spinner import turning
 from a2c_smcp.cli.standing import running, running_at
 from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ComputerNotFound, ConfigError, OfficeHasAgent, SMCPError, Unavailable
 from a2c_smcp.protocol.names import fault_in
-from a2c_smcp.route import Route
 
 __all__ = ["Door", "Visit", "Work", "visit"]
 
@@ -53,7 +53,7 @@ class Door:
     @property
     def place(self) -> str:
         """The URL as it may be shown."""
-        return Route(url=self.url).place
+        return Endpoint(url=self.url).place
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from a2c_smcp.connection import Connection, ConnectionLost, Later
+from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import BadRequest, SMCPError, TooLarge
-from a2c_smcp.route import Route
 from tests.waiting import until
 
 PATIENCE = 60.0
@@ -75,7 +75,7 @@ async def talking(
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        async with Connection(Route(url=f"http://127.0.0.1:{runner.addresses[0][1]}"), on_event) as connection:
+        async with Connection(Endpoint(url=f"http://127.0.0.1:{runner.addresses[0][1]}"), on_event) as connection:
             try:
                 yield connection, hub
             finally:

@@ -16,8 +16,8 @@ import pytest
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.connection import Connection, Reconnect
+from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import Unavailable
-from a2c_smcp.route import Route
 from tests.agent.test_rejoin import free_port, separate_server
 from tests.computer.hosted import hosted, joins
 from tests.waiting import until
@@ -166,7 +166,7 @@ async def bytes_of_a_dial(url: str) -> int:
     """How much a Server says until a connection is open."""
     plenty = 10**6
     ration = Ration(url, plenty, hangs_up=True)
-    async with ration.open() as through, Connection(Route(url=through), lambda *_: None):
+    async with ration.open() as through, Connection(Endpoint(url=through), lambda *_: None):
         return plenty - ration._left
 
 
@@ -194,7 +194,7 @@ async def test_a_dial_that_ends_at_any_byte_ends_at_once_and_leaves_nothing_open
 
 
 async def dialled(url: str) -> None:
-    async with Connection(Route(url=url), lambda *_: None) as connection:
+    async with Connection(Endpoint(url=url), lambda *_: None) as connection:
         await connection.lost.wait()
 
 

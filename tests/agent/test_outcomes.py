@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.agent.asking import Again, Asking
+from a2c_smcp.agent.retries import Resend, RetriedRequest
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.connection import Reconnect
 from a2c_smcp.errors import CallTimeout, ComputerNotFound, ResultGone, SMCPError
@@ -173,5 +173,5 @@ class _Entering:
 
 @pytest.mark.covers("agent-waits-for-return")
 async def test_a_computer_that_enters_just_behind_a_request_is_asked_again() -> None:
-    asking = Asking(_Entering(), "client:tool_call", {"computer": "laptop"}, None, Again.BY_RULE)
+    asking = RetriedRequest(_Entering(), "client:tool_call", {"computer": "laptop"}, None, Resend.BY_RULE)
     assert await asking.answer(10) == {"content": []}

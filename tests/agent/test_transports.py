@@ -15,7 +15,7 @@ import pytest
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.connection import Connection
-from a2c_smcp.route import Route
+from a2c_smcp.endpoint import Endpoint
 from tests.agent.test_routes import pump
 from tests.agent.twins import at_work
 from tests.computer.hosted import hosted
@@ -119,7 +119,7 @@ async def test_where_websockets_are_forbidden_a_computer_polls(
 async def test_a_connection_that_polls_is_lost_when_its_server_goes_away(serve: Any) -> None:
     hub = await serve(limits={"ping_interval": 0.2, "ping_timeout": 0.2})
     obstacle = Obstacle(hub.url, "answers 403")
-    async with obstacle.open() as url, Connection(Route(url=url), lambda *_: None) as connection:
+    async with obstacle.open() as url, Connection(Endpoint(url=url), lambda *_: None) as connection:
 
         def is_lost() -> bool:
             for task in obstacle._tasks:  # a poll may be on its way there just now
@@ -134,7 +134,7 @@ async def test_leaving_while_polling_ends_the_session_at_the_server_at_once(shar
         pass
     async with Obstacle(shared_hub.url, "answers 403").open() as url:
         for _ in range(2):  # the office holds one agent at a time: the first has left when the second comes
-            async with Connection(Route(url=url), lambda *_: None) as connection:
+            async with Connection(Endpoint(url=url), lambda *_: None) as connection:
                 joining = {"role": "agent", "name": "planner", "office_id": office}
                 assert await connection.ask("server:join_office", joining, 30) == (True, None)
 

@@ -14,8 +14,8 @@ import aiohttp
 
 from a2c_smcp.cli.connection import exposed
 from a2c_smcp.connection import Connection
+from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.route import Route
 
 __all__ = ["Certificate", "Visit", "call_at"]
 
@@ -48,37 +48,37 @@ class Visit:
     exposure: tuple[str, str] | None = None
 
 
-async def call_at(route: Route, *, api_key: str | None) -> Visit:
+async def call_at(endpoint: Endpoint, *, api_key: str | None) -> Visit:
     """Looks at everything, joins no office, and leaves."""
-    looked = await asyncio.gather(_certificate(route), _health(route), _knock(route))
+    looked = await asyncio.gather(_certificate(endpoint), _health(endpoint), _knock(endpoint))
     certificate, (health, ahead), refusal = looked
     return Visit(
-        place=route.place,
+        place=endpoint.place,
         has_key=bool(api_key),
         health=health,
         ahead=ahead,
         certificate=certificate,
         refusal=refusal,
-        exposure=exposed(route.url, api_key),
+        exposure=exposed(endpoint.url, api_key),
     )
 
 
-async def _knock(route: Route) -> SMCPError | None:
+async def _knock(endpoint: Endpoint) -> SMCPError | None:
     try:
-        async with Connection(route, lambda event, data: None):
+        async with Connection(endpoint, lambda event, data: None):
             return None
     except SMCPError as error:
         return error
 
 
-async def _health(route: Route) -> tuple[int | None, float | None]:
+async def _health(endpoint: Endpoint) -> tuple[int | None, float | None]:
     """The status of /healthz, and the difference of the clocks."""
-    parts = urlsplit(route.url)
+    parts = urlsplit(endpoint.url)
     address = parts._replace(scheme=_HTTP.get(parts.scheme, parts.scheme), path="/healthz", query="").geturl()
     try:
         async with (
-            aiohttp.ClientSession(trust_env=not route.is_local, timeout=aiohttp.ClientTimeout(_PATIENCE)) as http,
-            http.get(address, ssl=route.ssl or True, proxy=route.proxy) as answer,
+            aiohttp.ClientSession(trust_env=not endpoint.is_local, timeout=aiohttp.ClientTimeout(_PATIENCE)) as http,
+            http.get(address, ssl=endpoint.ssl or True, proxy=endpoint.proxy) as answer,
         ):
             return answer.status, _ahead(answer.headers.get("Date", ""))
     except (aiohttp.ClientError, OSError, TimeoutError):
@@ -92,12 +92,12 @@ def _ahead(date: str) -> float | None:
         return None
 
 
-async def _certificate(route: Route) -> Certificate | None:
+async def _certificate(endpoint: Endpoint) -> Certificate | None:
     """Of a Server that has one, unless a proxy stands in between."""
-    parts = urlsplit(route.url)
-    if parts.scheme not in ("https", "wss") or route.proxy:
+    parts = urlsplit(endpoint.url)
+    if parts.scheme not in ("https", "wss") or endpoint.proxy:
         return None
-    context = route.ssl or ssl.create_default_context()
+    context = endpoint.ssl or ssl.create_default_context()
     with suppress(OSError, TimeoutError):
         try:
             async with asyncio.timeout(_PATIENCE):

@@ -9,9 +9,9 @@ from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.jobs import Job
 from a2c_smcp.cli.prompt.table import Command, WrongUse
 from a2c_smcp.computer.secrets import secrets_in
+from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.protocol.names import fault_in
-from a2c_smcp.route import Route
 
 __all__ = ["MOVING", "Quit"]
 
@@ -23,7 +23,7 @@ class Quit(Exception):
 async def _connect(console: Console, arguments: list[str]) -> Job:
     url = arguments[0]
     try:
-        Route(url=url)
+        Endpoint(url=url)
     except ConfigError as error:
         raise WrongUse(error.message) from None
     console.computer.mask.add(secrets_in(url))

@@ -18,6 +18,7 @@ from a2c_smcp.computer.journal import Journal
 from a2c_smcp.computer.secrets import ANSWER, secrets_in
 from a2c_smcp.computer.socketio.catch_up import CatchUp
 from a2c_smcp.connection import PATIENCE, Connection, Later, Reconnect, join, leave
+from a2c_smcp.endpoint import Credentials, Endpoint
 from a2c_smcp.errors import (
     BadRequest,
     CallTimeout,
@@ -30,7 +31,6 @@ from a2c_smcp.errors import (
 from a2c_smcp.protocol import codec
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
 from a2c_smcp.protocol.results import error_ack
-from a2c_smcp.route import Credentials, Route
 
 __all__ = ["Reconnect", "SMCPComputerClient"]
 
@@ -64,7 +64,7 @@ class SMCPComputerClient:
         on_connection: Callable[[str], None] | None = None,
     ) -> None:
         self._computer = computer
-        self._route = Route(url=url, credentials=lambda: Credentials.of_key(api_key), ssl=ssl, proxy=proxy)
+        self._endpoint = Endpoint(url=url, credentials=lambda: Credentials.of_key(api_key), ssl=ssl, proxy=proxy)
         self._office = office
         self._instance = instance
         self._journal = journal
@@ -118,8 +118,8 @@ class SMCPComputerClient:
 
     async def _serve(self) -> None:
         """One connection, from dialling to its end. The calls themselves outlive it, and find the next one."""
-        logger.info("%s: connecting to %s", self._computer.name, self._computer.mask.text(self._route.url))
-        async with Connection(self._route, self._on_event) as connection:
+        logger.info("%s: connecting to %s", self._computer.name, self._computer.mask.text(self._endpoint.url))
+        async with Connection(self._endpoint, self._on_event) as connection:
             self._catch_up = CatchUp(lambda: self._join(connection))
             await self._join(connection)
             self._has_joined = True

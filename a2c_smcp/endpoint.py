@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.protocol import PROTOCOL_VERSION
 
-__all__ = ["Credentials", "Route", "cause_of", "is_proxy"]
+__all__ = ["Credentials", "Endpoint", "cause_of", "is_proxy"]
 
 _SECRET_PARTS = re.compile(r"(?<=//)[^\s/]*@|\?[^\s'\"]*")
 _PROXIES = ("http", "https")
@@ -35,7 +35,7 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class Endpoint:
     """How to get to a Server. `credentials` are asked for anew each time."""
 
     url: str = field(repr=False)
@@ -62,7 +62,7 @@ class Route:
         host = urlsplit(self.url).hostname or ""
         return host in ("localhost", "::1") or host.startswith("127.")
 
-    def endpoint(self, transport: str) -> str:
+    def socketio_url(self, transport: str) -> str:
         """Where Socket.IO is: below the path of the URL, for a Server that is mounted in another application.
 
         The query says which version of the protocol is spoken here.

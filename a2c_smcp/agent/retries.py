@@ -29,7 +29,7 @@ from a2c_smcp.connection import Connection, ConnectionLost
 from a2c_smcp.errors import CallTimeout, ComputerLeft, ComputerNotFound, SMCPError, Unavailable
 from a2c_smcp.protocol.routing import SENT_BEFORE
 
-__all__ = ["GRACE", "Again", "Asking", "Presence"]
+__all__ = ["GRACE", "Presence", "Resend", "RetriedRequest"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _LOOK_AGAIN = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 
 
-class Again(Enum):
+class Resend(Enum):
     """Whether a request may be sent a second time."""
 
     NEVER = auto()
@@ -52,7 +52,7 @@ class Again(Enum):
 
 
 class Presence(Protocol):
-    """What a request needs of the session that it is asked in."""
+    """What a request needs of the connection that it is asked in."""
 
     is_guarded: bool
     """Whether the Server keeps a call that is marked as sent before from running twice."""
@@ -71,14 +71,14 @@ class Presence(Protocol):
 
 
 @dataclass(slots=True)
-class Asking:
+class RetriedRequest:
     """`then` makes something of the answer before any later event is looked at."""
 
     presence: Presence
     event: str
     data: Mapping[str, Any]
     then: Callable[[Any], Any] | None
-    again: Again
+    again: Resend
     may_have_run: bool = False
     _is_on_its_way: bool = False
     _first_connection: Connection | None = None
@@ -130,7 +130,7 @@ class Asking:
     def _data(self, left: float) -> Mapping[str, Any]:
         """With the time that is left, and marked if the tool may have run."""
         more: dict[str, Any] = {"timeout": max(1, math.floor(left - GRACE))} if "timeout" in self.data else {}
-        if self.may_have_run and self.again is Again.BY_RULE:
+        if self.may_have_run and self.again is Resend.BY_RULE:
             more[SENT_BEFORE] = True
         return {**self.data, **more}
 
@@ -139,7 +139,7 @@ class Asking:
 
         An error `is_old` if there was news after the sending: the computer may have entered just behind it.
         """
-        if self.again is Again.NEVER or not self._may_repeat():
+        if self.again is Resend.NEVER or not self._may_repeat():
             return None
         if isinstance(error, ConnectionLost):
             return 0.0
@@ -157,10 +157,10 @@ class Asking:
         return None
 
     def _may_repeat(self) -> bool:
-        return self.again is Again.SAFELY or not self.may_have_run or self.presence.is_guarded
+        return self.again is Resend.SAFELY or not self.may_have_run or self.presence.is_guarded
 
     def _told(self, error: SMCPError) -> SMCPError:
-        if isinstance(error, ConnectionLost) and self.again is Again.BY_RULE:
+        if isinstance(error, ConnectionLost) and self.again is Resend.BY_RULE:
             return ConnectionLost("whether the tool has run is not known, and this Server might run it a second time")
         return error
 
@@ -169,6 +169,6 @@ class Asking:
         return CallTimeout(f"{self.event} was not answered within {seconds:g} s{last}")
 
     def _judged(self, error: SMCPError) -> SMCPError:
-        if self.again is Again.BY_RULE and error.outcome != "done":
+        if self.again is Resend.BY_RULE and error.outcome != "done":
             error.outcome = "unknown" if self.may_have_run or self._is_on_its_way else "not_run"
         return error

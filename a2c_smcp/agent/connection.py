@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import Any
 
 from a2c_smcp import smcp
-from a2c_smcp.agent.asking import Again, Asking
+from a2c_smcp.agent.retries import Resend, RetriedRequest
 from a2c_smcp.connection import PATIENCE, Connection, ConnectionLost, Reconnect, join, leave
+from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import BadRequest, CallTimeout, Forbidden, NotAuthenticated, SMCPError, Unavailable
-from a2c_smcp.route import Route
 
-__all__ = ["Session", "not_connected"]
+__all__ = ["AgentConnection", "not_connected"]
 
 logger = logging.getLogger(__name__)
 
@@ -23,18 +23,18 @@ _FINAL = (NotAuthenticated, BadRequest)
 _FAREWELL = 1.0
 
 
-class Session:
+class AgentConnection:
     """Opened and closed once. Between the two it comes back by itself.
 
     `on_notice` is called for each `notify:*` in the order of their coming, `on_lost` when the connection is lost,
     `on_seated` whenever a seat has been taken, `on_seat_lost` when one could not be taken again, `on_refused` when the
-    Server refuses it for good. `awaited_until` says which computers are expected back (`asking.Presence`).
+    Server refuses it for good. `awaited_until` says which computers are expected back (`retries.Presence`).
     """
 
     def __init__(
         self,
         name: str,
-        route: Route,
+        endpoint: Endpoint,
         *,
         reconnect: Reconnect,
         on_notice: Callable[[str, dict[str, Any]], None],
@@ -48,7 +48,7 @@ class Session:
         self.seats: dict[str, None] = {}
         self.is_guarded = False
         self.awaited_until = awaited_until
-        self._route = route
+        self._endpoint = endpoint
         self._reconnect = reconnect
         self._on_notice, self._on_lost, self._on_seated = on_notice, on_lost, on_seated
         self._on_seat_lost, self._on_refused = on_seat_lost, on_refused
@@ -91,7 +91,7 @@ class Session:
     async def _say_goodbye(self) -> None:
         if self._errands:
             await asyncio.wait(self._errands, timeout=_FAREWELL)
-        if connection := self.connection:
+        if connection := self.current:
             leaving = (leave(connection, office, _FAREWELL) for office in self.seats)
             await asyncio.gather(*leaving, return_exceptions=True)
 
@@ -100,7 +100,7 @@ class Session:
         return self._keeping is not None and not self._keeping.done()
 
     @property
-    def connection(self) -> Connection | None:
+    def current(self) -> Connection | None:
         """The one that is up, if there is one."""
         return None if self._connection is None or self._connection.lost.is_set() else self._connection
 
@@ -120,7 +120,7 @@ class Session:
     async def give_up_seat(self, office: str) -> None:
         """Without a connection it is said on the next one: there a Server gives back all seats at once (WIRE §4)."""
         self.seats.pop(office, None)
-        if connection := self.connection:
+        if connection := self.current:
             with suppress(ConnectionLost):
                 await leave(connection, office)
                 return
@@ -136,13 +136,13 @@ class Session:
         seconds: float,
         *,
         then: Callable[[Any], Any] | None = None,
-        again: Again = Again.SAFELY,
+        again: Resend = Resend.SAFELY,
     ) -> Coroutine[Any, Any, Any]:
         """The answer. Raises the error that it carries, and `CallTimeout` when the time is over.
 
         A request whose connection is lost is sent again on the next, in the time that is left (WIRE §5), if it may be.
         """
-        return Asking(self, event, data, then, again).answer(seconds)
+        return RetriedRequest(self, event, data, then, again).answer(seconds)
 
     def tell(self, event: str, data: Mapping[str, Any], patience: float = PATIENCE) -> None:
         """Says something that has to be said, as soon as there is a connection, while the caller goes on."""
@@ -175,7 +175,7 @@ class Session:
         while True:
             begun = clock()
             try:
-                async with Connection(self._route, self._on_event) as connection:
+                async with Connection(self._endpoint, self._on_event) as connection:
                     refused = await self._take_seats(connection, self.seats)
                     attempt = 0
                     await self._stay(connection, refused, is_open)

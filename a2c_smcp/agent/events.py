@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
-__all__ = ["Invoke", "Listeners"]
+__all__ = ["EventDispatcher", "Invoke"]
 
 logger = logging.getLogger(__name__)
 
@@ -15,7 +15,7 @@ Invoke: TypeAlias = Callable[..., Awaitable[Any]]
 """Calls a handler with its arguments, and waits for it."""
 
 
-class Listeners:
+class EventDispatcher:
     """Objects with some of the methods of `AgentEvents`."""
 
     def __init__(self, listeners: Iterable[object]) -> None:

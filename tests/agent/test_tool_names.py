@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from a2c_smcp.agent.naming import Names, Offer
+from a2c_smcp.agent.tool_names import Offer, ToolNames
 from a2c_smcp.agent.types import Seat
 
 LAPTOP, TOWER = Seat("desk", "laptop"), Seat("desk", "tower")
@@ -20,7 +20,7 @@ offers = st.dictionaries(st.builds(Seat, words, words), st.lists(words, unique=T
 
 def names_of(offered: Mapping[Seat, list[str]], *local: str) -> dict[str, str]:
     """Each name with its tool, where computers came in the order of the mapping."""
-    names = Names()
+    names = ToolNames()
     names.change(local=local)
     for number, (seat, tools) in enumerate(offered.items()):
         names.enter(seat)
@@ -41,7 +41,7 @@ def test_the_computer_that_came_first_keeps_the_name_and_the_other_shows_its_ori
 
 @pytest.mark.covers("agent-registry")
 def test_a_tool_that_is_offered_later_takes_no_name_of_another() -> None:
-    names = Names()
+    names = ToolNames()
     for seat in (LAPTOP, TOWER):
         names.enter(seat)
     mail, late = Offer(TOWER, "send_mail"), Offer(LAPTOP, "send_mail")
@@ -66,7 +66,7 @@ def test_computers_of_one_name_are_told_apart_by_the_office() -> None:
 
 @pytest.mark.covers("agent-registry")
 def test_a_name_that_begins_like_another_computer_is_never_given_away() -> None:
-    names = Names()
+    names = ToolNames()
     names.enter(TOWER)
     lookalike = Offer(TOWER, "laptop__add")
     assert names.change(come=[lookalike]).won == {"laptop__add": lookalike}
@@ -77,7 +77,7 @@ def test_a_name_that_begins_like_another_computer_is_never_given_away() -> None:
 @pytest.mark.covers("agent-registry")
 @given(st.lists(st.tuples(offers, st.sets(words)), min_size=1, max_size=5))
 def test_names_after_any_changes_follow_the_rule(history: list[tuple[dict[Seat, list[str]], set[str]]]) -> None:
-    names, here, held, numbers = Names(), set[Offer](), dict[str, Offer](), dict[Offer, int]()
+    names, here, held, numbers = ToolNames(), set[Offer](), dict[str, Offer](), dict[Offer, int]()
     for number, (offered, local) in enumerate(history):
         now = {Offer(seat, tool) for seat, tools in offered.items() for tool in tools}
         seats, seats_before = {offer.seat for offer in now}, {offer.seat for offer in here}
@@ -119,7 +119,7 @@ def beginnings(seat: Seat) -> tuple[str, str]:
 
 @pytest.mark.covers("agent-registry")
 def test_a_change_among_many_computers_renames_only_what_it_concerns() -> None:
-    names = Names()
+    names = ToolNames()
     for number in range(200):
         seat = Seat("desk", f"computer-{number}")
         names.enter(seat)

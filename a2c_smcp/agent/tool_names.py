@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from a2c_smcp.agent.types import Seat
 
-__all__ = ["Names", "Offer", "Renaming"]
+__all__ = ["Offer", "Renaming", "ToolNames"]
 
 
 class Offer(NamedTuple):
@@ -32,7 +32,7 @@ _FORMS: tuple[Callable[[Offer], str], ...] = (
 )
 
 
-class Names:
+class ToolNames:
     """A name for each tool; who came first has it for as long as the tool is offered (WIRE §7).
 
     A tool claims the shortest form of its name, and the next longer one where it does not get that. Of those who claim
