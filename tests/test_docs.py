@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from a2c_smcp.cli.app import build
-from a2c_smcp.computer.config_files import loads, parse_configuration
+from a2c_smcp.computer.configuration.files import loads, parse_configuration
 from a2c_smcp.protocol.events import EVENTS
 from a2c_smcp.server.auth import DefaultAuthenticationProvider
 from reference.commands import environment

@@ -12,7 +12,7 @@ from a2c_smcp.cli.answers import put_json
 from a2c_smcp.cli.connection import option
 from a2c_smcp.cli.remedies import WrongUse
 from a2c_smcp.cli.terminal import Terminal
-from a2c_smcp.computer.config_files import Configuration, read_configuration
+from a2c_smcp.computer.configuration.files import Configuration, read_configuration
 from a2c_smcp.computer.imports.exporting import STYLES
 from a2c_smcp.computer.imports.exporting import export as exported
 from a2c_smcp.errors import ConfigError

@@ -16,11 +16,11 @@ from a2c_smcp.cli.loop import run
 from a2c_smcp.cli.remedies import Failed, WrongUse
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.imports.convert import Conversion, convert
-from a2c_smcp.computer.imports.literals import Secret
 from a2c_smcp.computer.imports.programs import PROGRAMS, Machine
 from a2c_smcp.computer.imports.reading import Document, read_documents
 from a2c_smcp.computer.imports.target import Merged, Target, merge
 from a2c_smcp.computer.imports.values import Kept, keep_values
+from a2c_smcp.computer.secrets.replace import Secret
 from a2c_smcp.errors import ConfigError
 
 __all__ = ["import_"]

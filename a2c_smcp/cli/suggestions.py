@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from a2c_smcp.cli.invocation import invocation_anywhere
-from a2c_smcp.computer.arguments import compile_schema
-from a2c_smcp.computer.tools import A2C_TOOL_META, MCP_TOOL_ANNOTATION
+from a2c_smcp.computer.calls.arguments import compile_schema
+from a2c_smcp.computer.tools.table import A2C_TOOL_META, MCP_TOOL_ANNOTATION
 from a2c_smcp.registry.schemas import find_faults
 from a2c_smcp.smcp import SMCPTool
 

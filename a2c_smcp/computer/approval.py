@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from a2c_smcp.computer.inputs.asking import ask
-from a2c_smcp.computer.tools import ToolRoute
+from a2c_smcp.computer.asking import ask
+from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.errors import ApprovalRefused
 from a2c_smcp.types import TOOL_NAME
 

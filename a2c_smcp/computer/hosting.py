@@ -14,7 +14,7 @@ from a2c_smcp.computer.inputs.errors import InputError
 from a2c_smcp.computer.inputs.render import ids_in, render
 from a2c_smcp.computer.inputs.resolver import Inputs
 from a2c_smcp.computer.secrets import Mask, secrets_in, secrets_of
-from a2c_smcp.computer.tools import ToolRoute
+from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.errors import ConfigError, ServerNotFound
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server, source
 from a2c_smcp.mcp_host.limits import Policy

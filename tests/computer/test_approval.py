@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from a2c_smcp.computer.approval import Caller, Grant, Request
+from a2c_smcp.computer.calls.statistics import Tally
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.tally import Tally
 from tests.computer.hosted import ready
 from tests.computer.supervised import naughty, quick, script
 from tests.waiting import until

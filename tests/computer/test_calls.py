@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from a2c_smcp.computer.approval import Caller
-from a2c_smcp.computer.calls import Begin, Calls, Retention
-from a2c_smcp.computer.journal import Journal
+from a2c_smcp.computer.calls.in_flight import Begin, Calls, Retention
+from a2c_smcp.computer.calls.journal import Journal
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, ResultGone, TooLarge
 from a2c_smcp.protocol.codec import Written, dumps
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from a2c_smcp.computer.config_files import Configuration, Format, loads, parse_configuration, read_configuration
+from a2c_smcp.computer.configuration.files import Configuration, Format, loads, parse_configuration, read_configuration
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import SSEConfig, StdioConfig, StreamableConfig
 

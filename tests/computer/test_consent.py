@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.computer.config_files import Configuration
-from a2c_smcp.computer.consent import weigh
+from a2c_smcp.computer.configuration.consent import weigh
+from a2c_smcp.computer.configuration.files import Configuration
 from a2c_smcp.mcp_host.config.servers import parse_input, parse_server
 
 pytestmark = pytest.mark.covers("config-consent")

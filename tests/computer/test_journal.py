@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from a2c_smcp.computer.journal import Journal, JournalFailed, Key, journal_of
+from a2c_smcp.computer.calls.journal import Journal, JournalFailed, Key, journal_of
 from a2c_smcp.errors import RateLimited
 
 CALL, OTHER = b"a" * 32, b"b" * 32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from a2c_smcp.computer.precedence import Precedence
+from a2c_smcp.computer.tools.names import Precedence
 
 
 def order(precedence: Precedence, *tools: tuple[str, str]) -> list[tuple[str, str]]:

@@ -11,13 +11,13 @@ from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warnin
 from a2c_smcp.cli.input_files import beside, is_open_to_git, read_values
 from a2c_smcp.cli.remedies import WrongUse, sentence
 from a2c_smcp.cli.setups import HOW_TO_MAKE_ONE, NAMES, place_of, yaml_in
-from a2c_smcp.computer.config_files import Configuration, read_configuration
+from a2c_smcp.computer.configuration.files import Configuration, read_configuration
+from a2c_smcp.computer.configuration.watch import read_all
 from a2c_smcp.computer.inputs.command import argv_of
 from a2c_smcp.computer.inputs.errors import CommandFailed, MissingInputs
 from a2c_smcp.computer.inputs.render import ids_in
 from a2c_smcp.computer.inputs.resolver import Inputs
 from a2c_smcp.computer.private_files import remedy_for
-from a2c_smcp.computer.watch_files import read_all
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import CommandInput, MCPServerConfig, StdioConfig, source
 from a2c_smcp.mcp_host.processes.environment import child_environment

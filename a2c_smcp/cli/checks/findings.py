@@ -11,7 +11,7 @@ from typing import TypeAlias
 from a2c_smcp.cli.checks.visit import Visit
 from a2c_smcp.cli.setups import DEFAULT_HOST, DEFAULT_PORT
 from a2c_smcp.cli.standing import Note
-from a2c_smcp.computer.config_files import Configuration
+from a2c_smcp.computer.configuration.files import Configuration
 
 __all__ = ["Check", "Finding", "Level", "Situation", "ok", "problem", "warning"]
 

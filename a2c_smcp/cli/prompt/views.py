@@ -13,8 +13,8 @@ from a2c_smcp.cli.prompt.requests import Waiting
 from a2c_smcp.cli.prompt.table import Command
 from a2c_smcp.cli.terminal import printable
 from a2c_smcp.computer.approval import Grant
+from a2c_smcp.computer.calls.statistics import Tally
 from a2c_smcp.computer.inputs.resolver import InputState
-from a2c_smcp.computer.tally import Tally
 from a2c_smcp.computer.types import OwnedTool, ToolCallRecord
 from a2c_smcp.mcp_host.status import ServerStatus
 from a2c_smcp.protocol.visible import leaves, one_line

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 
-from a2c_smcp.computer.imports.masking import shown
 from a2c_smcp.computer.imports.target import Target
+from a2c_smcp.computer.secrets.shown import shown
 
 __all__ = ["difference"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from a2c_smcp.computer.imports.literals import Secret
+from a2c_smcp.computer.secrets.replace import Secret
 
 __all__ = ["Ids"]
 

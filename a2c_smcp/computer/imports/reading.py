@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from a2c_smcp.computer.config_files import read_data
+from a2c_smcp.computer.configuration.files import read_data
 from a2c_smcp.computer.imports.programs import PROGRAMS, Machine, Program, program_of
 from a2c_smcp.errors import ConfigError
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from a2c_smcp.computer.config_files import read_data
+from a2c_smcp.computer.configuration.files import read_data
 from a2c_smcp.computer.imports.convert import Conversion
-from a2c_smcp.computer.imports.masking import shown
 from a2c_smcp.computer.inputs.render import ids_in
+from a2c_smcp.computer.secrets.shown import shown
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import parse_input, parse_server, source
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from a2c_smcp.computer.inputs.asking import ask
+from a2c_smcp.computer.asking import ask
 from a2c_smcp.computer.inputs.command import argv_of, run
 from a2c_smcp.computer.inputs.definitions import Input, advice, check, default_of, is_ours, is_secret, variable_of
 from a2c_smcp.computer.inputs.errors import CommandFailed, InvalidInput, MissingInputs, UnknownInput

@@ -12,11 +12,11 @@ from typing import Any
 
 from a2c_smcp import smcp
 from a2c_smcp.computer.approval import Caller
+from a2c_smcp.computer.calls.execution import Call
+from a2c_smcp.computer.calls.journal import Journal
 from a2c_smcp.computer.computer import Computer, Update
-from a2c_smcp.computer.execution import Call
-from a2c_smcp.computer.journal import Journal
 from a2c_smcp.computer.secrets import ANSWER, secrets_in
-from a2c_smcp.computer.socketio.catch_up import CatchUp
+from a2c_smcp.computer.socketio.standstill import CatchUp
 from a2c_smcp.connection import PATIENCE, Connection, Later, Reconnect, join, leave
 from a2c_smcp.endpoint import Credentials, Endpoint
 from a2c_smcp.errors import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeAlias
 
-from a2c_smcp.computer.arguments import Schema, compile_schema
+from a2c_smcp.computer.calls.arguments import Schema, compile_schema
 from a2c_smcp.errors import ToolForbidden, ToolNotFound
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig, ToolMeta
 from a2c_smcp.protocol.names import MAX_TOOL_NAME, fault_in

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from a2c_smcp.computer.imports.literals import replace_secrets
 from a2c_smcp.computer.secrets import MASKED
 from a2c_smcp.computer.secrets.literals import Literals
 from a2c_smcp.computer.secrets.names import is_public
 from a2c_smcp.computer.secrets.places import is_word
+from a2c_smcp.computer.secrets.replace import replace_secrets
 from a2c_smcp.computer.secrets.rules import Declared
 
 __all__ = ["shown"]

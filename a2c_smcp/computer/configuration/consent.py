@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from a2c_smcp.computer.config_files import Configuration
-from a2c_smcp.computer.imports.literals import replace_secrets
+from a2c_smcp.computer.configuration.files import Configuration
 from a2c_smcp.computer.secrets import MASKED
+from a2c_smcp.computer.secrets.replace import replace_secrets
 from a2c_smcp.computer.secrets.rules import Declared
 from a2c_smcp.mcp_host.config.servers import (
     CommandInput,

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from a2c_smcp.computer.tools import ToolTable
+from a2c_smcp.computer.tools.table import ToolTable
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.smcp import SMCPTool
 from a2c_smcp.types import SERVER_NAME

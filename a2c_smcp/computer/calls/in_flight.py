@@ -22,7 +22,7 @@ from typing import Any
 import orjson
 
 from a2c_smcp.computer.approval import Caller
-from a2c_smcp.computer.journal import Journal, Key
+from a2c_smcp.computer.calls.journal import Journal, Key
 from a2c_smcp.errors import BadRequest, CallCancelled, ResultGone, SMCPError, Unavailable
 from a2c_smcp.protocol.codec import Written
 

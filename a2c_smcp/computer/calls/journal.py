@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from a2c_smcp.computer.calls.journal_file import DIGEST_SIZE, JournalFailed, JournalFile, Record
 from a2c_smcp.computer.instance import default_folder
-from a2c_smcp.computer.journal_file import DIGEST_SIZE, JournalFailed, JournalFile, Record
 from a2c_smcp.errors import Outcome, RateLimited
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.config_files import Configuration, read_configuration
-from a2c_smcp.computer.consent import Difference, weigh
-from a2c_smcp.computer.refused_changes import RefusedChanges
+from a2c_smcp.computer.configuration.consent import Difference, weigh
+from a2c_smcp.computer.configuration.files import Configuration, read_configuration
+from a2c_smcp.computer.configuration.refused_changes import RefusedChanges
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, source
 

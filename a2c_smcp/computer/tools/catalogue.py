@@ -7,12 +7,12 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from a2c_smcp.computer.functions import FUNCTIONS, Functions
-from a2c_smcp.computer.precedence import Precedence
 from a2c_smcp.computer.secrets import TOOL, Mask
 from a2c_smcp.computer.secrets.places import NAME
-from a2c_smcp.computer.tool_budget import fitted
-from a2c_smcp.computer.tools import ToolRoute, ToolTable, build_table, diff
+from a2c_smcp.computer.tools.budget import fitted
+from a2c_smcp.computer.tools.functions import FUNCTIONS, Functions
+from a2c_smcp.computer.tools.names import Precedence
+from a2c_smcp.computer.tools.table import ToolRoute, ToolTable, build_table, diff
 from a2c_smcp.computer.types import OwnedTool
 from a2c_smcp.errors import ToolNotFound
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from a2c_smcp.computer.config_files import Configuration
+from a2c_smcp.computer.configuration.files import Configuration
 from a2c_smcp.computer.inputs.errors import StoreUnreadable
 from a2c_smcp.computer.inputs.store import Store
 from a2c_smcp.computer.instance import default_folder

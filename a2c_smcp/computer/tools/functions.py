@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from a2c_smcp.computer.arguments import misfit
+from a2c_smcp.computer.calls.arguments import misfit
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig, ToolMeta
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.parameters import InvalidArguments, Parameters

@@ -13,16 +13,16 @@ from functools import partial
 from typing import Any
 
 from a2c_smcp.computer.approval import Approvals, Caller, Request
-from a2c_smcp.computer.arguments import check_arguments, fits_at_once
-from a2c_smcp.computer.calls import Begin, Calls, Outcome
-from a2c_smcp.computer.catalogue import Catalogue
-from a2c_smcp.computer.functions import FUNCTIONS
+from a2c_smcp.computer.calls.arguments import check_arguments, fits_at_once
+from a2c_smcp.computer.calls.in_flight import Begin, Calls, Outcome
+from a2c_smcp.computer.calls.journal import Key
+from a2c_smcp.computer.calls.progress import Followers, OnProgress
+from a2c_smcp.computer.calls.statistics import Tally
 from a2c_smcp.computer.hosting import Hosting
-from a2c_smcp.computer.journal import Key
-from a2c_smcp.computer.progress import Followers, OnProgress
 from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
-from a2c_smcp.computer.tally import Tally
-from a2c_smcp.computer.tools import ToolRoute
+from a2c_smcp.computer.tools.catalogue import Catalogue
+from a2c_smcp.computer.tools.functions import FUNCTIONS
+from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.computer.types import ToolCallRecord
 from a2c_smcp.errors import AnswerTooLarge, CallTimeout, SMCPError, ToolNotFound
 from a2c_smcp.mcp_host.message_limits import is_within, text_in

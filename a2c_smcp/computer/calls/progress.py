@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from inspect import isawaitable
 from typing import Any, TypeAlias
 
-from a2c_smcp.computer.journal import Key
+from a2c_smcp.computer.calls.journal import Key
 
 __all__ = ["Followers", "OnProgress"]
 

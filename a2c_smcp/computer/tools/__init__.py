@@ -1,0 +1,1 @@
+"""Which tools a Computer offers, under which names."""
