@@ -18,13 +18,13 @@ from secrets import token_urlsafe
 
 import uvloop
 
-from a2c_smcp.server.directory.line import Line
 from a2c_smcp.server.directory.mirror import Mirror
 from a2c_smcp.server.directory.nodes import Pace
 from a2c_smcp.server.directory.records import Seat
 from a2c_smcp.server.directory.redis import RedisDirectory
 from a2c_smcp.server.directory.store import Store
-from a2c_smcp.server.offices import Offices
+from a2c_smcp.server.directory.store_connection import Line
+from a2c_smcp.server.offices.commits import Offices
 from benchmarks.growth import Curve
 from benchmarks.machine import pin_generator
 from benchmarks.paper import CLUSTERS, Costs, Message, tell

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from secrets import token_urlsafe
 
 from a2c_smcp.protocol.offices import Member, instance_digest
-from a2c_smcp.server.directory.line import Line
 from a2c_smcp.server.directory.nodes import Lease, Pace, sid_at
 from a2c_smcp.server.directory.records import Seat
 from a2c_smcp.server.directory.store import Store
+from a2c_smcp.server.directory.store_connection import Line
 from a2c_smcp.types import Role
 from benchmarks.machine import measured_core
 from benchmarks.processes import Running

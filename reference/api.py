@@ -50,7 +50,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "SMCPNamespace",
         "SMCPApp",
     ),
-    "a2c_smcp.server.jwt": ("JWTAuthenticationProvider",),
+    "a2c_smcp.server.auth.jwt": ("JWTAuthenticationProvider",),
     "a2c_smcp.errors": ("SMCPError",),
 }
 

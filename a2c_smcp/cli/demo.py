@@ -26,7 +26,7 @@ from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.installation import install_command
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
-from a2c_smcp.server.auth import new_key
+from a2c_smcp.server.auth.authentication import new_key
 from a2c_smcp.server.run import address_of, listen, serving
 
 __all__ = ["demo"]

@@ -24,7 +24,7 @@ from a2c_smcp.cli.private_store import private_store
 from a2c_smcp.cli.stores import store_at
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.mcp_host.processes.server_processes import Guardian
-from a2c_smcp.server.auth import new_key
+from a2c_smcp.server.auth.authentication import new_key
 from a2c_smcp.server.directory.store import Store
 
 __all__ = ["perform"]

@@ -21,10 +21,10 @@ from a2c_smcp.cli.variables import server_variable, unused_variables
 from a2c_smcp.cli.workers import check_side_doors, supervise
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.protocol import version
-from a2c_smcp.server.auth import AuthenticationProvider, DefaultAuthenticationProvider
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, DefaultAuthenticationProvider
+from a2c_smcp.server.auth.jwt import JWTAuthenticationProvider
 from a2c_smcp.server.directory.nodes import check_name, new_name
 from a2c_smcp.server.gate import is_loopback
-from a2c_smcp.server.jwt import JWTAuthenticationProvider
 from a2c_smcp.server.settings import Limits, Network, Settings
 
 __all__ = ["server"]

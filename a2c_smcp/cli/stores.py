@@ -99,8 +99,8 @@ def directory_at(url: str, node: str, node_url: str) -> RedisDirectory:
 async def store_at(url: str) -> AsyncIterator[Store]:
     """To be looked at, without being a node. Raises `WrongUse` or `Failed`."""
     with usable(url):
-        from a2c_smcp.server.directory.line import Line
         from a2c_smcp.server.directory.store import Store
+        from a2c_smcp.server.directory.store_connection import Line
 
         line = await Line.open(url, _PATIENCE)
         try:

@@ -38,7 +38,7 @@ from a2c_smcp.cli.variables import unused_variables
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.app import create_app
-from a2c_smcp.server.auth import DefaultAuthenticationProvider, new_key
+from a2c_smcp.server.auth.authentication import DefaultAuthenticationProvider, new_key
 from a2c_smcp.server.gate import is_loopback
 from a2c_smcp.server.run import address_of, listen, serving
 from a2c_smcp.server.settings import Settings

@@ -9,16 +9,17 @@ from typing import Any
 from a2c_smcp.engine.session import WEBSOCKET
 from a2c_smcp.errors import BadRequest, NotFound, SMCPError
 from a2c_smcp.server import gate
-from a2c_smcp.server.auth import AuthenticationProvider
+from a2c_smcp.server.auth.authentication import AuthenticationProvider
+from a2c_smcp.server.cluster.peer_nodes import Shared, shared
+from a2c_smcp.server.cluster.proxy import Onward, Proxy
+from a2c_smcp.server.http_requests import Request, Response, json_response
 from a2c_smcp.server.hub import Hub
-from a2c_smcp.server.metrics import Metrics
-from a2c_smcp.server.neighbours import Shared, shared
-from a2c_smcp.server.proxy import Onward, Proxy
+from a2c_smcp.server.monitoring import Metrics
 from a2c_smcp.server.settings import Settings
-from a2c_smcp.server.transport import asgi, polling
+from a2c_smcp.server.transport import asgi
+from a2c_smcp.server.transport import session_requests as polling
 from a2c_smcp.server.transport.admission import client_address
-from a2c_smcp.server.transport.channel import Channel
-from a2c_smcp.server.transport.request import Request, Response, json_response
+from a2c_smcp.server.transport.session_channel import Channel
 from a2c_smcp.server.transport.sessions import Sessions
 
 __all__ = ["SMCPApp", "create_app"]

@@ -11,12 +11,12 @@ from a2c_smcp.protocol.events import Action, Event
 from a2c_smcp.server import audit
 from a2c_smcp.server.acks import refusal
 from a2c_smcp.server.allowance import Allowance
-from a2c_smcp.server.auth import Principal
-from a2c_smcp.server.call import Call
+from a2c_smcp.server.auth.authentication import Principal
+from a2c_smcp.server.calls.call import Call
+from a2c_smcp.server.calls.routes import RouteCache
 from a2c_smcp.server.channels import Batch, Channel, Gate
-from a2c_smcp.server.metrics import Metrics
+from a2c_smcp.server.monitoring import Metrics
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Outcome, Refused
-from a2c_smcp.server.routes import RouteCache
 
 __all__ = ["Connection", "Connections"]
 

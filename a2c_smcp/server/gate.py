@@ -6,8 +6,8 @@ import ipaddress
 
 from a2c_smcp.errors import BadRequest, SMCPError, TooLarge, Unavailable, VersionMismatch
 from a2c_smcp.protocol import version
-from a2c_smcp.server.neighbours import Shared
-from a2c_smcp.server.transport.request import Fields, Request, Response, json_response
+from a2c_smcp.server.cluster.peer_nodes import Shared
+from a2c_smcp.server.http_requests import Fields, Request, Response, json_response
 
 __all__ = ["check_host", "check_newcomer", "check_page", "is_loopback", "readiness", "refusal"]
 

@@ -15,14 +15,14 @@ from a2c_smcp.protocol import routing
 from a2c_smcp.protocol.events import Action, Event
 from a2c_smcp.protocol.offices import Member, Notice, Office, instance_digest
 from a2c_smcp.server import acks
+from a2c_smcp.server.calls.relay import Relay, check_size
+from a2c_smcp.server.calls.routes import Route
 from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.envelope import Envelope
-from a2c_smcp.server.notices import Notices, Told, encode_event
+from a2c_smcp.server.offices.notices import Notices, Told, encode_event
+from a2c_smcp.server.offices.seating import Seating
 from a2c_smcp.server.outcomes import NOTHING, Closing, Outcome
-from a2c_smcp.server.relay import Relay, check_size
-from a2c_smcp.server.routes import Route
-from a2c_smcp.server.seating import Seating
 from a2c_smcp.server.settings import Limits
 
 __all__ = ["Handlers", "Said", "Steps"]

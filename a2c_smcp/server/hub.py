@@ -36,9 +36,11 @@ from a2c_smcp.protocol import version
 from a2c_smcp.protocol.codec import decode, loads
 from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, Event, lookup
 from a2c_smcp.server import audit
-from a2c_smcp.server.auth import AuthenticationProvider, admit
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, admit
 from a2c_smcp.server.background import Background
+from a2c_smcp.server.calls.relay import Relay
 from a2c_smcp.server.channels import Channel
+from a2c_smcp.server.cluster.peer_nodes import shared
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.directory import Directory, MemoryDirectory
 from a2c_smcp.server.directory.nodes import sid_at
@@ -46,12 +48,10 @@ from a2c_smcp.server.envelope import name_in, read_answer, read_payload
 from a2c_smcp.server.fields import Json, read_request
 from a2c_smcp.server.handlers import Handlers, Said, Steps
 from a2c_smcp.server.handshake import Handshake
-from a2c_smcp.server.metrics import Metrics
-from a2c_smcp.server.neighbours import shared
-from a2c_smcp.server.notices import Notices
+from a2c_smcp.server.monitoring import Metrics
+from a2c_smcp.server.offices.notices import Notices
+from a2c_smcp.server.offices.seating import Seating
 from a2c_smcp.server.outcomes import Closing, Outcome, Refused
-from a2c_smcp.server.relay import Relay
-from a2c_smcp.server.seating import Seating
 from a2c_smcp.server.settings import Limits
 
 __all__ = ["Handshake", "Hub"]

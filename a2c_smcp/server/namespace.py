@@ -18,13 +18,13 @@ from a2c_smcp.engine.packets import ACK, BINARY_ACK, read_packet
 from a2c_smcp.errors import BadRequest, NotAuthenticated, SMCPError
 from a2c_smcp.protocol.codec import dumps, loads_exactly
 from a2c_smcp.protocol.results import error_ack
-from a2c_smcp.server.auth import AuthenticationProvider
+from a2c_smcp.server.auth.authentication import AuthenticationProvider
 from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.fields import Json
 from a2c_smcp.server.handshake import Handshake
 from a2c_smcp.server.hub import Hub
-from a2c_smcp.server.metrics import Metrics
+from a2c_smcp.server.monitoring import Metrics
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import SMCP_NAMESPACE
 

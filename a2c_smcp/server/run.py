@@ -12,8 +12,8 @@ from pathlib import Path
 
 from a2c_smcp.server.app import SMCPApp
 from a2c_smcp.server.transport.http import Listener
+from a2c_smcp.server.transport.listener import TLSDoor
 from a2c_smcp.server.transport.picows_adapter import check as check_picows
-from a2c_smcp.server.transport.tls import TLSDoor
 
 __all__ = ["address_of", "listen", "reserve", "serving"]
 

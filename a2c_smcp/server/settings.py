@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 
-from a2c_smcp.server.auth import AuthenticationProvider
+from a2c_smcp.server.auth.authentication import AuthenticationProvider
 from a2c_smcp.server.directory import Directory
 
 __all__ = ["Limits", "Network", "Settings"]

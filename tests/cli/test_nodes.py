@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from a2c_smcp.server.directory.line import Line
+from a2c_smcp.server.directory.store_connection import Line
 from tests.cli.programs import PATIENCE, PROGRAM, Ended, Place
 from tests.computer.pseudo_terminal import on_a_terminal
 from tests.peer import Peer

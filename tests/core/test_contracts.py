@@ -11,7 +11,7 @@ import a2c_smcp
 ROOT = Path(a2c_smcp.__file__).parent
 SOCKETS = ("server/namespace.py",)  # everybody else has a Socket.IO of our own
 MCP = ("mcp_host/", "registry/serving.py", "cli/demo_server.py")  # a client's side, and two servers
-STORE = ("server/directory/line.py", "server/directory/post.py")
+STORE = ("server/directory/store_connection.py",)
 ONLY_UNDER = {"socketio": SOCKETS, "engineio": SOCKETS, "mcp": MCP, "redis": STORE, "hiredis": STORE}
 
 NAMES = ("a2c_smcp.types", "a2c_smcp.smcp", "a2c_smcp.errors")

@@ -16,7 +16,7 @@ from a2c_smcp.server.directory.listener import Listener
 from a2c_smcp.server.directory.mirror import Turn
 from a2c_smcp.server.directory.nodes import Pace
 from a2c_smcp.server.directory.redis import RedisDirectory
-from a2c_smcp.server.offices import Offices
+from a2c_smcp.server.offices.commits import Offices
 
 QUICK = Pace(lease=1.5, beat=0.15, margin=0.3, patience=0.5, retry=0.1, return_grace=1.0, linger=0.5)
 LONG = Pace(lease=600, patience=10)

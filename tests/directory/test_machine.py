@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.protocol import Change, Member, Office
 from a2c_smcp.server.directory import Directory, MemoryDirectory
-from a2c_smcp.server.offices import Offices
+from a2c_smcp.server.offices.commits import Offices
 from tests.core.test_offices_machine import AGENTS, COMPUTERS, INSTANCES, NAMES, OFFICES, seats
 from tests.directory.nodes import LONG, Node, said
 from tests.valkey import Valkey

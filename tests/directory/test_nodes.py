@@ -12,9 +12,9 @@ import pytest
 
 from a2c_smcp.errors import ConfigError, NameTaken, OfficeHasAgent, Unavailable
 from a2c_smcp.protocol import Change, Member, Office
-from a2c_smcp.server.directory.line import Line
 from a2c_smcp.server.directory.nodes import LeaseLost, NameInUse, node_of, sid_at
 from a2c_smcp.server.directory.store import Store
+from a2c_smcp.server.directory.store_connection import Line
 from tests.directory.nodes import QUICK, Elsewhere, Node, elsewhere
 from tests.valkey import Valkey
 from tests.waiting import until, until_it_goes

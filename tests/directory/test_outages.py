@@ -14,8 +14,8 @@ import pytest
 from a2c_smcp.errors import ConfigError, OfficeHasAgent, SMCPError, Unavailable
 from a2c_smcp.protocol import Member
 from a2c_smcp.server.directory.addresses import masked
-from a2c_smcp.server.directory.line import Line
 from a2c_smcp.server.directory.nodes import Pace
+from a2c_smcp.server.directory.store_connection import Line
 from tests.computer.pace import within
 from tests.directory.nodes import QUICK, Elsewhere, Node, elsewhere
 from tests.directory.test_nodes import LAPTOP, PLANNER, Start

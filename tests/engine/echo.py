@@ -22,11 +22,11 @@ from a2c_smcp.engine.events import Connect, Event, Faulty, Happening, Message, R
 from a2c_smcp.engine.packets import Malformed, Outgoing, ack_packet, encode_payload, event_packet
 from a2c_smcp.engine.server import ServerSession
 from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits, Transport
+from a2c_smcp.server.http_requests import Request, Response, text_response
 from a2c_smcp.server.run import address_of, listen
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport import asgi
 from a2c_smcp.server.transport.http import Listener
-from a2c_smcp.server.transport.request import Request, Response, text_response
 from a2c_smcp.server.transport.sessions import Socket
 
 __all__ = ["PATHS", "PING_INTERVAL", "PING_TIMEOUT", "application", "serving"]

@@ -15,8 +15,8 @@ from a2c_smcp.errors import NotInOffice
 from a2c_smcp.protocol.events import lookup
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.server.background import Background
-from a2c_smcp.server.bus import Bus
-from a2c_smcp.server.call import Call
+from a2c_smcp.server.calls.call import Call
+from a2c_smcp.server.cluster.node_calls import Bus
 from a2c_smcp.server.directory.listener import Listener
 from a2c_smcp.server.directory.redis import RedisDirectory
 from a2c_smcp.server.envelope import Envelope

@@ -12,7 +12,7 @@ import pytest
 import socketio
 
 from a2c_smcp.errors import NotAuthenticated, NotAuthorised
-from a2c_smcp.server.auth import (
+from a2c_smcp.server.auth.authentication import (
     ANYBODY,
     MAX_CREDENTIAL,
     AuthenticationProvider,

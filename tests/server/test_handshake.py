@@ -24,8 +24,8 @@ from a2c_smcp.server import (
     Settings,
     create_app,
 )
-from a2c_smcp.server.auth import hash_key, new_key
-from a2c_smcp.server.jwt import JWTAuthenticationProvider
+from a2c_smcp.server.auth.authentication import hash_key, new_key
+from a2c_smcp.server.auth.jwt import JWTAuthenticationProvider
 from a2c_smcp.server.run import address_of, listen, serving
 from tests.conftest import TRANSPORTS, Hub
 from tests.peer import PATIENCE, Peer, Wire

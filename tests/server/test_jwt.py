@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from a2c_smcp.errors import NotAuthenticated
-from a2c_smcp.server.auth import AuthenticationProvider, Principal, admit
-from a2c_smcp.server.jwt import LEEWAY, JWTAuthenticationProvider
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal, admit
+from a2c_smcp.server.auth.jwt import LEEWAY, JWTAuthenticationProvider
 
 pytestmark = pytest.mark.covers("auth-jwt")
 

@@ -9,7 +9,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from a2c_smcp.cli.key import key
-from a2c_smcp.server.auth import DefaultAuthenticationProvider, Principal, hash_key
+from a2c_smcp.server.auth.authentication import DefaultAuthenticationProvider, Principal, hash_key
 
 pytestmark = pytest.mark.covers("auth-keys")
 

@@ -12,13 +12,13 @@ from a2c_smcp.errors import Unavailable
 from a2c_smcp.protocol.offices import Change, Member, Office
 from a2c_smcp.server.background import Background
 from a2c_smcp.server.directory.addresses import masked
+from a2c_smcp.server.directory.lease import GONE, RETURNED, Tenancy
 from a2c_smcp.server.directory.listener import Listener
 from a2c_smcp.server.directory.mirror import Mirror, Turn
 from a2c_smcp.server.directory.nodes import Lease, LeaseLost, Node, Pace, check_name, new_name, node_of
 from a2c_smcp.server.directory.records import News
-from a2c_smcp.server.directory.restoring import displaced, restore
+from a2c_smcp.server.directory.seat_recovery import displaced, restore
 from a2c_smcp.server.directory.store import Store
-from a2c_smcp.server.directory.tenancy import GONE, RETURNED, Tenancy
 
 __all__ = ["RedisDirectory"]
 

@@ -13,9 +13,9 @@ from typing import Any
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.offices import Change, Member, Office
-from a2c_smcp.server.directory.line import Line, NoSuchScript, Word
 from a2c_smcp.server.directory.nodes import Lease, LeaseLost, NameInUse, Node
 from a2c_smcp.server.directory.records import Seat, change_text, field_of, office_of, seat_text
+from a2c_smcp.server.directory.store_connection import Line, NoSuchScript, Word
 
 __all__ = ["Store", "Told"]
 

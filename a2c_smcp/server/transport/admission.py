@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from a2c_smcp.server.http_requests import Request
 from a2c_smcp.server.settings import Network
-from a2c_smcp.server.transport.request import Request
 
 __all__ = ["Newcomers", "Refusals", "client_address", "is_in"]
 

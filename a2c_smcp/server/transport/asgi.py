@@ -15,11 +15,11 @@ import aiohttp
 
 from a2c_smcp.engine.packets import Attachment, Json, Outgoing
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge
+from a2c_smcp.server.cluster.proxy import Onward, Proxy
 from a2c_smcp.server.gate import refusal
-from a2c_smcp.server.proxy import Onward, Proxy
+from a2c_smcp.server.http_requests import Request, Response
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport.http import Application
-from a2c_smcp.server.transport.request import Request, Response
 from a2c_smcp.server.transport.websocket import Owner
 
 __all__ = ["Receive", "Scope", "Send", "serve_http", "serve_websocket"]

@@ -6,7 +6,7 @@ import asyncio
 from typing import Protocol
 
 from a2c_smcp.errors import TooLarge
-from a2c_smcp.server.transport.request import Request
+from a2c_smcp.server.http_requests import Request
 
 __all__ = ["MAX_HELD", "Exchange"]
 

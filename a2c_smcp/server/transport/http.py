@@ -26,15 +26,15 @@ from urllib.parse import unquote_to_bytes
 import httptools
 
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError
+from a2c_smcp.server.cluster.proxy import Onward
+from a2c_smcp.server.cluster.tunnel import tunnel
 from a2c_smcp.server.gate import refusal
-from a2c_smcp.server.proxy import Onward
+from a2c_smcp.server.http_requests import Request, Response
 from a2c_smcp.server.settings import Limits, Network
 from a2c_smcp.server.transport.admission import Newcomers, is_in
 from a2c_smcp.server.transport.exchange import MAX_HELD, Exchange
-from a2c_smcp.server.transport.request import Request, Response
-from a2c_smcp.server.transport.turns import Turns
 from a2c_smcp.server.transport.websocket import Owner, WebSocket, upgrade_key
-from a2c_smcp.server.tunnel import tunnel
+from a2c_smcp.server.transport.websocket_writer import Turns
 
 __all__ = ["Application", "Listener"]
 

@@ -19,12 +19,12 @@ from a2c_smcp.engine.packets import Json, Outgoing
 from a2c_smcp.engine.server import ServerSession
 from a2c_smcp.engine.session import EngineLimits, Transport
 from a2c_smcp.server.directory.nodes import sid_at
+from a2c_smcp.server.http_requests import Request
 from a2c_smcp.server.hub import Hub
-from a2c_smcp.server.metrics import Metrics
+from a2c_smcp.server.monitoring import Metrics
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport.admission import Newcomers, Refusals
-from a2c_smcp.server.transport.channel import Channel
-from a2c_smcp.server.transport.request import Request
+from a2c_smcp.server.transport.session_channel import Channel
 
 __all__ = ["Sessions", "Socket"]
 

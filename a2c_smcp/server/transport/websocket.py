@@ -27,7 +27,7 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSProtocolError,
 
 from a2c_smcp.engine.packets import Attachment, Json, Outgoing
 from a2c_smcp.server.transport.picows_adapter import Reader
-from a2c_smcp.server.transport.turns import Turns
+from a2c_smcp.server.transport.websocket_writer import Turns
 
 __all__ = ["Owner", "WebSocket", "upgrade_key"]
 

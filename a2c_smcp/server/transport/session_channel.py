@@ -39,7 +39,7 @@ from a2c_smcp.errors import BadRequest, NotAuthenticated, RateLimited, SMCPError
 from a2c_smcp.protocol.codec import dumps, loads
 from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.handshake import Handshake
-from a2c_smcp.server.transport.request import Request
+from a2c_smcp.server.http_requests import Request
 from a2c_smcp.smcp import SMCP_NAMESPACE
 
 if TYPE_CHECKING:

@@ -21,18 +21,18 @@ from a2c_smcp.protocol.events import Event
 from a2c_smcp.protocol.offices import Member, Office
 from a2c_smcp.protocol.routing import SENT_BEFORE
 from a2c_smcp.server.background import Background
-from a2c_smcp.server.bus import Asked, Bus
-from a2c_smcp.server.call import Asker, Call
-from a2c_smcp.server.calls import Calls
+from a2c_smcp.server.calls.call import Asker, Call
+from a2c_smcp.server.calls.in_flight import Calls
+from a2c_smcp.server.calls.routes import Route, make_route
+from a2c_smcp.server.cluster.node_calls import Asked, Bus
 from a2c_smcp.server.connections import Connections
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.directory.nodes import node_of
 from a2c_smcp.server.directory.post import Post
 from a2c_smcp.server.envelope import HEAD_ROOM, Envelope
 from a2c_smcp.server.fields import Json, Request
-from a2c_smcp.server.metrics import Metrics
+from a2c_smcp.server.monitoring import Metrics
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Moved, Outcome, Refused
-from a2c_smcp.server.routes import Route, make_route
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 

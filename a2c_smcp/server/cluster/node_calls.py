@@ -20,12 +20,12 @@ from a2c_smcp.protocol.codec import dumps, loads
 from a2c_smcp.protocol.events import Event, lookup
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.server.background import Background
-from a2c_smcp.server.call import Call
+from a2c_smcp.server.calls.call import Call
+from a2c_smcp.server.cluster.outbox import Mail, frame, frames
 from a2c_smcp.server.directory.nodes import node_of
 from a2c_smcp.server.directory.post import Post
 from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.fields import Json
-from a2c_smcp.server.mail import Mail, frame, frames
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Closing, Moved, Outcome, Refused
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 

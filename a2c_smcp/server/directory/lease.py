@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from a2c_smcp.errors import Unavailable
-from a2c_smcp.server.directory.line import Line
 from a2c_smcp.server.directory.nodes import Lease, NameInUse, Pace, new_name
 from a2c_smcp.server.directory.store import Store
+from a2c_smcp.server.directory.store_connection import Line
 
 __all__ = ["GONE", "RETURNED", "Tenancy"]
 

@@ -18,13 +18,13 @@ from a2c_smcp.errors import NotAuthenticated, SMCPError, Unavailable
 from a2c_smcp.protocol.offices import Change, Member, Office
 from a2c_smcp.server import audit
 from a2c_smcp.server.background import Background
+from a2c_smcp.server.calls.relay import Relay
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.directory.listener import Listener
 from a2c_smcp.server.directory.mirror import Turn
-from a2c_smcp.server.notices import Notices, Told, encode, read_notice
-from a2c_smcp.server.offices import Offices
-from a2c_smcp.server.relay import Relay
+from a2c_smcp.server.offices.commits import Offices
+from a2c_smcp.server.offices.notices import Notices, Told, encode, read_notice
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 

@@ -8,8 +8,8 @@ from time import monotonic
 from a2c_smcp.engine.packets import Malformed, encode_payload
 from a2c_smcp.engine.session import POLLING
 from a2c_smcp.errors import BadRequest, SMCPError
-from a2c_smcp.server.transport.channel import Channel
-from a2c_smcp.server.transport.request import Fields, Request, Response, text_response
+from a2c_smcp.server.http_requests import Fields, Request, Response, text_response
+from a2c_smcp.server.transport.session_channel import Channel
 from a2c_smcp.server.transport.sessions import Sessions
 
 __all__ = ["respond", "session_of"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from a2c_smcp.server.call import Call
+from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.connections import Connections
 
 __all__ = ["Traffic", "TrafficTable"]

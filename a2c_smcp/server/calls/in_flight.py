@@ -32,17 +32,17 @@ from a2c_smcp.errors import (
 )
 from a2c_smcp.protocol.events import Event
 from a2c_smcp.protocol.offices import Member
-from a2c_smcp.server.call import Asker, Call, Key, Place, Waiter
+from a2c_smcp.server.calls.by_connection import Traffic, TrafficTable
+from a2c_smcp.server.calls.call import Asker, Call, Key, Place, Waiter
+from a2c_smcp.server.calls.deadlines import Deadlines
+from a2c_smcp.server.calls.kept_answers import Kept
 from a2c_smcp.server.connections import Connections
-from a2c_smcp.server.deadlines import Deadlines
 from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.fields import Json
 from a2c_smcp.server.identity import Identity
-from a2c_smcp.server.kept import Kept
 from a2c_smcp.server.outcomes import Closing, Outcome, Refused
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.stalls import Stalls
-from a2c_smcp.server.traffic import Traffic, TrafficTable
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
 __all__ = ["Calls", "Deliver"]

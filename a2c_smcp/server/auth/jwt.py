@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
 from a2c_smcp.protocol.names import fault_in
-from a2c_smcp.server.auth import AuthenticationProvider, Principal, credentials
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal, credentials
 
 __all__ = ["JWTAuthenticationProvider"]
 

@@ -16,10 +16,10 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from a2c_smcp.errors import BadRequest, SMCPError, Unavailable
-from a2c_smcp.server.neighbours import Neighbours, Shared
+from a2c_smcp.server.cluster.peer_nodes import Neighbours, Shared
+from a2c_smcp.server.cluster.tunnel import End, dial, upgrade_request
+from a2c_smcp.server.http_requests import MAX_UNAUTHENTICATED, Fields, Request, Response
 from a2c_smcp.server.settings import Limits
-from a2c_smcp.server.transport.request import MAX_UNAUTHENTICATED, Fields, Request, Response
-from a2c_smcp.server.tunnel import End, dial, upgrade_request
 
 __all__ = ["Onward", "Proxy"]
 

@@ -1,0 +1,1 @@
+"""Who may come in: authentication providers, API keys and JSON Web Tokens."""

@@ -1,0 +1,1 @@
+"""Requests in flight: their routes, deadlines, duplicates, cancels and kept answers."""
