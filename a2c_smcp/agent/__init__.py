@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from a2c_smcp.agent.auth import AgentAuthProvider, Credentials
 from a2c_smcp.agent.client import AsyncSMCPAgentClient, SMCPAgentClient
-from a2c_smcp.agent.types import AgentEvents
+from a2c_smcp.agent.events import AgentEvents
+from a2c_smcp.agent.types import AgentAuthProvider
+from a2c_smcp.endpoint import Credentials
 
 __all__ = ["AgentAuthProvider", "AgentEvents", "AsyncSMCPAgentClient", "Credentials", "SMCPAgentClient"]

@@ -1,21 +1,22 @@
-"""The agent's two clients: the same flows, waited for by `await` or by blocking."""
+"""The two clients of an agent, `AsyncSMCPAgentClient` and the blocking `SMCPAgentClient`, on the same flows."""
 
 from __future__ import annotations
 
 import inspect
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from functools import partial
 from ssl import SSLContext
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from a2c_smcp.agent.auth import AgentAuthProvider, ApiKeyAuth
 from a2c_smcp.agent.connection import not_connected
+from a2c_smcp.agent.events import AgentEvents
 from a2c_smcp.agent.flows import Flows
 from a2c_smcp.agent.requests import DEFAULT_TIMEOUT
-from a2c_smcp.agent.types import AgentEvents
+from a2c_smcp.agent.types import AgentAuthProvider
 from a2c_smcp.connection import Reconnect
-from a2c_smcp.endpoint import Endpoint
+from a2c_smcp.endpoint import Credentials, Endpoint
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
@@ -28,11 +29,11 @@ __all__ = ["AsyncSMCPAgentClient", "SMCPAgentClient"]
 
 Result = TypeVar("Result")
 
-_FAREWELL = 10.0
+_CLOSE_TIMEOUT = 10.0
 
 
 class _Agent(AgentEvents):
-    """What both clients are made of, and what needs no waiting."""
+    """What both clients share: construction, and what needs no waiting."""
 
     def __init__(
         self,
@@ -49,43 +50,51 @@ class _Agent(AgentEvents):
         reconnect: Reconnect | None = None,
         trusted_computers: Iterable[str] = (),
     ) -> None:
-        """Without an office it takes the one of its own name (003); `office=[]` is none for now.
+        """Does not connect yet. Raises `ConfigError` for a URL that is none.
 
-        `auth` is for those to whom an `api_key` is not enough. `event_handler` is any object with some of the methods
-        of `AgentEvents`. Tools appear in `registry`, beside those that are there already. Of `trusted_computers` the
-        tags and hints of tools count for the registry's policy and retries; of all others they are only shown.
+        `office` is one office or several; the default is an office with the agent's own name (003), `[]` is none.
+        `auth` supplies credentials where an `api_key` is not enough. `event_handler` is any object with some of the
+        methods of `AgentEvents`. The tools of all computers appear in `registry`, beside those already in it. The tags
+        and hints of tools of `trusted_computers` count for the registry's policy and retries; those of other computers
+        are only shown.
         """
         self.name = name
         self.registry = MCPRegistry() if registry is None else registry
         self._offices = [name if office is None else office] if office is None or isinstance(office, str) else [*office]
-        endpoint = Endpoint(url=url, credentials=(auth or ApiKeyAuth(api_key)).credentials, ssl=ssl, proxy=proxy)
+        credentials = auth.credentials if auth else partial(Credentials.of_key, api_key)
+        endpoint = Endpoint(url=url, credentials=credentials, ssl=ssl, proxy=proxy)
         listeners = [self] if event_handler is None else [self, event_handler]
         trusted = frozenset(trusted_computers)
         self._flows = Flows(name, endpoint, self.registry, listeners, reconnect or Reconnect(), trusted)
 
     @property
     def offices(self) -> list[str]:
-        """The offices in which it sits, or to which it returns as soon as it can."""
+        """The offices that the agent has joined, also while it reconnects."""
         return list(self._flows.connection.seats)
 
     @property
     def computers(self) -> list[str]:
-        """The computers that are there, as `office/computer`."""
+        """The computers in these offices, as `office/computer`."""
         return [str(seat) for seat in self._flows.toolbox.seats()]
 
     @property
     def is_connected(self) -> bool:
+        """Whether there is a connection at this moment."""
         return self._flows.connection.current is not None
 
     def desktop(self, computer: str, *, office: str | None = None) -> list[Desktop] | None:
-        """The desktop as it was seen last, kept current once somebody has asked for it; `None` before."""
+        """The latest desktop of a computer, without asking for it; `None` before the first `get_desktop`.
+
+        After that it is kept current. Raises `ComputerNotFound`, or `AmbiguousComputer` without an `office`.
+        """
         return self._flows.latest_desktop(computer, office)
 
 
 class AsyncSMCPAgentClient(_Agent):
-    """An agent: calls tools on the computers of its offices, and knows them all as one registry.
+    """An agent: calls tools on the computers of its offices, and shows all their tools in one registry.
 
-    It comes back by itself when the connection is lost, and calls in flight survive that.
+    It reconnects by itself when the connection is lost, and calls in flight continue. Its methods raise `SMCPError`:
+    the error of the Server or the computer, `CallTimeout`, or `Unavailable` before `connect` and after `disconnect`.
     """
 
     async def __aenter__(self) -> Self:
@@ -98,19 +107,19 @@ class AsyncSMCPAgentClient(_Agent):
         await self.disconnect()
 
     async def connect(self) -> None:
-        """Dials and joins. Raises what it is refused with, `Unavailable` if nobody is there."""
+        """Connect and join the offices. Raises the refusal, or `Unavailable` if the Server cannot be reached."""
         await self._flows.connect(_invoke, self._offices)
 
     async def disconnect(self) -> None:
-        """Leaves. Calls that have not ended fail."""
+        """Leave all offices and disconnect. Calls in flight fail."""
         await self._flows.disconnect()
 
     async def join_office(self, office: str) -> None:
-        """Takes a seat, and learns who is there. Raises `OfficeHasAgent` and other refusals."""
+        """Join an office, and wait a moment for its computers' tools. Raises `OfficeHasAgent` and other refusals."""
         await self._flows.join_office(office)
 
     async def leave_office(self, office: str) -> None:
-        """Gives up a seat."""
+        """Leave an office. Its computers' tools disappear from the registry."""
         await self._flows.leave_office(office)
 
     async def emit_tool_call(
@@ -124,39 +133,40 @@ class AsyncSMCPAgentClient(_Agent):
         office: str | None = None,
         req_id: str | None = None,
     ) -> CallToolResult:
-        """The tool's result; one that failed has `is_error`. Raises for everything else that goes wrong.
+        """Call a tool and return its result; a tool that failed returns one with `is_error`.
 
-        The `timeout` is in seconds; `expires` is its older name (003). Who stops waiting cancels the call there.
+        `timeout` is in seconds; `expires` is its older name (003). A caller that stops waiting cancels the call on the
+        computer. Raises an `SMCPError` for all other failures; its `outcome` says whether the tool has run.
         """
         limit = _limit(timeout, expires)
         return await self._flows.ask.call_tool(computer, tool_name, params or {}, limit, office, req_id)
 
     async def cancel(self, req_id: str) -> None:
-        """Ends a call: it raises `CallCancelled` where it is waited for."""
+        """Cancel a call, which then raises `CallCancelled`."""
         await self._flows.ask.cancel(req_id)
 
     async def get_tools(self, computer: str, *, office: str | None = None) -> list[SMCPTool]:
-        """The tools of a computer, asked for anew."""
+        """Ask a computer for its tools."""
         return await self._flows.ask.tools(computer, office)
 
     async def get_config(self, computer: str, *, office: str | None = None) -> GetComputerConfigRet:
-        """The MCP servers of a computer, without their secrets."""
+        """Ask a computer for its MCP servers; secrets are masked."""
         return await self._flows.ask.config(computer, office)
 
     async def get_desktop(
         self, computer: str, size: int | None = None, window: str | None = None, *, office: str | None = None
     ) -> list[Desktop]:
-        """The windows of a computer, the most important ones first: at most `size`, or the `window` of this URI."""
+        """Ask for the windows of a computer, most important first: at most `size`, or only the `window` of this URI."""
         return await self._flows.get_desktop(computer, size, window, office)
 
     def watch_desktop(
         self, computer: str, size: int | None = None, window: str | None = None, *, office: str | None = None
     ) -> AsyncGenerator[list[Desktop], None]:
-        """The desktop now, and again whenever it has changed."""
+        """Yield the desktop now, and again after every change, until the office is left."""
         return self._flows.watch_desktop(computer, size, window, office)
 
     async def list_room(self, office: str | None = None) -> list[SessionInfo]:
-        """Everybody in an office of this agent."""
+        """The members of an office. `office` may be omitted if the agent is in one only."""
         return await self._flows.ask.members(office)
 
     async def request(
@@ -168,14 +178,14 @@ class AsyncSMCPAgentClient(_Agent):
         timeout: float = 30,
         office: str | None = None,
     ) -> Any:
-        """Any `client:*` event, also one newer than this client. The answer, as it came."""
-        return await self._flows.ask.anything(event, computer, data or {}, timeout, office)
+        """Send any `client:*` event, also one newer than this client, and return the answer as it came."""
+        return await self._flows.ask.send(event, computer, data or {}, timeout, office)
 
 
 class SMCPAgentClient(_Agent):
-    """`AsyncSMCPAgentClient` for code that blocks, from any thread: each method means what it means there.
+    """`AsyncSMCPAgentClient` with blocking methods that may be called from any thread; they do the same.
 
-    Handlers are called in threads, one at a time, and may use the client.
+    Event handlers are called in threads, one at a time, and may use the client.
     """
 
     _background: Background | None = None
@@ -202,7 +212,7 @@ class SMCPAgentClient(_Agent):
     def disconnect(self) -> None:
         background, self._background = self._background, None
         if background and self._process == os.getpid():
-            background.close(self._flows.disconnect(), _FAREWELL)
+            background.close(self._flows.disconnect(), _CLOSE_TIMEOUT)
 
     def join_office(self, office: str) -> None:
         self._wait(self._flows.join_office(office))
@@ -261,7 +271,7 @@ class SMCPAgentClient(_Agent):
         timeout: float = 30,
         office: str | None = None,
     ) -> Any:
-        return self._wait(self._flows.ask.anything(event, computer, data or {}, timeout, office))
+        return self._wait(self._flows.ask.send(event, computer, data or {}, timeout, office))
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         if self._background is None:
@@ -276,7 +286,7 @@ class SMCPAgentClient(_Agent):
 
     def _require_own_process(self) -> None:
         if self._process != os.getpid():
-            raise Unavailable("a fork takes no connection along: make another client here, and connect() it")
+            raise Unavailable("a connection does not survive a fork: create a client in this process and connect() it")
 
 
 def _limit(timeout: float | None, expires: float | None) -> float:

@@ -1,4 +1,18 @@
-"""An agent's presence at a Server: its connection, dialled again when it is lost; its seats, taken again on each."""
+"""An agent's connection to a Server, and its seats: redialled when it is lost, seats taken again on each connection.
+
+One task (`_keep`) owns the connection: it dials, takes the seats, waits until the connection is lost, and begins again.
+It ends when the agent is closed, or when the Server refuses the agent for good (a revoked key, a malformed name).
+Every other failure is followed by another dial.
+
+`seats` is what the agent wants; the Server may hold others for a moment. A seat is added only after the Server has
+accepted the join, and removed before the leave is sent. If a join is given up half way, a leave follows it, so that no
+seat stays that nobody wants. An office that refuses the agent after a reconnect stays in `seats` and is tried again
+(`_regain`) for as long as this connection lasts.
+
+Requests do not belong to a connection: they wait in `connected` for the one that is up (`retries.py`). `_Version`
+counts new connections and computers that entered. A request that compares the count before and after its sending
+cannot miss a change that happened between.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +34,15 @@ __all__ = ["AgentConnection", "not_connected"]
 logger = logging.getLogger(__name__)
 
 _FINAL = (NotAuthenticated, BadRequest)
-_FAREWELL = 1.0
+_LEAVE_TIMEOUT = 1.0
 
 
 class AgentConnection:
-    """Opened and closed once. Between the two it comes back by itself.
+    """A connection that reconnects by itself between `open` and `close`.
 
-    `on_notice` is called for each `notify:*` in the order of their coming, `on_lost` when the connection is lost,
+    `on_notice` is called for each `notify:*` in the order in which they came, `on_lost` when the connection is lost,
     `on_seated` whenever a seat has been taken, `on_seat_lost` when one could not be taken again, `on_refused` when the
-    Server refuses it for good. `awaited_until` says which computers are expected back (`retries.Presence`).
+    Server refuses the agent for good. `expected_until` says until when a computer is expected back.
     """
 
     def __init__(
@@ -42,12 +56,12 @@ class AgentConnection:
         on_seated: Callable[[str], None],
         on_seat_lost: Callable[[str, SMCPError], None],
         on_refused: Callable[[SMCPError], None],
-        awaited_until: Callable[[object, object], float],
+        expected_until: Callable[[object, object], float],
     ) -> None:
         self.name = name
         self.seats: dict[str, None] = {}
-        self.is_guarded = False
-        self.awaited_until = awaited_until
+        self.is_deduplicated = False
+        self.expected_until = expected_until
         self._endpoint = endpoint
         self._reconnect = reconnect
         self._on_notice, self._on_lost, self._on_seated = on_notice, on_lost, on_seated
@@ -55,12 +69,12 @@ class AgentConnection:
         self._instance = secrets.token_urlsafe(32)
         self._connection: Connection | None = None
         self._keeping: asyncio.Task[None] | None = None
-        self._errands: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._ended: SMCPError | None = not_connected()
-        self._news = _News()
+        self._version = _Version()
 
     async def open(self) -> None:
-        """Dials. Raises what the Server refuses it with, or `Unavailable`; after that it keeps coming back."""
+        """Connect. Raises the Server's refusal, or `Unavailable`. Once connected, it reconnects by itself."""
         if self.is_open:
             return
         self._ended = None
@@ -75,24 +89,24 @@ class AgentConnection:
             raise
 
     async def close(self) -> None:
-        """Leaves, after what has to be said is said."""
+        """Leave all offices and disconnect. Messages of `tell` that are waiting are sent first."""
         keeping, self._keeping = self._keeping, None
         if keeping is None:
             return
         try:
-            await self._say_goodbye()
+            await self._leave_all()
         finally:
             self._end(not_connected())
             self.seats.clear()
-            for task in (keeping, *self._errands):
+            for task in (keeping, *self._background):
                 task.cancel()
-            await asyncio.gather(keeping, *self._errands, return_exceptions=True)
+            await asyncio.gather(keeping, *self._background, return_exceptions=True)
 
-    async def _say_goodbye(self) -> None:
-        if self._errands:
-            await asyncio.wait(self._errands, timeout=_FAREWELL)
+    async def _leave_all(self) -> None:
+        if self._background:
+            await asyncio.wait(self._background, timeout=_LEAVE_TIMEOUT)
         if connection := self.current:
-            leaving = (leave(connection, office, _FAREWELL) for office in self.seats)
+            leaving = (leave(connection, office, _LEAVE_TIMEOUT) for office in self.seats)
             await asyncio.gather(*leaving, return_exceptions=True)
 
     @property
@@ -101,15 +115,15 @@ class AgentConnection:
 
     @property
     def current(self) -> Connection | None:
-        """The one that is up, if there is one."""
+        """The connection that is up, if there is one."""
         return None if self._connection is None or self._connection.lost.is_set() else self._connection
 
     async def take_seat(self, office: str) -> None:
-        """Raises what the office refuses it with. Who stops waiting does not sit there."""
+        """Join an office. Raises its refusal. A join that is given up is followed by a leave."""
         try:
             while True:
                 with suppress(ConnectionLost):
-                    await join(await self.online(), "agent", self.name, office, self._instance)
+                    await join(await self.connected(), "agent", self.name, office, self._instance)
                     break
         except (CallTimeout, asyncio.CancelledError):
             if office not in self.seats:
@@ -118,7 +132,7 @@ class AgentConnection:
         self.seats[office] = None
 
     async def give_up_seat(self, office: str) -> None:
-        """Without a connection it is said on the next one: there a Server gives back all seats at once (WIRE §4)."""
+        """Leave an office. Without a connection, leave on the next one: it gets all seats back at once (WIRE §4)."""
         self.seats.pop(office, None)
         if connection := self.current:
             with suppress(ConnectionLost):
@@ -136,39 +150,39 @@ class AgentConnection:
         seconds: float,
         *,
         then: Callable[[Any], Any] | None = None,
-        again: Resend = Resend.SAFELY,
+        resend: Resend = Resend.ALWAYS,
     ) -> Coroutine[Any, Any, Any]:
-        """The answer. Raises the error that it carries, and `CallTimeout` when the time is over.
+        """Return the answer. Raises the error that it carries, or `CallTimeout` after so many seconds.
 
-        A request whose connection is lost is sent again on the next, in the time that is left (WIRE §5), if it may be.
+        If the connection is lost, the request is sent again on the next one where `resend` allows it (WIRE §5).
         """
-        return RetriedRequest(self, event, data, then, again).answer(seconds)
+        return RetriedRequest(self, event, data, then, resend).answer(seconds)
 
-    def tell(self, event: str, data: Mapping[str, Any], patience: float = PATIENCE) -> None:
-        """Says something that has to be said, as soon as there is a connection, while the caller goes on."""
+    def tell(self, event: str, data: Mapping[str, Any], timeout: float = PATIENCE) -> None:
+        """Send in the background, as soon as there is a connection. Errors are ignored."""
 
-        async def errand() -> None:
+        async def send() -> None:
             with suppress(SMCPError):
-                await self.ask(event, data, patience)
+                await self.ask(event, data, timeout)
 
-        task = asyncio.create_task(errand())
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+        task = asyncio.create_task(send())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
-    # What requests need
+    # The connection as a request sees it (`retries.ConnectionState`)
 
-    async def online(self) -> Connection:
+    async def connected(self) -> Connection:
         while self._connection is None or self._connection.lost.is_set():
             if self._ended:
                 raise self._ended
-            await self._news.after(self._news.count)
+            await self._version.after(self._version.count)
         return self._connection
 
-    def news(self) -> int:
-        return self._news.count
+    def version(self) -> int:
+        return self._version.count
 
-    async def after_news(self, seen: int, patience: float) -> None:
-        await self._news.after(seen, patience)
+    async def after_version(self, seen: int, timeout: float) -> None:
+        await self._version.after(seen, timeout)
 
     async def _keep(self, is_open: asyncio.Future[None]) -> None:
         attempt, clock = 0, asyncio.get_running_loop().time
@@ -180,7 +194,7 @@ class AgentConnection:
                     attempt = 0
                     await self._stay(connection, refused, is_open)
                     self._on_lost()
-            except Exception as error:  # whatever it is that a provider of credentials raises
+            except Exception as error:  # a credentials provider may raise anything
                 if not is_open.done():
                     raise
                 is_ours = isinstance(error, SMCPError)
@@ -198,7 +212,7 @@ class AgentConnection:
         self, connection: Connection, refused: Mapping[str, SMCPError], is_open: asyncio.Future[None]
     ) -> None:
         self._connection = connection
-        self._news.beat()
+        self._version.grow()
         if not is_open.done():
             is_open.set_result(None)
         for office in self.seats:
@@ -214,7 +228,7 @@ class AgentConnection:
             await asyncio.gather(regaining, return_exceptions=True)
 
     async def _take_seats(self, connection: Connection, offices: Iterable[str]) -> dict[str, SMCPError]:
-        """Those that would not have it back, and why."""
+        """Join these offices. Return those that refused, with their errors."""
         refused: dict[str, SMCPError] = {}
         for office in list(offices):
             try:
@@ -224,6 +238,7 @@ class AgentConnection:
         return refused
 
     async def _regain(self, connection: Connection, offices: Iterable[str]) -> None:
+        """Try again to join offices that refused, until all accept."""
         attempt = 0
         while offices := [office for office in offices if office in self.seats]:
             await asyncio.sleep(self._reconnect.delay(attempt))
@@ -238,31 +253,31 @@ class AgentConnection:
         if isinstance(data, dict) and event.startswith("notify:"):
             self._on_notice(event, data)
             if event == smcp.ENTER_OFFICE_NOTIFICATION:
-                self._news.beat()
+                self._version.grow()
 
     def _end(self, error: SMCPError) -> None:
         self._ended, self._connection = error, None
-        self._news.beat()
+        self._version.grow()
 
 
-class _News:
-    """Something happened that makes another try worth while. Whoever counts misses nothing."""
+class _Version:
+    """Counts changes after which a failed request may succeed."""
 
     def __init__(self) -> None:
         self.count = 0
         self._next = asyncio.Event()
 
-    def beat(self) -> None:
+    def grow(self) -> None:
         self.count += 1
         self._next.set()
         self._next = asyncio.Event()
 
-    async def after(self, count: int, patience: float | None = None) -> None:
+    async def after(self, count: int, timeout: float | None = None) -> None:
         if self.count == count:
             with suppress(TimeoutError):
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(timeout):
                     await self._next.wait()
 
 
 def not_connected() -> Unavailable:
-    return Unavailable("this agent is not connected, connect() comes first")
+    return Unavailable("this agent is not connected, call connect() first")

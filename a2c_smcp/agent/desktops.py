@@ -1,4 +1,4 @@
-"""The desktops that somebody has asked for, kept current while anybody looks."""
+"""The desktops that the program has asked for or watches, kept current."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Desktops", "Screen"]
 
 
 class Screen(NamedTuple):
-    """A part of a computer's desktop, as it was asked for."""
+    """A desktop request: at most `size` windows of a computer, or one `window`."""
 
     seat: Seat
     size: int | None = None
@@ -29,7 +29,7 @@ class _WatchedScreen:
 
 
 class Desktops:
-    """Of each computer the screen that was asked for last, and all that are watched. `on_updated` hears of changes."""
+    """The last requested screen of each computer, and all watched ones. `on_updated` is called after each change."""
 
     def __init__(self, on_updated: Callable[[Screen, list[Desktop]], None]) -> None:
         self._on_updated = on_updated
@@ -37,20 +37,20 @@ class Desktops:
         self._asked: dict[Seat, Screen] = {}
 
     def latest(self, seat: Seat) -> list[Desktop] | None:
-        """What was seen last, `None` if nobody has asked yet."""
+        """The latest desktop of the last requested screen; `None` if none was requested."""
         screen = self._asked.get(seat)
         return self._views[screen].latest if screen else None
 
     def screens(self, seat: Seat) -> list[Screen]:
-        """What somebody wants to be kept current."""
+        """The screens of a computer that are kept current."""
         return [screen for screen in self._views if screen.seat == seat]
 
     def ask(self, screen: Screen) -> None:
-        """From now on this is the computer's screen of which changes are told."""
+        """Make this the requested screen of its computer, instead of the one before."""
         before, self._asked[screen.seat] = self._asked.get(screen.seat), screen
         self._views.setdefault(screen, _WatchedScreen())
         if before:
-            self._forget_unseen(before)
+            self._forget_unused(before)
 
     def receive(self, screen: Screen, desktops: list[Desktop]) -> None:
         view = self._views.get(screen)
@@ -65,9 +65,9 @@ class Desktops:
             self._on_updated(screen, desktops)
 
     async def watch(self, screen: Screen, refresh: Callable[[Screen], None]) -> AsyncGenerator[list[Desktop], None]:
-        """The desktop now, and again whenever it has changed. Who is slow gets the latest, not all.
+        """Yield the desktop now and after every change. A slow reader gets only the latest.
 
-        It goes on while the computer is away, and ends when its office is left.
+        It continues while the computer is away, and ends when the agent leaves the office.
         """
         news: asyncio.Queue[list[Desktop] | SMCPError | None] = asyncio.Queue()
         view = self._views.setdefault(screen, _WatchedScreen())
@@ -82,21 +82,21 @@ class Desktops:
                 yield desktops
         finally:
             view.watchers.discard(news)
-            self._forget_unseen(screen)
+            self._forget_unused(screen)
 
     def fail(self, screen: Screen, error: SMCPError) -> None:
-        """Whoever watches is told that there is nothing to be seen."""
+        """Raise this error in all watchers of a screen."""
         for watcher in self._views[screen].watchers if screen in self._views else ():
             watcher.put_nowait(error)
 
     def close(self, office: str | None = None) -> None:
-        """Whoever watches, in one office or in any, is told that there will be no more."""
+        """End all watchers, of one office or of all."""
         for screen in [screen for screen in self._views if office in (None, screen.seat.office)]:
             for watcher in self._views.pop(screen).watchers:
                 watcher.put_nowait(None)
             self._asked.pop(screen.seat, None)
 
-    def _forget_unseen(self, screen: Screen) -> None:
+    def _forget_unused(self, screen: Screen) -> None:
         view = self._views.get(screen)
         if view and not view.watchers and self._asked.get(screen.seat) != screen:
             del self._views[screen]

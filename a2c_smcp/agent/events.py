@@ -1,4 +1,4 @@
-"""Who is told of what happens: one thing after the other, whatever they make of it."""
+"""Events for the program that uses an agent: the methods it may implement, and their calls in order."""
 
 from __future__ import annotations
 
@@ -7,41 +7,79 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
-__all__ = ["EventDispatcher", "Invoke"]
+from a2c_smcp.smcp import SMCPTool
+from a2c_smcp.types import Desktop
+
+__all__ = ["AgentEvents", "EventDispatcher", "Invoke"]
 
 logger = logging.getLogger(__name__)
 
 Invoke: TypeAlias = Callable[..., Awaitable[Any]]
-"""Calls a handler with its arguments, and waits for it."""
+"""Calls a handler with its arguments and waits until it has returned."""
+
+
+class AgentEvents:
+    """Override the methods that you need, in a subclass of a client or in an `event_handler` of your own.
+
+    The methods may be async or not. They are called one at a time, in the order of the events. An exception of a method
+    is logged and has no other effect. The agent's own reaction to an event does not depend on them.
+    """
+
+    def on_computer_enter_office(self, data: dict[str, Any]) -> Any:
+        """A computer has entered, or was there when the agent joined: `{"office_id", "computer"}`."""
+
+    def on_computer_leave_office(self, data: dict[str, Any]) -> Any:
+        """A computer has left, or its connection was lost: `{"office_id", "computer"}`."""
+
+    def on_computer_update_config(self, data: dict[str, Any]) -> Any:
+        """A computer's configuration has changed: `{"office_id", "computer"}`."""
+
+    def on_computer_update_mcp_config(self, data: dict[str, Any]) -> Any:
+        """The same, under its older name (003)."""
+
+    def on_tools_received(self, computer: str, tools: list[SMCPTool], office: str) -> Any:
+        """The tools that a computer offers now."""
+
+    def on_desktop_updated(self, computer: str, desktops: list[Desktop], office: str) -> Any:
+        """A desktop that the program has asked for before has changed."""
+
+    def on_office_lost(self, office: str, error: Exception) -> Any:
+        """After a reconnect the office refused the agent. The agent keeps trying."""
+
+    def on_refused(self, error: Exception) -> Any:
+        """After a lost connection the Server refused the agent for good, for instance because its key was revoked."""
+
+    def on_notice(self, event: str, data: dict[str, Any]) -> Any:
+        """Any `notify:*` as it came, also one newer than this client."""
 
 
 class EventDispatcher:
-    """Objects with some of the methods of `AgentEvents`."""
+    """Calls the methods of `AgentEvents` on its listeners, which may have some of them only."""
 
     def __init__(self, listeners: Iterable[object]) -> None:
         self._listeners = [*listeners]
-        self._waiting: asyncio.Queue[tuple[str, tuple[Any, ...]]] = asyncio.Queue()
-        self._telling: asyncio.Task[None] | None = None
+        self._queue: asyncio.Queue[tuple[str, tuple[Any, ...]]] = asyncio.Queue()
+        self._dispatching: asyncio.Task[None] | None = None
 
     def open(self, invoke: Invoke) -> None:
-        self._waiting = asyncio.Queue()
-        self._telling = asyncio.create_task(self._tell_all(invoke))
+        self._queue = asyncio.Queue()
+        self._dispatching = asyncio.create_task(self._dispatch_all(invoke))
 
     async def close(self) -> None:
-        """What has not been told yet is not told any more."""
-        telling, self._telling = self._telling, None
-        if telling and telling is not asyncio.current_task():
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+        """Drop the calls that are still queued."""
+        dispatching, self._dispatching = self._dispatching, None
+        if dispatching and dispatching is not asyncio.current_task():
+            dispatching.cancel()
+            await asyncio.gather(dispatching, return_exceptions=True)
 
-    def tell(self, method: str, *arguments: Any) -> None:
-        """Calls this method of those who have it, later."""
-        self._waiting.put_nowait((method, arguments))
+    def dispatch(self, method: str, *arguments: Any) -> None:
+        """Queue a call of this method on every listener that has it."""
+        self._queue.put_nowait((method, arguments))
 
-    async def _tell_all(self, invoke: Invoke) -> None:
-        waiting = self._waiting
-        while self._telling is asyncio.current_task():  # a handler may close, or open again
-            method, arguments = await waiting.get()
+    async def _dispatch_all(self, invoke: Invoke) -> None:
+        queue = self._queue
+        while self._dispatching is asyncio.current_task():  # a handler may close, or open again
+            method, arguments = await queue.get()
             for listener in self._listeners:
                 if handler := getattr(listener, method, None):
                     try:

@@ -1,4 +1,9 @@
-"""What an agent does and how it reacts, once for both clients: they differ in how they wait for it."""
+"""What an agent does and how it reacts to notices. Both clients use it; they differ only in how they wait.
+
+What the agent knows is never patched from notices: a notice only says what to fetch again (`refresh.py`). The one
+exception is who is there, which comes from `list_room` and from the enter and leave notices. The answer to `list_room`
+is applied before any later notice is handled, so the two cannot cross.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from a2c_smcp.agent.desktops import Desktops, Screen
 from a2c_smcp.agent.events import EventDispatcher, Invoke
 from a2c_smcp.agent.refresh import Refresher
 from a2c_smcp.agent.requests import DEFAULT_TIMEOUT, Requests
-from a2c_smcp.agent.returning import ReturningComputers
+from a2c_smcp.agent.retries import ReturningComputers
 from a2c_smcp.agent.toolbox import Toolbox
 from a2c_smcp.agent.types import Seat
 from a2c_smcp.connection import Reconnect
@@ -30,7 +35,7 @@ _SETTLE = 5.0
 
 
 class Flows:
-    """An agent at work: comes and goes, and keeps current what it knows of the computers in its offices."""
+    """Connects an agent, joins offices, and keeps current what it knows of their computers."""
 
     def __init__(
         self,
@@ -51,15 +56,15 @@ class Flows:
             on_seated=self._on_seated,
             on_seat_lost=self._on_seat_lost,
             on_refused=self._on_refused,
-            awaited_until=self._awaited_until,
+            expected_until=self._expected_until,
         )
         self._returning = ReturningComputers()
         self.ask = Requests(self.connection)
         self.toolbox = Toolbox(registry, self._call, trusted_computers)
         self._desktops = Desktops(self._on_desktop)
-        self._presence = Refresher(self._learn_presence, reconnect)
-        self._tools = Refresher(self._learn_tools, reconnect)
-        self._screens = Refresher(self._learn_screen, reconnect)
+        self._members = Refresher(self._fetch_members, reconnect)
+        self._tools = Refresher(self._fetch_tools, reconnect)
+        self._screens = Refresher(self._fetch_screen, reconnect)
         self._reactions = {
             smcp.ENTER_OFFICE_NOTIFICATION: self._on_enter,
             smcp.LEAVE_OFFICE_NOTIFICATION: self._on_leave,
@@ -75,7 +80,7 @@ class Flows:
         self.toolbox.open()
         self.ask.open()
         self._listeners.open(invoke)
-        for refreshes in (self._presence, self._tools, self._screens):
+        for refreshes in (self._members, self._tools, self._screens):
             refreshes.open()
         try:
             await self.connection.open()
@@ -87,7 +92,7 @@ class Flows:
 
     async def disconnect(self) -> None:
         try:
-            for refreshes in (self._presence, self._tools, self._screens):
+            for refreshes in (self._members, self._tools, self._screens):
                 await refreshes.close()
         finally:
             try:
@@ -99,14 +104,14 @@ class Flows:
                 await self._listeners.close()
 
     async def join_office(self, office: str) -> None:
-        """Those who are there are given some time to say what they have."""
+        """Join an office, and give its computers `_SETTLE` seconds to send their tools."""
         await self.connection.take_seat(office)
         self._on_seated(office)
-        await self._presence.settle([office], _SETTLE)
+        await self._members.settle([office], _SETTLE)
         await self._tools.settle(self.toolbox.seats(office), _SETTLE)
 
     async def leave_office(self, office: str) -> None:
-        self._presence.drop(office)
+        self._members.drop(office)
         for seat in self.toolbox.seats(office):
             self._forget(seat)
         self._desktops.close(office)
@@ -128,9 +133,9 @@ class Flows:
     def watch_desktop(
         self, computer: str, size: int | None, window: str | None, office: str | None
     ) -> AsyncGenerator[list[Desktop], None]:
-        return self._desktops.watch(Screen(self._seat(computer, office), size, window), self._screens.want)
+        return self._desktops.watch(Screen(self._seat(computer, office), size, window), self._screens.request)
 
-    # What it hears
+    # Notices and other events
 
     def _on_notice(self, event: str, data: dict[str, Any]) -> None:
         reaction = self._reactions.get(event)
@@ -139,10 +144,10 @@ class Flows:
         if reaction:
             for seat in self._seats_in(event, data):
                 reaction(seat)
-        self._listeners.tell("on_notice", event, data)
+        self._listeners.dispatch("on_notice", event, data)
 
     def _seats_in(self, event: str, data: dict[str, Any]) -> list[Seat]:
-        """Whom a notice is about. Updates from Servers of other makes do not say in which office."""
+        """The computers that a notice is about. Updates from other makes of Servers do not name the office."""
         computer, office = data.get("computer"), data.get("office_id")
         if not isinstance(computer, str):
             return []
@@ -153,89 +158,89 @@ class Flows:
     def _on_enter(self, seat: Seat) -> None:
         self._returning.discard(seat)
         if self.toolbox.enter(seat):
-            self._listeners.tell("on_computer_enter_office", _data_of(seat))
-        self._tools.want(seat)
+            self._listeners.dispatch("on_computer_enter_office", _data_of(seat))
+        self._tools.request(seat)
         self._on_update_desktop(seat)
 
     def _on_leave(self, seat: Seat) -> None:
         self._forget(seat)
-        self._listeners.tell("on_computer_leave_office", _data_of(seat))
+        self._listeners.dispatch("on_computer_leave_office", _data_of(seat))
 
     def _on_lost(self, seat: Seat) -> None:
-        """It did not leave by itself, and may come back."""
+        """A computer has lost its connection, and may return."""
         self._returning.discard(seat)
         self.toolbox.lose(seat)
         self._stop_following(seat)
-        self._listeners.tell("on_computer_leave_office", _data_of(seat))
+        self._listeners.dispatch("on_computer_leave_office", _data_of(seat))
 
     def _on_update_config(self, seat: Seat) -> None:
-        self._tools.want(seat)
-        self._listeners.tell("on_computer_update_config", _data_of(seat))
-        self._listeners.tell("on_computer_update_mcp_config", _data_of(seat))
+        self._tools.request(seat)
+        self._listeners.dispatch("on_computer_update_config", _data_of(seat))
+        self._listeners.dispatch("on_computer_update_mcp_config", _data_of(seat))
 
     def _on_update_tools(self, seat: Seat) -> None:
-        self._tools.want(seat)
+        self._tools.request(seat)
 
     def _on_update_desktop(self, seat: Seat) -> None:
         for screen in self._desktops.screens(seat):
-            self._screens.want(screen)
+            self._screens.request(screen)
 
     def _on_connection_lost(self) -> None:
         self._returning.lose(self.toolbox.seats())
 
     def _on_seated(self, office: str) -> None:
-        self._returning.expect(office, lambda: self._presence.want(office))
-        self._presence.want(office)
+        self._returning.expect(office, lambda: self._members.request(office))
+        self._members.request(office)
 
     def _on_seat_lost(self, office: str, error: SMCPError) -> None:
         logger.warning("%s could not return to office %s: %s", self.connection.name, office, error)
         for seat in self.toolbox.seats(office):
             self._on_leave(seat)
-        self._listeners.tell("on_office_lost", office, error)
+        self._listeners.dispatch("on_office_lost", office, error)
 
     def _on_refused(self, error: SMCPError) -> None:
         for office in self.connection.seats:
-            self._presence.drop(office)
+            self._members.drop(office)
         for seat in self.toolbox.seats():
             self._on_leave(seat)
         self._desktops.close()
-        self._listeners.tell("on_refused", error)
+        self._listeners.dispatch("on_refused", error)
 
     def _on_desktop(self, screen: Screen, desktops: list[Desktop]) -> None:
-        self._listeners.tell("on_desktop_updated", screen.seat.computer, desktops, screen.seat.office)
+        self._listeners.dispatch("on_desktop_updated", screen.seat.computer, desktops, screen.seat.office)
 
-    # What it keeps current
+    # What is kept current
 
-    async def _learn_presence(self, office: str) -> None:
-        def meet(members: list[smcp.SessionInfo]) -> None:
-            self.connection.is_guarded = any(_is_known_by_instance(each, self.connection.name) for each in members)
-            self._meet(office, [each["name"] for each in members if _is_computer(each)])
+    async def _fetch_members(self, office: str) -> None:
+        def apply(members: list[smcp.SessionInfo]) -> None:
+            self.connection.is_deduplicated = any(_is_deduplicated(each, self.connection.name) for each in members)
+            self._apply_members(office, [each["name"] for each in members if _is_computer(each)])
 
-        await self.ask.members(office, then=meet)
+        await self.ask.members(office, then=apply)
 
-    def _meet(self, office: str, computers: Sequence[str]) -> None:
-        """In the order in which they came. Who is no longer there may come back after an outage."""
+    def _apply_members(self, office: str, computers: Sequence[str]) -> None:
+        """Apply the list of an office's computers, in the order in which they entered."""
         for seat in self.toolbox.seats(office):
             if seat.computer not in computers and not self._returning.until(seat):
                 self._on_lost(seat)
         for computer in computers:
             self._on_enter(Seat(office, computer))
 
-    async def _learn_tools(self, seat: Seat) -> None:
+    async def _fetch_tools(self, seat: Seat) -> None:
         tools = await self.ask.tools(seat.computer, seat.office)
         self.toolbox.receive(seat, tools)
-        self._listeners.tell("on_tools_received", seat.computer, tools, seat.office)
+        self._listeners.dispatch("on_tools_received", seat.computer, tools, seat.office)
 
-    async def _learn_screen(self, screen: Screen) -> None:
+    async def _fetch_screen(self, screen: Screen) -> None:
         seat = screen.seat
         try:
             desktops = await self.ask.desktop(seat.computer, screen.size, screen.window, seat.office)
-        except BadRequest as error:  # it will not have one later
+        except BadRequest as error:  # there will be none later
             self._desktops.fail(screen, error)
         else:
             self._desktops.receive(screen, desktops)
 
-    def _awaited_until(self, computer: object, office: object) -> float:
+    def _expected_until(self, computer: object, office: object) -> float:
         seats = [seat for seat in self.toolbox.seats() if seat.computer == computer and office in (None, seat.office)]
         return max((self._returning.until(seat) for seat in seats), default=0.0)
 
@@ -262,12 +267,12 @@ class Flows:
 
 
 def _is_computer(member: Any) -> bool:
-    """Servers of other makes may say anything."""
+    """Servers of other makes may send anything."""
     return isinstance(member, dict) and member.get("role") == "computer" and isinstance(member.get("name"), str)
 
 
-def _is_known_by_instance(member: Any, name: str) -> bool:
-    """Our own seat, as a Server shows it that knows of instances, and of calls that were sent before."""
+def _is_deduplicated(member: Any, name: str) -> bool:
+    """Whether this is our own seat on a Server that deduplicates calls marked `sent_before`."""
     is_me = isinstance(member, dict) and (member.get("role"), member.get("name")) == ("agent", name)
     return is_me and member.get("dedup") is True
 

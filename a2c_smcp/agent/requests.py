@@ -1,4 +1,4 @@
-"""What an agent asks for, and how long it waits for the answer."""
+"""The requests of an agent: what each sends, how long it waits, and how its answer is read."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from a2c_smcp.types import Desktop
 __all__ = ["DEFAULT_TIMEOUT", "Requests"]
 
 DEFAULT_TIMEOUT = 60
-"""How long a tool may take, in seconds, where nothing else is said."""
+"""How long a tool may take by default, in seconds."""
 
 _LIMIT = 30.0
 _IN_FLIGHT = 256
-_ANSWERED_FOR = 2.0  # a Server that knows a cancelled call answers it within 1 s (WIRE §5)
+_CANCEL_ANSWER = 2.0  # a Server that knows a cancelled call answers it within 1 s (WIRE §5)
 
 
 class Requests:
-    """Each raises the error that its answer carries."""
+    """Each method raises the error that its answer carries."""
 
     def __init__(self, connection: AgentConnection) -> None:
         self._connection = connection
@@ -35,62 +35,62 @@ class Requests:
         self.open()
 
     def open(self) -> None:
-        """In the event loop from which it will be used."""
+        """To be called in the event loop in which the requests are made."""
         self._in_flight = asyncio.Semaphore(_IN_FLIGHT)
 
     async def call_tool(
         self, computer: str, tool: str, params: dict[str, Any], timeout: float, office: str | None, req_id: str | None
     ) -> CallToolResult:
-        """Whoever stops waiting cancels the call on the computer."""
+        """Call a tool. A caller that stops waiting cancels the call on the computer."""
         seconds = _whole_seconds(timeout)
         call = self._addressed(computer, office, req_id) | {"tool_name": tool, "params": params, "timeout": seconds}
         try:
             async with asyncio.timeout(None) as unless_cancelled:
                 self._calls[call["req_id"]] = unless_cancelled
-                result = CallToolResult.from_wire(await self._ask_in_turn(call, seconds))
+                result = CallToolResult.from_wire(await self._ask_when_free(call, seconds))
         except TimeoutError:
             raise CallCancelled(outcome="unknown") from None
         finally:
             self._calls.pop(call["req_id"], None)
         if result.is_error and result.meta.get("a2c_cancelled"):  # computers of other makes give no code with it
             raise CallCancelled(outcome="unknown")
-        _refuse_moved(result)
+        _refuse_blob_handles(result)
         return result
 
-    async def _ask_in_turn(self, call: dict[str, Any], seconds: int) -> Any:
-        """No more at once than a Server takes. Waiting for others takes no longer than the call itself may."""
-        await self._turn(seconds + GRACE)
+    async def _ask_when_free(self, call: dict[str, Any], seconds: int) -> Any:
+        """Send a call once fewer than `_IN_FLIGHT` others are in flight. Waiting for that has the same timeout."""
+        await self._acquire(seconds + GRACE)
         try:
-            return await self._connection.ask(smcp.TOOL_CALL_EVENT, call, seconds + GRACE, again=Resend.BY_RULE)
+            return await self._connection.ask(smcp.TOOL_CALL_EVENT, call, seconds + GRACE, resend=Resend.DEDUPLICATED)
         except (CallTimeout, asyncio.CancelledError):
             about = self._about(call["req_id"])
-            self._connection.tell(smcp.CANCEL_TOOL_CALL_EVENT, about, patience=max(_LIMIT, seconds))
+            self._connection.tell(smcp.CANCEL_TOOL_CALL_EVENT, about, timeout=max(_LIMIT, seconds))
             raise
         finally:
             self._in_flight.release()
 
-    async def _turn(self, patience: float) -> None:
+    async def _acquire(self, timeout: float) -> None:
         if not self._in_flight.locked():
             await self._in_flight.acquire()
             return
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 await self._in_flight.acquire()
         except TimeoutError:
-            about = f"{_IN_FLIGHT} other calls did not end within {patience:g} s"
+            about = f"{_IN_FLIGHT} other calls did not end within {timeout:g} s"
             raise CallTimeout(about, outcome="not_run") from None
 
     async def cancel(self, req_id: str) -> None:
-        """A call that the Server does not know, because it waits for a connection or its turn, ends all the same."""
+        """Cancel a call, also one that the Server has not seen because it waits for a connection."""
         call, is_online = self._calls.get(req_id), self._connection.current is not None
         if call and not call.expired():
-            call.reschedule(asyncio.get_running_loop().time() + (_ANSWERED_FOR if is_online else 0))
+            call.reschedule(asyncio.get_running_loop().time() + (_CANCEL_ANSWER if is_online else 0))
         if is_online or not call:
             await self._connection.ask(smcp.CANCEL_TOOL_CALL_EVENT, self._about(req_id), _LIMIT)
 
     async def tools(self, computer: str, office: str | None) -> list[smcp.SMCPTool]:
         answer = await self._connection.ask(smcp.GET_TOOLS_EVENT, self._addressed(computer, office), _LIMIT)
-        return _listed(answer, "tools")
+        return _list_in(answer, "tools")
 
     async def config(self, computer: str, office: str | None) -> smcp.GetComputerConfigRet:
         answer = await self._connection.ask(smcp.GET_CONFIG_EVENT, self._addressed(computer, office), _LIMIT)
@@ -102,26 +102,24 @@ class Requests:
         wanted = {"desktop_size": size, "window": window}
         given = {field: value for field, value in wanted.items() if value is not None}
         answer = await self._connection.ask(smcp.GET_DESKTOP_EVENT, self._addressed(computer, office) | given, _LIMIT)
-        return _listed(answer, "desktops")
+        return _list_in(answer, "desktops")
 
     async def members(
         self, office: str | None, then: Callable[[list[smcp.SessionInfo]], None] = lambda members: None
     ) -> list[smcp.SessionInfo]:
-        """Who is in an office. `then` sees them before any later notice is looked at."""
+        """The members of an office. `then` gets them before any later notice is handled."""
 
         def read(answer: Any) -> Any:
             if SMCPError.from_wire(answer) is None:
-                then(_listed(answer, "sessions"))
+                then(_list_in(answer, "sessions"))
             return answer
 
         request = self._about(None) | {"office_id": office or self._only_office()}
-        return _listed(await self._connection.ask(smcp.LIST_ROOM_EVENT, request, _LIMIT, then=read), "sessions")
+        return _list_in(await self._connection.ask(smcp.LIST_ROOM_EVENT, request, _LIMIT, then=read), "sessions")
 
-    async def anything(
-        self, event: str, computer: str, data: dict[str, Any], timeout: float, office: str | None
-    ) -> Any:
-        """An event of any kind. It is not sent twice: who knows what it does."""
-        return await self._connection.ask(event, self._addressed(computer, office) | data, timeout, again=Resend.NEVER)
+    async def send(self, event: str, computer: str, data: dict[str, Any], timeout: float, office: str | None) -> Any:
+        """Send any event. It is not sent twice, because its effect is unknown."""
+        return await self._connection.ask(event, self._addressed(computer, office) | data, timeout, resend=Resend.NEVER)
 
     def _about(self, req_id: str | None) -> dict[str, Any]:
         return {"agent": self._connection.name, "req_id": req_id or token_hex(16)}
@@ -137,15 +135,15 @@ class Requests:
         return offices[0]
 
 
-def _refuse_moved(result: CallToolResult) -> None:
-    """Computers of the 0.4 generation empty large binary content and leave a handle to fetch it by."""
+def _refuse_blob_handles(result: CallToolResult) -> None:
+    """Computers of the 0.4 generation replace large binary content by a handle, which this agent cannot fetch."""
     metas = (item.get("_meta") for item in result.content if isinstance(item, dict))
     moved = [meta for meta in metas if isinstance(meta, dict) and meta.get("a2c_blob_handle")]
     if moved:
         size = sum(meta["a2c_total_size"] for meta in moved if isinstance(meta.get("a2c_total_size"), int))
         raise AnswerTooLarge(
             f"{size} bytes of binary content stayed on the computer, and this agent cannot fetch them; "
-            "ask the tool for less, or use a computer of this package, which sends it whole"
+            "ask the tool for less, or use a computer of this package, which sends all of it"
         )
 
 
@@ -155,7 +153,7 @@ def _whole_seconds(timeout: float) -> int:
     return math.ceil(timeout)
 
 
-def _listed(answer: Any, field: str) -> list[Any]:
+def _list_in(answer: Any, field: str) -> list[Any]:
     found = answer.get(field) if isinstance(answer, dict) else None
     if not isinstance(found, list):
         raise SMCPError(f"the answer has no list of {field}")

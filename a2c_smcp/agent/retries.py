@@ -1,17 +1,21 @@
-"""One request of an agent from its first sending to its answer: when it is sent again, and what is known of its tool.
+"""When an agent's request is sent again, and what is then known of its tool.
 
-A request may outlive its connection. Three things can go wrong with it, and each leaves something else known (WIRE §5):
+A request may outlive its connection. It can fail in three ways, and each leaves a different state (WIRE §5):
 
-- An error says `not_run`: nothing has happened, and it may be sent again under its `req_id`. That is done where time
-  alone may help: 503 (the shared store is away, the Server is going down), and 404 for a computer that is on its way
-  back. All other errors are the caller's.
-- The connection is lost, or an error says `unknown`: the tool may have run. It is sent again, marked `sent_before`, to
-  a Server that knows what that means: it joins the first, or answers with what is kept, or passes it on to a computer
-  that deduplicates, and otherwise says 410. To any other Server it is not sent again: the caller is told `unknown`.
-- The time is over. The caller is told 408, with whether it was ever sent.
+- The error says `not_run`: the tool has not begun, so the request may be sent again under its `req_id`. It is sent
+  again only where waiting may help: 503 (the shared store is away, the Server shuts down), and 404 for a computer that
+  is expected back. All other errors are raised.
+- The connection is lost, or the error says `unknown`: the tool may have run. The request is sent again, marked
+  `sent_before`, to a Server that deduplicates: it joins the first call, answers with the kept result, passes the
+  request on to a computer that deduplicates, or answers 410. To any other Server it is not sent again, and the caller
+  gets an error with the outcome `unknown`.
+- The timeout is over: the caller gets 408, with the outcome `not_run` only if the request was never sent.
 
-Whatever is raised for a tool call has `details.outcome`. Once it may have run, no later `not_run` is believed: that is
-said of the last sending only.
+Every error of a tool call has `details.outcome`. Once a tool may have run, a later `not_run` is ignored: it is true of
+the last sending only. So no tool runs twice, and none is reported as not run when it may have run.
+
+`ReturningComputers` are those that were in the office when the connection was lost. When a Server restarts, agent and
+computers reconnect in any order, so a 404 in the first seconds means "not back yet", and the request waits.
 """
 
 from __future__ import annotations
@@ -20,155 +24,206 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
 
+from a2c_smcp.agent.types import Seat
 from a2c_smcp.connection import Connection, ConnectionLost
 from a2c_smcp.errors import CallTimeout, ComputerLeft, ComputerNotFound, SMCPError, Unavailable
 from a2c_smcp.protocol.routing import SENT_BEFORE
 
-__all__ = ["GRACE", "Presence", "Resend", "RetriedRequest"]
+__all__ = ["GRACE", "ConnectionState", "Resend", "RetriedRequest", "ReturningComputers"]
 
 logger = logging.getLogger(__name__)
 
 GRACE = 2.0
-"""An agent waits longer than the tool may run: the Server, which knows more, answers first (WIRE §5)."""
+"""Seconds that an agent waits beyond the timeout of a call, so that the Server answers first (WIRE §5)."""
 
-_LOOK_AGAIN = 2.0
+_NEXT_TRY = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+_RETURN_TIME = 5.0  # seconds; a Server keeps the seats of a lost client as long (WIRE §4)
 
 
 class Resend(Enum):
     """Whether a request may be sent a second time."""
 
     NEVER = auto()
-    """Nobody knows what it does."""
-    SAFELY = auto()
-    """It does nothing that matters twice."""
-    BY_RULE = auto()
-    """It runs a tool."""
+    """Its effect is unknown."""
+    ALWAYS = auto()
+    """It is idempotent."""
+    DEDUPLICATED = auto()
+    """It runs a tool: only to a Server that deduplicates, once the tool may have run."""
 
 
-class Presence(Protocol):
-    """What a request needs of the connection that it is asked in."""
+class ConnectionState(Protocol):
+    """What a request has to know of the agent's connection."""
 
-    is_guarded: bool
-    """Whether the Server keeps a call that is marked as sent before from running twice."""
+    is_deduplicated: bool
+    """Whether the Server never runs a call twice that is marked `sent_before`."""
 
-    async def online(self) -> Connection:
-        """The connection that is up, waited for. Raises when there will be none."""
+    async def connected(self) -> Connection:
+        """Wait for a connection and return it. Raises if the agent was closed or refused."""
 
-    def news(self) -> int:
-        """A number that grows with everything that makes another try worth while."""
+    def version(self) -> int:
+        """A number that grows whenever a failed request may succeed if it is sent again."""
 
-    async def after_news(self, seen: int, patience: float) -> None:
-        """Waits until there is more of it than was seen, but not for long."""
+    async def after_version(self, seen: int, timeout: float) -> None:
+        """Wait until the version is larger than `seen`, at most `timeout` seconds."""
 
-    def awaited_until(self, computer: object, office: object) -> float:
-        """Until when, on the loop's clock, a computer is expected back that was there when the connection was lost."""
+    def expected_until(self, computer: object, office: object) -> float:
+        """Until when, on the loop's clock, a computer is expected back; 0 if it is not."""
 
 
 @dataclass(slots=True)
 class RetriedRequest:
-    """`then` makes something of the answer before any later event is looked at."""
+    """One request, from its first sending to its answer. `then` converts the answer before any later event is read."""
 
-    presence: Presence
+    state: ConnectionState
     event: str
     data: Mapping[str, Any]
     then: Callable[[Any], Any] | None
-    again: Resend
+    resend: Resend
     may_have_run: bool = False
-    _is_on_its_way: bool = False
+    _is_sent: bool = False
     _first_connection: Connection | None = None
     _has_lost_connection: bool = False
-    _tries: int = 0
-    _last: SMCPError | None = field(default=None)
+    _sendings: int = 0
+    _last_error: SMCPError | None = None
 
     async def answer(self, seconds: float) -> Any:
-        """Raises the error that the answer carries, and `CallTimeout` when the time is over."""
+        """Return the answer. Raises the error that it carries, or `CallTimeout` after so many seconds."""
         deadline = asyncio.get_running_loop().time() + seconds
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._insist(deadline)
+                return await self._send_until_answered(deadline)
         except TimeoutError:
-            raise self._judged(self._too_late(seconds)) from None
+            raise self._with_outcome(self._timeout(seconds)) from None
         except SMCPError as error:
-            raise self._judged(error) from None
+            raise self._with_outcome(error) from None
 
-    async def _insist(self, deadline: float) -> Any:
+    async def _send_until_answered(self, deadline: float) -> Any:
         while True:
-            connection, seen = await self.presence.online(), self.presence.news()
+            connection, seen = await self.state.connected(), self.state.version()
             try:
                 return await self._ask(connection, deadline)
             except SMCPError as error:
-                pause = self._pause_after(error, is_old=self.presence.news() != seen)
+                pause = self._pause_after(error, is_outdated=self.state.version() != seen)
                 if pause is None:
-                    raise self._told(error) from None
-                self._last = error
+                    raise self._explained(error) from None
+                self._last_error = error
             if pause > 0:
-                logger.info("%s waits: %s", self.event, self._last)
-                await self.presence.after_news(seen, pause)
+                logger.info("%s waits: %s", self.event, self._last_error)
+                await self.state.after_version(seen, pause)
 
     async def _ask(self, connection: Connection, deadline: float) -> Any:
-        self._is_on_its_way = True
+        self._is_sent = True
         self._first_connection = self._first_connection or connection
         self._has_lost_connection = connection is not self._first_connection
-        data = self._data(deadline - asyncio.get_running_loop().time()) if self._tries else self.data
-        self._tries += 1
+        data = self._data(deadline - asyncio.get_running_loop().time()) if self._sendings else self.data
+        self._sendings += 1
         try:
             answer = await connection.ask(self.event, data, None, self.then)
             if error := SMCPError.from_wire(answer):
                 raise error
         except SMCPError as error:
-            self._is_on_its_way = False
+            self._is_sent = False
             self.may_have_run = self.may_have_run or error.outcome != "not_run"
             raise
         return answer
 
     def _data(self, left: float) -> Mapping[str, Any]:
-        """With the time that is left, and marked if the tool may have run."""
+        """The payload with the remaining time, marked if the tool may have run."""
         more: dict[str, Any] = {"timeout": max(1, math.floor(left - GRACE))} if "timeout" in self.data else {}
-        if self.may_have_run and self.again is Resend.BY_RULE:
+        if self.may_have_run and self.resend is Resend.DEDUPLICATED:
             more[SENT_BEFORE] = True
         return {**self.data, **more}
 
-    def _pause_after(self, error: SMCPError, *, is_old: bool) -> float | None:
-        """How long to wait before the next sending; `None` if there is none.
+    def _pause_after(self, error: SMCPError, *, is_outdated: bool) -> float | None:
+        """Seconds to wait before the next sending, or `None` if the error is final.
 
-        An error `is_old` if there was news after the sending: the computer may have entered just behind it.
+        An error `is_outdated` if the version grew after the sending: the computer may have entered since then.
         """
-        if self.again is Resend.NEVER or not self._may_repeat():
+        if self.resend is Resend.NEVER or not self._may_repeat():
             return None
         if isinstance(error, ConnectionLost):
             return 0.0
         if isinstance(error, Unavailable):
-            longest: float = min(_FIRST_PAUSE * 2 ** min(self._tries - 1, 10), _LONGEST_PAUSE)
+            longest: float = min(_FIRST_PAUSE * 2 ** min(self._sendings - 1, 10), _LONGEST_PAUSE)
             return longest * random.uniform(0.5, 1.0)  # noqa: S311, not a secret
         if isinstance(error, ComputerNotFound | ComputerLeft) and self._has_lost_connection:
-            return _LOOK_AGAIN
-        if isinstance(error, ComputerNotFound) and is_old:
+            return _NEXT_TRY
+        if isinstance(error, ComputerNotFound) and is_outdated:
             return 0.0
         if isinstance(error, ComputerNotFound):
-            until = self.presence.awaited_until(self.data.get("computer"), self.data.get("office_id"))
+            until = self.state.expected_until(self.data.get("computer"), self.data.get("office_id"))
             left = until - asyncio.get_running_loop().time()
-            return min(left, _LOOK_AGAIN) if left > 0 else None
+            return min(left, _NEXT_TRY) if left > 0 else None
         return None
 
     def _may_repeat(self) -> bool:
-        return self.again is Resend.SAFELY or not self.may_have_run or self.presence.is_guarded
+        return self.resend is Resend.ALWAYS or not self.may_have_run or self.state.is_deduplicated
 
-    def _told(self, error: SMCPError) -> SMCPError:
-        if isinstance(error, ConnectionLost) and self.again is Resend.BY_RULE:
-            return ConnectionLost("whether the tool has run is not known, and this Server might run it a second time")
+    def _explained(self, error: SMCPError) -> SMCPError:
+        if isinstance(error, ConnectionLost) and self.resend is Resend.DEDUPLICATED:
+            return ConnectionLost("it is unknown whether the tool has run, and this Server could run it a second time")
         return error
 
-    def _too_late(self, seconds: float) -> CallTimeout:
-        last = f", last it was told: {self._last}" if self._last else ""
+    def _timeout(self, seconds: float) -> CallTimeout:
+        last = f", the last error was: {self._last_error}" if self._last_error else ""
         return CallTimeout(f"{self.event} was not answered within {seconds:g} s{last}")
 
-    def _judged(self, error: SMCPError) -> SMCPError:
-        if self.again is Resend.BY_RULE and error.outcome != "done":
-            error.outcome = "unknown" if self.may_have_run or self._is_on_its_way else "not_run"
+    def _with_outcome(self, error: SMCPError) -> SMCPError:
+        if self.resend is Resend.DEDUPLICATED and error.outcome != "done":
+            error.outcome = "unknown" if self.may_have_run or self._is_sent else "not_run"
         return error
+
+
+class ReturningComputers:
+    """Computers that are expected back after a reconnect: their tools stay known, and calls to them wait."""
+
+    def __init__(self) -> None:
+        self._lost: set[Seat] = set()
+        self._until: dict[Seat, float] = {}
+        self._ends: dict[str, asyncio.TimerHandle] = {}
+
+    def lose(self, seats: Iterable[Seat]) -> None:
+        """The connection is lost, and these computers were there."""
+        self._lost.update(seats)
+
+    def expect(self, office: str, when_over: Callable[[], None]) -> None:
+        """Connected again: the lost computers of this office have `_RETURN_TIME`, then `when_over` is called."""
+        seats = {seat for seat in self._lost if seat.office == office}
+        self._lost -= seats
+        if not seats:
+            return
+        loop = asyncio.get_running_loop()
+        self._until |= dict.fromkeys(seats, loop.time() + _RETURN_TIME)
+        if end := self._ends.get(office):
+            end.cancel()
+        self._ends[office] = loop.call_later(_RETURN_TIME, self._end, office, when_over)
+
+    def until(self, seat: Seat) -> float:
+        """Until when it is expected, on the loop's clock; 0 if it is not."""
+        return self._until.get(seat, 0.0)
+
+    def discard(self, seat: Seat) -> None:
+        """The computer is back, or has left."""
+        self._lost.discard(seat)
+        self._until.pop(seat, None)
+
+    def clear(self) -> None:
+        self._lost.clear()
+        self._until.clear()
+        for end in self._ends.values():
+            end.cancel()
+        self._ends.clear()
+
+    def _end(self, office: str, when_over: Callable[[], None]) -> None:
+        del self._ends[office]
+        missing = [seat for seat in self._until if seat.office == office]
+        for seat in missing:
+            del self._until[seat]
+        if missing:
+            when_over()

@@ -1,4 +1,4 @@
-"""Under which names an agent's registry shows the tools of computers. The shortest that is nobody else's."""
+"""The names of computers' tools in an agent's registry: each gets the shortest one that is free."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["Offer", "Renaming", "ToolNames"]
 
 
 class Offer(NamedTuple):
-    """A tool by the name it has on its computer."""
+    """A tool of a computer, by the name that it has there."""
 
     seat: Seat
     tool: str
 
 
 class Renaming(NamedTuple):
-    """The names that tools had, and those that tools have now."""
+    """What a change did: names that are no longer used, and names with the tool that has them now."""
 
     lost: set[str]
     won: dict[str, Offer]
@@ -33,12 +33,16 @@ _FORMS: tuple[Callable[[Offer], str], ...] = (
 
 
 class ToolNames:
-    """A name for each tool; who came first has it for as long as the tool is offered (WIRE §7).
+    """A name for each tool. The first tool that claims a name keeps it as long as the tool is offered (WIRE §7).
 
-    A tool claims the shortest form of its name, and the next longer one where it does not get that. Of those who claim
-    a name the one with the smallest number gets it, unless it is the name of a local tool or of a tool that has it in a
-    shorter form, or begins like the longer names of another computer that is there. Who gets none of the three forms
-    has no name. A change costs what it changes, however many tools there are.
+    There are three forms: `tool`, `computer__tool`, `office__computer__tool`. A tool claims the shortest form, and the
+    next longer one if it does not get that. Of the tools that claim a name, the one with the smallest number gets it.
+    Nobody gets a name that a local tool has, that another tool has in a shorter form, or that begins with the name of
+    another computer that is there. A tool that gets none of the three forms has no name.
+
+    A change may cascade: a tool that loses its short name claims a longer one, and may take that from another. So
+    `_change` settles the forms from the shortest to the longest, and for each only the names that were touched. Its
+    cost depends on what changes, not on the number of tools.
     """
 
     def __init__(self) -> None:
@@ -50,12 +54,12 @@ class ToolNames:
         self._by_prefix: defaultdict[str, set[str]] = defaultdict(set)
 
     def of(self, offer: Offer) -> str | None:
-        """What it is called, if it has a name."""
+        """The name of a tool, if it has one."""
         names = (form(offer) for form in _FORMS)
         return next((name for name, held in zip(names, self._holders, strict=True) if held.get(name) == offer), None)
 
     def enter(self, seat: Seat) -> Renaming:
-        """A computer is there: what begins with its name belongs to it."""
+        """A computer has entered: names that begin with its name belong to it."""
         touched: set[str] = set()
         for prefix in _prefixes_of(seat):
             self._seats[prefix].add(seat)
@@ -63,7 +67,7 @@ class ToolNames:
         return self._change(set(), set(), touched)
 
     def leave(self, seat: Seat) -> Renaming:
-        """A computer whose tools are gone is gone, too."""
+        """A computer has left. Its tools must have been removed before."""
         touched: set[str] = set()
         for prefix in _prefixes_of(seat):
             self._seats[prefix].discard(seat)
@@ -80,7 +84,7 @@ class ToolNames:
         gone: Iterable[Offer] = (),
         local: Collection[str] | None = None,
     ) -> Renaming:
-        """Tools that come, behind those of a smaller number, and go; all local tools if those have changed."""
+        """Add and remove tools; a smaller `number` comes first. `local`: the names of all local tools, if changed."""
         moved = self._local.symmetric_difference(self._local if local is None else local)
         self._local ^= moved
         claiming, leaving = set(come), set(gone)
@@ -110,7 +114,7 @@ class ToolNames:
         return {form(offer) for offer in claiming | leaving}
 
     def _settle(self, level: int, touched: set[str], renaming: Renaming) -> tuple[set[Offer], set[Offer]]:
-        """Who has got one of these names, and who had it before."""
+        """Decide these names anew. Return the tools that got one, and those that lost one."""
         claims, holders = self._claims[level], self._holders[level]
         won, lost = set(), set()
         for name in touched:
@@ -135,7 +139,7 @@ class ToolNames:
         return min(allowed, key=lambda offer: (self._numbers[offer], offer), default=None)
 
     def _may_have(self, offer: Offer, name: str) -> bool:
-        """`<computer>__<tool>` belongs to that computer. Where several fit, to the one with the longest name."""
+        """`<computer>__<tool>` belongs to that computer. If several computers fit, to the one with the longest name."""
         owned = [prefix for prefix in _prefixes_in(name) if prefix in self._seats]
         return not owned or offer.seat in self._seats[owned[-1]]
 
@@ -154,7 +158,7 @@ def _prefixes_of(seat: Seat) -> tuple[str, str]:
 
 
 def _prefixes_in(name: str) -> Iterator[str]:
-    """What a qualified name may begin with, the shortest first."""
+    """The possible computer prefixes of a qualified name, shortest first."""
     end = name.find("__")
     while end > 0:
         yield name[:end]

@@ -1,4 +1,16 @@
-"""What is known of each computer's tools, and a registry that shows them beside the local ones."""
+"""The tools of all computers, shown in a registry beside the local ones.
+
+`Toolbox` keeps two things in step. `_computers` is what each computer offers; `_shown` is which of these tools the
+registry has, and under which name. `ToolNames` decides the names: every change of the offers gives a `Renaming`, which
+is applied to the registry in one update, so that a reader of the registry never sees half of it.
+
+The registry belongs to the program, which may add and remove local tools at any time and in any thread. A local tool
+may take the name of a remote one. `_on_change` therefore marks the local names as stale and has them read again in the
+agent's event loop; its own updates are recognised by their thread and not counted as changes of others.
+
+A computer whose connection was lost keeps its entry for `_MAY_COME_BACK`: its tools are hidden, but their names are
+reserved, so that a short outage gives no name to another computer.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +40,13 @@ __all__ = ["CallSeat", "RemoteTool", "Toolbox"]
 logger = logging.getLogger(__name__)
 
 CallSeat: TypeAlias = Callable[[Seat, str, dict[str, Any]], Coroutine[Any, Any, CallToolResult]]
-"""Calls a tool of a computer by the name it has there."""
+"""Calls a tool of a computer by the name that it has on that computer."""
 
 _MAY_COME_BACK = 60.0
 
 
 class RemoteTool:
-    """A tool of a computer, as a registry knows it. Its result is a Python value, or `ToolFailed`."""
+    """A tool of a computer in a registry. Calling it returns a Python value or raises `ToolFailed`."""
 
     def __init__(
         self,
@@ -65,9 +77,11 @@ class RemoteTool:
         return f"RemoteTool({self.name!r}, {self.origin!r})"
 
     def call(self, arguments: dict[str, Any]) -> Any:
-        """For those who can block: raises `LoopIsRunning` where an event loop would be stopped by that."""
+        """Call the tool and block. Raises `LoopIsRunning` in a thread with a running event loop."""
         if is_in_loop():
-            raise LoopIsRunning(f"tool {self.name!r} runs elsewhere, and an event loop here: await acall instead")
+            raise LoopIsRunning(
+                f"tool {self.name!r} is remote, and this thread runs an event loop: await acall instead"
+            )
         future = self._begin(arguments)
         try:
             return future.result()
@@ -76,7 +90,7 @@ class RemoteTool:
             raise
 
     async def acall(self, arguments: dict[str, Any]) -> Any:
-        """From any event loop."""
+        """Call the tool from any event loop."""
         if asyncio.get_running_loop() is self._loop:
             return await self._value(arguments)
         return await asyncio.wrap_future(self._begin(arguments))
@@ -87,18 +101,17 @@ class RemoteTool:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:  # the loop is closed
             work.close()
-            raise Unavailable(f"the agent that knew {self.name!r} is gone") from None
+            raise Unavailable(f"the agent of tool {self.name!r} is closed") from None
 
     async def _value(self, arguments: dict[str, Any]) -> Any:
         return value_of((await self._call(self.seat, self.tool["name"], arguments)).to_wire())
 
 
 class Toolbox:
-    """The computers that are there, with their tools, and the registry in step with them. Lives in one event loop.
+    """The computers of the agent's offices with their tools. Used in one event loop.
 
-    Names go by the order in which computers came, and what a computer offers later is behind all that is there. The
-    names of a computer that was lost are kept for it for a while: no other computer gets them by an outage.
-    Tags and hints of computers that are not `trusted` are shown and decide nothing.
+    Names are given in the order in which computers entered; tools that a computer adds later come after all others.
+    Tags and hints of tools are used only for `trusted` computers; those of others are shown.
     """
 
     def __init__(self, registry: MCPRegistry, call: CallSeat, trusted: Collection[str] = ()) -> None:
@@ -126,85 +139,83 @@ class Toolbox:
             self.leave(seat)
 
     def seats(self, office: str | None = None) -> list[Seat]:
-        """The computers that are there."""
+        """The computers that are there now, in one office or in all."""
         here = [seat for seat, computer in list(self._computers.items()) if computer.is_here]
         return [seat for seat in here if office in (None, seat.office)]
 
     def seats_of(self, computer: str, office: str | None) -> list[Seat]:
-        """A computer by its name, in one office or in any."""
+        """The computers of this name, in one office or in all."""
         return [seat for seat in self.seats(office) if seat.computer == computer]
 
     def enter(self, seat: Seat) -> bool:
-        """Whether it was not here. What it offers is not known yet."""
+        """A computer has entered; its tools are not known yet. Return whether it was away before."""
         if computer := self._computers.get(seat):
             was_here, computer.is_here = computer.is_here, True
-            computer.stop_waiting()
+            computer.stop_forgetting()
             return not was_here
         self._computers[seat] = _Computer(next(self._numbers))
         self._show(self._names.enter(seat))
         return True
 
     def lose(self, seat: Seat) -> bool:
-        """As `leave`, of a computer that may come back: nobody else gets the names of its tools meanwhile."""
+        """Hide the tools of a computer whose connection was lost, and reserve their names for a while."""
         computer = self._computers.get(seat)
         if computer is None or not computer.is_here:
             return False
         computer.is_here = computer.is_shown = False
         self._hide([name for tool in computer.tools if (name := self._names.of(Offer(seat, tool)))])
-        computer.forgotten = self._loop.call_later(_MAY_COME_BACK, self.leave, seat)
+        computer.forgetting = self._loop.call_later(_MAY_COME_BACK, self.leave, seat)
         return True
 
     def leave(self, seat: Seat) -> bool:
-        """Whether it was here. Its tools go with it."""
+        """Remove a computer and its tools. Return whether it was there."""
         computer = self._computers.get(seat)
         if computer is None:
             return False
-        computer.stop_waiting()
+        computer.stop_forgetting()
         self._offer(seat, computer, {})
         del self._computers[seat]
         self._show(self._names.leave(seat))
         return computer.is_here
 
     def receive(self, seat: Seat, tools: list[SMCPTool]) -> None:
-        """What a computer offers now, if it is still here."""
-        sound = {tool["name"]: tool for tool in tools if _is_sound(tool)}
-        if len(sound) < len(tools):
-            logger.warning("%s: %d of its tools are malformed and left out", seat, len(tools) - len(sound))
+        """The tools that a computer offers now. Ignored if it has left."""
+        valid = {tool["name"]: tool for tool in tools if _is_valid(tool)}
+        if len(valid) < len(tools):
+            logger.warning("%s: %d of its tools are malformed and left out", seat, len(tools) - len(valid))
         computer = self._computers.get(seat)
         if computer and computer.is_here:
-            self._offer(seat, computer, sound)
+            self._offer(seat, computer, valid)
 
-    def _offer(self, seat: Seat, computer: _Computer, now: dict[str, SMCPTool]) -> None:
-        before, was_shown = computer.tools, computer.is_shown
-        come = [Offer(seat, tool) for tool in now if tool not in before]
-        gone = [Offer(seat, tool) for tool in before if tool not in now]
-        renewed = [
-            Offer(seat, tool) for tool in now if tool in before and not (was_shown and now[tool] == before[tool])
-        ]
-        number = next(self._numbers) if computer.has_told else computer.number
-        computer.tools, computer.has_told, computer.is_shown = now, True, True
-        if come or gone or renewed:
-            renaming = self._names.change(come=come, number=number, gone=gone, local=self._local())
-            renaming.won.update({name: offer for offer in renewed if (name := self._names.of(offer))})
-            self._show(renaming)
+    def _offer(self, seat: Seat, computer: _Computer, tools: dict[str, SMCPTool]) -> None:
+        number = next(self._numbers) if computer.has_offered else computer.number
+        added, removed, changed = computer.replace(tools)
+        if not (added or removed or changed):
+            return
+        come, gone = [Offer(seat, tool) for tool in added], [Offer(seat, tool) for tool in removed]
+        renaming = self._names.change(come=come, number=number, gone=gone, local=self._local())
+        for offer in (Offer(seat, tool) for tool in changed):
+            if name := self._names.of(offer):
+                renaming.won[name] = offer
+        self._show(renaming)
 
     def _on_change(self) -> None:
-        """Somebody changed the registry, perhaps in another thread: a local tool may need a name of ours."""
+        """The registry has changed, perhaps in another thread: a local tool may have taken a name of ours."""
         if self._updates_in == get_ident():
             self._updates_heard += 1
         elif not self._is_stale:
-            self._look_later()
+            self._read_local_later()
 
-    def _look_later(self) -> None:
+    def _read_local_later(self) -> None:
         self._is_stale = True
-        with suppress(RuntimeError):  # the loop ended without a word
-            self._loop.call_soon_threadsafe(self._give_way)
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._apply_local)
 
-    def _give_way(self) -> None:
+    def _apply_local(self) -> None:
         self._show(self._names.change(local=self._local()))
 
     def _local(self) -> set[str]:
-        """The names of tools that are not of our making."""
+        """The names of tools that this toolbox has not added."""
         if self._is_stale:
             self._is_stale = False
             self._local_names = {name for name, tool in self.registry.items() if self._shown.get(name) is not tool}
@@ -221,7 +232,7 @@ class Toolbox:
             return
         try:
             self._update(new.values(), gone)
-        except TypeError:  # one of them is not fit to be a tool, and nothing is changed
+        except TypeError:  # one of them is not a valid tool, and nothing was changed
             self._update((), gone)
             for tool in new.values():
                 self._add(tool)
@@ -238,14 +249,14 @@ class Toolbox:
             logger.warning("%s of %s is left out: %s", tool.name, tool.origin, error)
 
     def _update(self, add: Iterable[RemoteTool], remove: Iterable[str] = ()) -> None:
-        """Hearing of it once is our own change. Who hears of that, too, may have answered with another."""
+        """Change the registry. A second change during it is that of another listener, so local names are read again."""
         self._updates_in, self._updates_heard = get_ident(), 0
         try:
             self.registry.update(add=add, remove=remove)
         finally:
             self._updates_in = None
         if self._updates_heard > 1:
-            self._look_later()
+            self._read_local_later()
 
     def _remote(self, name: str, offer: Offer) -> RemoteTool:
         tool = self._computers[offer.seat].tools[offer.tool]
@@ -254,23 +265,34 @@ class Toolbox:
 
 
 class _Computer:
-    """A computer that is here, or was until the connection was lost."""
+    """A computer that is there, or that was there until its connection was lost."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.tools: dict[str, SMCPTool] = {}
-        self.has_told = False
+        self.has_offered = False
         self.is_here = True
         self.is_shown = True
-        self.forgotten: asyncio.TimerHandle | None = None
+        self.forgetting: asyncio.TimerHandle | None = None
 
-    def stop_waiting(self) -> None:
-        if self.forgotten:
-            self.forgotten.cancel()
+    def replace(self, tools: dict[str, SMCPTool]) -> tuple[list[str], list[str], list[str]]:
+        """Store its tools, and show them. Return the names of those added, removed and changed."""
+        before, was_shown = self.tools, self.is_shown
+        self.tools, self.has_offered, self.is_shown = tools, True, True
+        kept = tools.keys() & before.keys()
+        return (
+            [tool for tool in tools if tool not in kept],
+            [tool for tool in before if tool not in kept],
+            [tool for tool in tools if tool in kept and not (was_shown and tools[tool] == before[tool])],
+        )
+
+    def stop_forgetting(self) -> None:
+        if self.forgetting:
+            self.forgetting.cancel()
 
 
-def _is_sound(tool: Any) -> bool:
-    """Computers of other makes may say anything."""
+def _is_valid(tool: Any) -> bool:
+    """Computers of other makes may send anything."""
     schemas = (tool.get("params_schema"), tool.get("return_schema")) if isinstance(tool, dict) else ()
     return (
         all(schema is None or isinstance(schema, dict) for schema in schemas)

@@ -1,17 +1,17 @@
-"""What an agent hears of: the methods by which a program is told."""
+"""Small types that several modules of the agent share."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Awaitable
+from typing import NamedTuple, Protocol
 
-from a2c_smcp.smcp import SMCPTool
-from a2c_smcp.types import Desktop
+from a2c_smcp.endpoint import Credentials
 
-__all__ = ["AgentEvents", "Seat"]
+__all__ = ["AgentAuthProvider", "Seat"]
 
 
 class Seat(NamedTuple):
-    """A computer where it sits: names are unique in an office, and nowhere else."""
+    """A computer in an office. A computer's name is unique in its office only."""
 
     office: str
     computer: str
@@ -20,36 +20,7 @@ class Seat(NamedTuple):
         return f"{self.office}/{self.computer}"
 
 
-class AgentEvents:
-    """Override what you want to hear of, in a subclass of a client or in an `event_handler` of your own.
+class AgentAuthProvider(Protocol):
+    """Supplies the credentials of an agent. It is called on every dial, so a token may be refreshed each time."""
 
-    The methods may be async or not. They are called one at a time, in the order of what happened; one that raises is
-    logged and harms nothing. What the agent itself does about an event it does anyway.
-    """
-
-    def on_computer_enter_office(self, data: dict[str, Any]) -> Any:
-        """A computer came in, or was there when the agent did: `{"office_id", "computer"}`."""
-
-    def on_computer_leave_office(self, data: dict[str, Any]) -> Any:
-        """A computer is gone: `{"office_id", "computer"}`."""
-
-    def on_computer_update_config(self, data: dict[str, Any]) -> Any:
-        """A computer's configuration has changed: `{"office_id", "computer"}`."""
-
-    def on_computer_update_mcp_config(self, data: dict[str, Any]) -> Any:
-        """The same, under its older name (003)."""
-
-    def on_tools_received(self, computer: str, tools: list[SMCPTool], office: str) -> Any:
-        """The tools that a computer has now."""
-
-    def on_desktop_updated(self, computer: str, desktops: list[Desktop], office: str) -> Any:
-        """A desktop that was asked for before has changed."""
-
-    def on_office_lost(self, office: str, error: Exception) -> Any:
-        """After a lost connection the office would not have the agent back. It goes on trying."""
-
-    def on_refused(self, error: Exception) -> Any:
-        """After a lost connection the Server refuses the agent for good, such as a key that was revoked."""
-
-    def on_notice(self, event: str, data: dict[str, Any]) -> Any:
-        """Any `notify:*`, also of a kind newer than this client, as it came."""
+    def credentials(self) -> Credentials | Awaitable[Credentials]: ...

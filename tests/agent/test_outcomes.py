@@ -147,21 +147,21 @@ async def test_a_new_call_waits_for_a_computer_that_is_on_its_way_back_from_a_re
 class _Entering:
     """A line whose computer enters just behind the first request: its notice is heard before the refusal is read."""
 
-    is_guarded = True
+    is_deduplicated = True
 
     def __init__(self) -> None:
         self.count = 0
 
-    async def online(self) -> Any:
+    async def connected(self) -> Any:
         return self
 
-    def news(self) -> int:
+    def version(self) -> int:
         return self.count
 
-    async def after_news(self, seen: int, patience: float) -> None:
-        raise AssertionError("nothing is to be waited for")
+    async def after_version(self, seen: int, timeout: float) -> None:
+        raise AssertionError("it must not wait")
 
-    def awaited_until(self, computer: object, office: object) -> float:
+    def expected_until(self, computer: object, office: object) -> float:
         return 0.0
 
     async def ask(self, *_: object) -> Any:
@@ -173,5 +173,5 @@ class _Entering:
 
 @pytest.mark.covers("agent-waits-for-return")
 async def test_a_computer_that_enters_just_behind_a_request_is_asked_again() -> None:
-    asking = RetriedRequest(_Entering(), "client:tool_call", {"computer": "laptop"}, None, Resend.BY_RULE)
-    assert await asking.answer(10) == {"content": []}
+    request = RetriedRequest(_Entering(), "client:tool_call", {"computer": "laptop"}, None, Resend.DEDUPLICATED)
+    assert await request.answer(10) == {"content": []}
