@@ -16,7 +16,7 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.connection import Connection
 from a2c_smcp.endpoint import Endpoint
-from tests.agent.test_routes import pump
+from tests.agent.test_endpoint import pump
 from tests.agent.twins import at_work
 from tests.computer.hosted import hosted
 from tests.peer import Peer
