@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from a2c_smcp.cli.setups import NAMES, Place
+from a2c_smcp.cli.setup_files import NAMES, Place
 from a2c_smcp.mcp_host.config import servers as model
 from a2c_smcp.server import Limits, Settings
 from reference import markdown

@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Iterator
 
 import a2c_smcp
-from a2c_smcp.cli.remedies import explained
+from a2c_smcp.cli.errors import explained
 from a2c_smcp.errors import SMCPError
 from reference import markdown
 from reference.markdown import code, table

@@ -18,7 +18,7 @@ from a2c_smcp import __version__
 from tests.computer.pseudo_terminal import OnTerminal, on_a_terminal
 
 PAGES = [Path(__file__).parents[1] / "docs" / name for name in ("quick-start.md", "zh/quick-start.md")]
-ABACUS = {"command": sys.executable, "args": ["-m", "a2c_smcp.cli.demo_server", "abacus"]}
+ABACUS = {"command": sys.executable, "args": ["-m", "a2c_smcp.cli.demo.mcp_servers", "abacus"]}
 CONFIGURATION = {"mcpServers": {"abacus": {**ABACUS, "env": {"ABACUS_TOKEN": "tk-4bdc7306eb0e4a5b7a7c"}}}}
 NEXT = re.compile(r"^  (a2c-smcp agent call .*?) *$", re.MULTILINE)
 ENTER, CTRL_C = "\r", "\x03"

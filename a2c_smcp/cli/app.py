@@ -34,7 +34,7 @@ def build(wanted: str | None = None) -> typer.Typer:
     app = _without_commands()
     for name in (wanted,) if wanted in COMMANDS else COMMANDS:
         own = f"{name}_" if iskeyword(str(name)) else str(name)
-        found = getattr(import_module(f"a2c_smcp.cli.{own}"), own)
+        found = getattr(import_module(f"a2c_smcp.cli.commands.{own}"), own)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:

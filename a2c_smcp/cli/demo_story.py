@@ -9,7 +9,7 @@ from shutil import get_terminal_size
 
 import typer
 
-from a2c_smcp.cli.answers import put_table
+from a2c_smcp.cli.results import put_table
 
 __all__ = ["DemoFailed", "Story", "expect"]
 

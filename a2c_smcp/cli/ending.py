@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 import typer
 
 from a2c_smcp.cli import logs
-from a2c_smcp.cli.remedies import Failed, WrongUse, explained, sentence
+from a2c_smcp.cli.errors import Failed, WrongUse, explained, sentence
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.errors import SMCPError
 

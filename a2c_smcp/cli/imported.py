@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from a2c_smcp.cli.answers import put_json, put_text
 from a2c_smcp.cli.input_files import is_open_to_git
 from a2c_smcp.cli.invocation import invocation
-from a2c_smcp.cli.setups import NAMES
+from a2c_smcp.cli.results import put_json, put_text
+from a2c_smcp.cli.setup_files import NAMES
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.imports.convert import Conversion
 from a2c_smcp.computer.imports.differences import difference

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from a2c_smcp.cli.remedies import WrongUse
+from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.computer.private_files import remedy_for
 
 __all__ = ["beside", "is_open_to_git", "read_values"]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from a2c_smcp.cli.remedies import advised_of_mcp_server
+from a2c_smcp.cli.errors import advised_of_mcp_server
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig
 from a2c_smcp.mcp_host.status import State

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from a2c_smcp.cli.agent import agent as group
+from a2c_smcp.cli.commands.agent import agent as group
 from a2c_smcp.computer.approval import Grant, approve_all
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.tools.functions import FUNCTIONS

@@ -70,8 +70,8 @@ def test_completing_in_a_command_imports_no_other() -> None:
     )
     assert done.stdout == "call\n"
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "a2c_smcp.cli.visits" in imported
-    assert not {"a2c_smcp.cli.device", "a2c_smcp.server.app", "mcp"} & imported
+    assert "a2c_smcp.cli.agent.run" in imported
+    assert not {"a2c_smcp.cli.local_computer", "a2c_smcp.server.app", "mcp"} & imported
 
 
 def test_completing_a_command_imports_none() -> None:

@@ -20,8 +20,8 @@ import pytest
 from a2c_smcp.cli.checks import server as server_checks
 from a2c_smcp.cli.checks.findings import Level, Situation
 from a2c_smcp.cli.checks.machine import EXTRAS
-from a2c_smcp.cli.checks.visit import Certificate, Visit
-from a2c_smcp.cli.doctor import CHECKS
+from a2c_smcp.cli.checks.probe import Certificate, Visit
+from a2c_smcp.cli.commands.doctor import CHECKS
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.cli.programs import PROGRAM, Place, good
 from tests.computer.pseudo_terminal import on_a_terminal

@@ -21,7 +21,7 @@ import pytest
 
 from a2c_smcp import __version__
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.cli.remedies import Failed, WrongUse
+from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.computer import Computer
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.cli.connection import default_agent_name
+from a2c_smcp.cli.options import default_agent_name
+from a2c_smcp.cli.prompt.approvals import OWNER, NothingToAnswer, Requests
 from a2c_smcp.cli.prompt.arguments import parameters_of, read_arguments, to_ask
 from a2c_smcp.cli.prompt.commands import COMMANDS
 from a2c_smcp.cli.prompt.completion import Known, complete
 from a2c_smcp.cli.prompt.grants import Grants
-from a2c_smcp.cli.prompt.requests import OWNER, NothingToAnswer, Requests
-from a2c_smcp.cli.prompt.table import WrongUse, find, words_of
+from a2c_smcp.cli.prompt.language import WrongUse, find, words_of
 from a2c_smcp.computer.approval import Approvals, Caller, Grant, Request
 
 pytestmark = pytest.mark.covers("prompt")
@@ -256,7 +256,7 @@ def _parsed(content: str) -> Any:
 
 
 def test_without_a_terminal_the_line_editor_is_not_even_imported() -> None:
-    code = "import sys, a2c_smcp.cli.computer; sys.exit('prompt_toolkit' in sys.modules)"
+    code = "import sys, a2c_smcp.cli.commands.computer; sys.exit('prompt_toolkit' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 

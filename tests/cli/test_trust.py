@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.cli.connection import exposed
+from a2c_smcp.cli.options import exposed
 from a2c_smcp.cli.prompt import views
-from a2c_smcp.cli.prompt.requests import Waiting
+from a2c_smcp.cli.prompt.approvals import Waiting
 from a2c_smcp.computer.approval import Caller, Request
 from tests.cli.programs import PROGRAM, Place, good
 from tests.computer.pseudo_terminal import on_a_terminal

@@ -8,7 +8,7 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from a2c_smcp.cli.key import key
+from a2c_smcp.cli.commands.key import key
 from a2c_smcp.server.auth.authentication import DefaultAuthenticationProvider, Principal, hash_key
 
 pytestmark = pytest.mark.covers("auth-keys")

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warning
+from a2c_smcp.cli.errors import WrongUse, sentence
 from a2c_smcp.cli.input_files import beside, is_open_to_git, read_values
-from a2c_smcp.cli.remedies import WrongUse, sentence
-from a2c_smcp.cli.setups import HOW_TO_MAKE_ONE, NAMES, place_of, yaml_in
+from a2c_smcp.cli.setup_files import HOW_TO_MAKE_ONE, NAMES, place_of, yaml_in
 from a2c_smcp.computer.configuration.files import Configuration, read_configuration
 from a2c_smcp.computer.configuration.watch import read_all
 from a2c_smcp.computer.inputs.command import argv_of

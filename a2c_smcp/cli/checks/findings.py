@@ -8,9 +8,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
 
-from a2c_smcp.cli.checks.visit import Visit
-from a2c_smcp.cli.setups import DEFAULT_HOST, DEFAULT_PORT
-from a2c_smcp.cli.standing import Note
+from a2c_smcp.cli.checks.probe import Visit
+from a2c_smcp.cli.setup_files import DEFAULT_HOST, DEFAULT_PORT
+from a2c_smcp.cli.up_state import Note
 from a2c_smcp.computer.configuration.files import Configuration
 
 __all__ = ["Check", "Finding", "Level", "Situation", "ok", "problem", "warning"]

@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warning
+from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.input_files import beside, read_values
-from a2c_smcp.cli.remedies import WrongUse
 from a2c_smcp.computer.inputs.definitions import is_secret
 from a2c_smcp.computer.inputs.keychain import backend
 from a2c_smcp.computer.instance import default_folder

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from a2c_smcp.cli.prompt import views
+from a2c_smcp.cli.prompt.approvals import NothingToAnswer
 from a2c_smcp.cli.prompt.console import ANSWERS, Console
-from a2c_smcp.cli.prompt.requests import NothingToAnswer
-from a2c_smcp.cli.prompt.table import Command, WrongUse
+from a2c_smcp.cli.prompt.language import Command, WrongUse
 from a2c_smcp.computer.approval import Decision
 
 __all__ = ["ANSWERING"]

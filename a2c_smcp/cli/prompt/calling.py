@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from a2c_smcp.cli.prompt.approvals import OWNER
 from a2c_smcp.cli.prompt.arguments import Parameter, parameters_of, read_arguments, to_ask
 from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.jobs import Job
-from a2c_smcp.cli.prompt.requests import OWNER
-from a2c_smcp.cli.prompt.table import Command, WrongUse
+from a2c_smcp.cli.prompt.language import Command, WrongUse
 from a2c_smcp.protocol.results import CallToolResult
 
 __all__ = ["CALLING", "schema_of"]

@@ -9,11 +9,11 @@ from a2c_smcp.cli.prompt import views
 from a2c_smcp.cli.prompt.answering import ANSWERING
 from a2c_smcp.cli.prompt.calling import CALLING, schema_of
 from a2c_smcp.cli.prompt.completion import Known
+from a2c_smcp.cli.prompt.computer_commands import OWNING
 from a2c_smcp.cli.prompt.console import Console
+from a2c_smcp.cli.prompt.language import Command, WrongUse
 from a2c_smcp.cli.prompt.looking import LOOKING
-from a2c_smcp.cli.prompt.moving import MOVING
-from a2c_smcp.cli.prompt.owning import OWNING
-from a2c_smcp.cli.prompt.table import Command, WrongUse
+from a2c_smcp.cli.prompt.office_commands import MOVING
 
 __all__ = ["COMMANDS", "known_to"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from a2c_smcp.cli.prompt.arguments import Parameter, parameters_of
-from a2c_smcp.cli.prompt.table import Command, WrongUse, words_of
+from a2c_smcp.cli.prompt.language import Command, WrongUse, words_of
 
 __all__ = ["Candidate", "Known", "complete"]
 

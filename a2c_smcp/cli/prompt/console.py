@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.cli.prompt import views
+from a2c_smcp.cli.prompt.approvals import Requests, Waiting
 from a2c_smcp.cli.prompt.grants import Grants
 from a2c_smcp.cli.prompt.jobs import Jobs
-from a2c_smcp.cli.prompt.requests import Requests, Waiting
+from a2c_smcp.cli.prompt.language import WrongUse
+from a2c_smcp.cli.prompt.questions import Questions
 from a2c_smcp.cli.prompt.seat import Seat
-from a2c_smcp.cli.prompt.table import WrongUse
-from a2c_smcp.cli.questions import Questions
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.inputs.errors import InputError

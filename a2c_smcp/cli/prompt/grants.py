@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from a2c_smcp.cli.connection import default_agent_name
+from a2c_smcp.cli.options import default_agent_name
 from a2c_smcp.computer.approval import Approvals, Grant
 from a2c_smcp.computer.inputs.errors import StoreUnreadable
 from a2c_smcp.computer.inputs.store import Store

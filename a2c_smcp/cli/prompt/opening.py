@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.cli.progress import Progress
-from a2c_smcp.cli.prompt.requests import Requests
-from a2c_smcp.cli.questions import Questions
+from a2c_smcp.cli.prompt.approvals import Requests
+from a2c_smcp.cli.prompt.questions import Questions
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.instance import default_folder

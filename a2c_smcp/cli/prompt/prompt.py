@@ -14,9 +14,9 @@ from a2c_smcp.cli.prompt.commands import COMMANDS, known_to
 from a2c_smcp.cli.prompt.completion import complete
 from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.editor import Editor, Interrupted
+from a2c_smcp.cli.prompt.language import find, words_of
 from a2c_smcp.cli.prompt.lines import Lines
-from a2c_smcp.cli.prompt.moving import Quit
-from a2c_smcp.cli.prompt.table import find, words_of
+from a2c_smcp.cli.prompt.office_commands import Quit
 from a2c_smcp.cli.terminal import Terminal, printable
 
 __all__ = ["converse"]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from a2c_smcp.cli.remedies import sentence
+from a2c_smcp.cli.errors import sentence
 from a2c_smcp.computer.calls.journal import journal_of
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.instance import instance_of

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from a2c_smcp.cli.answers import first_sentence
 from a2c_smcp.cli.progress import COLOURS
-from a2c_smcp.cli.prompt.requests import Waiting
-from a2c_smcp.cli.prompt.table import Command
+from a2c_smcp.cli.prompt.approvals import Waiting
+from a2c_smcp.cli.prompt.language import Command
+from a2c_smcp.cli.results import first_sentence
 from a2c_smcp.cli.terminal import printable
 from a2c_smcp.computer.approval import Grant
 from a2c_smcp.computer.calls.statistics import Tally

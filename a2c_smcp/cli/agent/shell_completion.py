@@ -19,8 +19,8 @@ from typing import Any
 import typer
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.cli import connection
-from a2c_smcp.cli.visits import Door
+from a2c_smcp.cli import options as connection
+from a2c_smcp.cli.agent.run import Door
 
 __all__ = ["computers", "tools"]
 

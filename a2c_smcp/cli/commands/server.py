@@ -12,13 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from a2c_smcp.cli import logs
+from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.loop import run
 from a2c_smcp.cli.posts import Post
-from a2c_smcp.cli.remedies import WrongUse
-from a2c_smcp.cli.serving import Door, Membership, check_node_url, serve, serve_at_post
-from a2c_smcp.cli.stores import REDIS_HELP, check_url
+from a2c_smcp.cli.serving.node import Door, Membership, check_node_url, serve, serve_at_post
+from a2c_smcp.cli.serving.stores import REDIS_HELP, check_url
+from a2c_smcp.cli.serving.workers import check_side_doors, supervise
 from a2c_smcp.cli.variables import server_variable, unused_variables
-from a2c_smcp.cli.workers import check_side_doors, supervise
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.protocol import version
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, DefaultAuthenticationProvider

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from a2c_smcp.cli.connection import DEFAULT_OFFICE
-from a2c_smcp.cli.standing import Standing
+from a2c_smcp.cli.options import DEFAULT_OFFICE
+from a2c_smcp.cli.up_state import Standing
 from a2c_smcp.computer.configuration.files import read_data
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.protocol.names import fault_in

@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.loop import on_hangup, stop_on_signals
 from a2c_smcp.cli.posts import Post, is_ready
-from a2c_smcp.cli.remedies import Failed, WrongUse
-from a2c_smcp.cli.serving import Door, Membership, cannot_listen, check_spelling, welcome
-from a2c_smcp.cli.stores import is_on_this_machine, store_at
+from a2c_smcp.cli.serving.node import Door, Membership, cannot_listen, check_spelling, welcome
+from a2c_smcp.cli.serving.stores import is_on_this_machine, store_at
 from a2c_smcp.server.run import address_of, reserve
 from a2c_smcp.server.settings import Settings
 
@@ -192,7 +192,7 @@ async def _shared_store(redis: str) -> AsyncIterator[str]:
             pass
         yield redis
         return
-    from a2c_smcp.cli.private_store import private_store
+    from a2c_smcp.cli.serving.private_store import private_store
     from a2c_smcp.mcp_host.processes.server_processes import Guardian
 
     guardian = Guardian()

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import typer
 
-from a2c_smcp.cli.answers import first_sentence, put_json, put_table
-from a2c_smcp.cli.visits import Visit
-from a2c_smcp.cli.watching import put_desktop
+from a2c_smcp.cli.agent.run import Visit
+from a2c_smcp.cli.agent.watch import put_desktop
+from a2c_smcp.cli.results import first_sentence, put_json, put_table
 from a2c_smcp.errors import ComputerNotFound, SMCPError
 from a2c_smcp.smcp import GET_TOOLS_EVENT
 

@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from a2c_smcp.cli.connection import option
+from a2c_smcp.cli.errors import Failed, WrongUse, advised, misread
 from a2c_smcp.cli.loop import stop_on_signals
+from a2c_smcp.cli.options import option
 from a2c_smcp.cli.progress import Progress
 from a2c_smcp.cli.prompt.opening import OnPrompt
-from a2c_smcp.cli.questions import Questions
-from a2c_smcp.cli.remedies import Failed, WrongUse, advised, misread
+from a2c_smcp.cli.prompt.questions import Questions
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.computer.approval import approve_all
 from a2c_smcp.computer.computer import Computer

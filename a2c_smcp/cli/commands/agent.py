@@ -11,12 +11,14 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from a2c_smcp.cli import connection, listings, logs, shell_completion
-from a2c_smcp.cli.answers import is_for_programs
-from a2c_smcp.cli.calling import Call, read_arguments
-from a2c_smcp.cli.connection import option
-from a2c_smcp.cli.visits import Door, Work, visit
-from a2c_smcp.cli.watching import DesktopWatch, Watch
+from a2c_smcp.cli import logs
+from a2c_smcp.cli import options as connection
+from a2c_smcp.cli.agent import listings, shell_completion
+from a2c_smcp.cli.agent.call import Call, read_arguments
+from a2c_smcp.cli.agent.run import Door, Work, visit
+from a2c_smcp.cli.agent.watch import DesktopWatch, Watch
+from a2c_smcp.cli.options import option
+from a2c_smcp.cli.results import is_for_programs
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 
 __all__ = ["agent"]

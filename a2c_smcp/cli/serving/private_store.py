@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from a2c_smcp.cli.remedies import Failed
-from a2c_smcp.cli.stores import PRIVATE_SOCKET, answers, private_folder
+from a2c_smcp.cli.errors import Failed
+from a2c_smcp.cli.serving.stores import PRIVATE_SOCKET, answers, private_folder
 from a2c_smcp.installation import install_command
 from a2c_smcp.mcp_host.failures import ServerGone, StartFailed
 from a2c_smcp.mcp_host.processes.server_processes import Child, Guardian

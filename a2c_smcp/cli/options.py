@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import typer
 
 from a2c_smcp.cli import logs
-from a2c_smcp.cli.remedies import WrongUse
+from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.endpoint import is_proxy
 from a2c_smcp.protocol.names import MAX_NAME
 

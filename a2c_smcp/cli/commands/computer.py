@@ -6,11 +6,13 @@ import platform
 from pathlib import Path
 from typing import Annotated
 
-from a2c_smcp.cli import connection, device, logs
-from a2c_smcp.cli.connection import option
+from a2c_smcp.cli import local_computer as device
+from a2c_smcp.cli import logs
+from a2c_smcp.cli import options as connection
+from a2c_smcp.cli.errors import Failed, WrongUse, explained
 from a2c_smcp.cli.input_files import read_values
 from a2c_smcp.cli.loop import run
-from a2c_smcp.cli.remedies import Failed, WrongUse, explained
+from a2c_smcp.cli.options import option
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ConfigError, SMCPError

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from a2c_smcp.cli import logs
-from a2c_smcp.cli.answers import is_for_programs, put_json, put_table
-from a2c_smcp.cli.connection import option
+from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.loop import run
-from a2c_smcp.cli.remedies import WrongUse
-from a2c_smcp.cli.stores import REDIS_HELP, running_stores, store_at
+from a2c_smcp.cli.options import option
+from a2c_smcp.cli.results import is_for_programs, put_json, put_table
+from a2c_smcp.cli.serving.stores import REDIS_HELP, running_stores, store_at
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.cli.variables import unused_variables
 

@@ -9,7 +9,7 @@ from typing import Any
 from a2c_smcp.cli.prompt import views
 from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.jobs import Job
-from a2c_smcp.cli.prompt.table import Command, WrongUse
+from a2c_smcp.cli.prompt.language import Command, WrongUse
 from a2c_smcp.computer.inputs.resolver import InputState
 from a2c_smcp.computer.secrets import secrets_of
 from a2c_smcp.mcp_host.config.servers import parse_server, source

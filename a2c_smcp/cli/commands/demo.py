@@ -15,12 +15,13 @@ from typing import Annotated, Any
 import typer
 
 from a2c_smcp.agent import AgentEvents, AsyncSMCPAgentClient
-from a2c_smcp.cli import demo_server, logs
-from a2c_smcp.cli.demo_acts import ACTS, AGENT, COMPUTER, OFFICE, Stage, is_alive, pids, refuse_stranger, until
+from a2c_smcp.cli import logs
+from a2c_smcp.cli.demo import mcp_servers as demo_server
+from a2c_smcp.cli.demo.steps import ACTS, AGENT, COMPUTER, OFFICE, Stage, is_alive, pids, refuse_stranger, until
 from a2c_smcp.cli.demo_story import DemoFailed, Story
+from a2c_smcp.cli.errors import Failed
 from a2c_smcp.cli.invocation import invocation
 from a2c_smcp.cli.loop import run
-from a2c_smcp.cli.remedies import Failed
 from a2c_smcp.computer.approval import Request
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import SMCPError
@@ -61,7 +62,7 @@ def demo(
 
 def _cluster() -> Callable[[Story], Coroutine[Any, Any, None]]:
     try:
-        from a2c_smcp.cli.demo_cluster import perform
+        from a2c_smcp.cli.demo.cluster import perform
     except ModuleNotFoundError as error:
         remedy = f"Install a2c-smcp with its extra: {install_command('workers')}"
         raise Failed(f"{error.name} is not installed, and --cluster needs it", remedy) from None

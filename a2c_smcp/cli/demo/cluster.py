@@ -14,14 +14,14 @@ from pathlib import Path
 import typer
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.cli.answers import put_table
-from a2c_smcp.cli.demo_acts import until
+from a2c_smcp.cli.demo.nodes import NodeProcess, running_nodes
+from a2c_smcp.cli.demo.steps import until
 from a2c_smcp.cli.demo_front import Front
 from a2c_smcp.cli.demo_load import Call, Load, Tally
-from a2c_smcp.cli.demo_nodes import NodeProcess, running_nodes
 from a2c_smcp.cli.demo_story import DemoFailed, Story
-from a2c_smcp.cli.private_store import private_store
-from a2c_smcp.cli.stores import store_at
+from a2c_smcp.cli.results import put_table
+from a2c_smcp.cli.serving.private_store import private_store
+from a2c_smcp.cli.serving.stores import store_at
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.mcp_host.processes.server_processes import Guardian
 from a2c_smcp.server.auth.authentication import new_key

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from a2c_smcp.cli.connection import option
+from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.imported import Outcome, put_for_people, put_for_programs
 from a2c_smcp.cli.input_files import beside
 from a2c_smcp.cli.loop import run
-from a2c_smcp.cli.remedies import Failed, WrongUse
+from a2c_smcp.cli.options import option
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.imports.convert import Conversion, convert
 from a2c_smcp.computer.imports.programs import PROGRAMS, Machine

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from a2c_smcp.cli.connection import exposed
+from a2c_smcp.cli.options import exposed
 from a2c_smcp.connection import Connection
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import SMCPError

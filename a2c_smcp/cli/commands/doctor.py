@@ -10,17 +10,18 @@ from typing import Annotated, Any
 
 import typer
 
-from a2c_smcp.cli import connection, logs
-from a2c_smcp.cli.answers import put_json, put_text
+from a2c_smcp.cli import logs
+from a2c_smcp.cli import options as connection
 from a2c_smcp.cli.checks import configuration, machine, secrets, server
 from a2c_smcp.cli.checks.findings import Check, Finding, Level, Situation
-from a2c_smcp.cli.checks.visit import call_at
-from a2c_smcp.cli.connection import option
+from a2c_smcp.cli.checks.probe import call_at
+from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.loop import run
-from a2c_smcp.cli.remedies import WrongUse
-from a2c_smcp.cli.setups import Place, find_setups, place_of
-from a2c_smcp.cli.standing import Standing, running_at
+from a2c_smcp.cli.options import option
+from a2c_smcp.cli.results import put_json, put_text
+from a2c_smcp.cli.setup_files import Place, find_setups, place_of
 from a2c_smcp.cli.terminal import printable
+from a2c_smcp.cli.up_state import Standing, running_at
 from a2c_smcp.endpoint import Credentials, Endpoint
 from a2c_smcp.errors import ConfigError
 

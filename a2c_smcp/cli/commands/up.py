@@ -13,14 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-from a2c_smcp.cli import connection, device, logs
-from a2c_smcp.cli.answers import put_text
-from a2c_smcp.cli.connection import option
-from a2c_smcp.cli.device import Device
+from a2c_smcp.cli import local_computer as device
+from a2c_smcp.cli import logs
+from a2c_smcp.cli import options as connection
+from a2c_smcp.cli.errors import Failed, WrongUse, explained, misread
 from a2c_smcp.cli.input_files import read_values
+from a2c_smcp.cli.local_computer import Device
 from a2c_smcp.cli.loop import run
-from a2c_smcp.cli.remedies import Failed, WrongUse, explained, misread
-from a2c_smcp.cli.setups import (
+from a2c_smcp.cli.options import option
+from a2c_smcp.cli.results import put_text
+from a2c_smcp.cli.setup_files import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     HOW_TO_MAKE_ONE,
@@ -31,9 +33,9 @@ from a2c_smcp.cli.setups import (
     place_of,
     yaml_in,
 )
-from a2c_smcp.cli.standing import AlreadyUp, Note, Standing
 from a2c_smcp.cli.suggestions import agent_line, call_of
 from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.cli.up_state import AlreadyUp, Note, Standing
 from a2c_smcp.cli.variables import unused_variables
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.protocol.names import fault_in

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from a2c_smcp.cli.connection import exposed
+from a2c_smcp.cli.options import exposed
 from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.jobs import Job
-from a2c_smcp.cli.prompt.table import Command, WrongUse
+from a2c_smcp.cli.prompt.language import Command, WrongUse
 from a2c_smcp.computer.secrets import secrets_in
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ConfigError

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from a2c_smcp.cli.remedies import WrongUse
+from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.auth.authentication import KeysFileError, hash_key, new_key, read_entries, read_entry
 

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from a2c_smcp.cli.remedies import Failed, WrongUse
+from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.errors import ConfigError, Unavailable
 from a2c_smcp.installation import install_command
 from a2c_smcp.server.gate import is_loopback

@@ -14,12 +14,13 @@ from typing import Any, NoReturn, TypeAlias
 import typer
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.cli import connection, logs
+from a2c_smcp.cli import logs
+from a2c_smcp.cli import options as connection
+from a2c_smcp.cli.errors import Failed, WrongUse, explained, who_is_there
 from a2c_smcp.cli.loop import run, stop_on_signals
-from a2c_smcp.cli.remedies import Failed, WrongUse, explained, who_is_there
 from a2c_smcp.cli.spinner import turning
-from a2c_smcp.cli.standing import running, running_at
 from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.cli.up_state import running, running_at
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ComputerNotFound, ConfigError, OfficeHasAgent, SMCPError, Unavailable
 from a2c_smcp.protocol.names import fault_in

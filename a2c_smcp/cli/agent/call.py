@@ -12,10 +12,10 @@ from uuid import uuid4
 
 import typer
 
-from a2c_smcp.cli.answers import put_json, put_text
-from a2c_smcp.cli.remedies import Failed, WrongUse, near
+from a2c_smcp.cli.agent.run import Visit
+from a2c_smcp.cli.errors import Failed, WrongUse, near
+from a2c_smcp.cli.results import put_json, put_text
 from a2c_smcp.cli.spinner import turning
-from a2c_smcp.cli.visits import Visit
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, SMCPError, ToolNotFound
 from a2c_smcp.protocol.codec import loads_exactly
 from a2c_smcp.protocol.results import CallToolResult

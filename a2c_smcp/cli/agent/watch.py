@@ -10,8 +10,8 @@ from typing import Any
 
 from a2c_smcp import smcp
 from a2c_smcp.agent import AgentEvents
-from a2c_smcp.cli.answers import put_json, put_text
-from a2c_smcp.cli.visits import Visit
+from a2c_smcp.cli.agent.run import Visit
+from a2c_smcp.cli.results import put_json, put_text
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.smcp import SMCPTool
 from a2c_smcp.types import Desktop

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from a2c_smcp.cli.answers import put_json
-from a2c_smcp.cli.connection import option
-from a2c_smcp.cli.remedies import WrongUse
+from a2c_smcp.cli.errors import WrongUse
+from a2c_smcp.cli.options import option
+from a2c_smcp.cli.results import put_json
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.computer.configuration.files import Configuration, read_configuration
 from a2c_smcp.computer.imports.exporting import STYLES

@@ -1,0 +1,1 @@
+"""What the subcommands of `a2c-smcp agent` do in an office."""
