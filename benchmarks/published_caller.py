@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from a2c_smcp.agent.auth import DefaultAgentAuthProvider
 from calling import PARAMS, serve
 
-from a2c_smcp.agent.auth import DefaultAgentAuthProvider
 from a2c_smcp.agent.client import AsyncSMCPAgentClient
 
 __all__: list[str] = []
