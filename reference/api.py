@@ -18,7 +18,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "a2c_smcp.computer.approval": ("Approvals", "Request"),
     "a2c_smcp.computer.inputs.resolver": ("Inputs", "InputState"),
     "a2c_smcp.mcp_host.status": ("ServerStatus",),
-    "a2c_smcp.mcp_host.limits": ("Policy",),
+    "a2c_smcp.mcp_host.policy": ("HostPolicy",),
     "a2c_smcp.computer.configuration.files": ("read_configuration", "parse_configuration", "Configuration"),
     "a2c_smcp.computer.desktop.organize": ("organize_desktop", "Window"),
     "a2c_smcp.agent": ("AsyncSMCPAgentClient", "SMCPAgentClient", "AgentEvents", "AgentAuthProvider", "Credentials"),

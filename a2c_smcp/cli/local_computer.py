@@ -26,7 +26,7 @@ from a2c_smcp.computer.configuration.refused_changes import RefusedChanges
 from a2c_smcp.computer.configuration.watch import read_all, trusting, watch
 from a2c_smcp.computer.secrets import MaskFilter
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.mcp_host.limits import Policy
+from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.status import State
 
 __all__ = ["Desktop", "DesktopOption", "Device", "IdleStop", "NoInput", "TrustChanges", "Yes", "policy_of"]
@@ -50,8 +50,8 @@ IdleStop = Annotated[str | None, option(None, "--idle-stop", "Stop servers unuse
 DesktopOption = Annotated[Desktop, option(None, "--desktop", _DESKTOP)]
 
 
-def policy_of(idle_stop: str | None, desktop: Desktop) -> Policy:
-    return Policy(idle_stop=_seconds(idle_stop), desktop=desktop.value)
+def policy_of(idle_stop: str | None, desktop: Desktop) -> HostPolicy:
+    return HostPolicy(idle_stop=_seconds(idle_stop), desktop=desktop.value)
 
 
 class Device:
@@ -67,7 +67,7 @@ class Device:
         no_input: bool = False,
         trust_changes: bool = False,
         values: dict[str, Any] | None = None,
-        policy: Policy | None = None,
+        policy: HostPolicy | None = None,
     ) -> None:
         self._terminal, self._files = terminal, files
         self._configuration = _read(files, terminal)

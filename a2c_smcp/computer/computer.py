@@ -37,7 +37,7 @@ from a2c_smcp.mcp_host.config.servers import (
     parse_server,
     to_wire,
 )
-from a2c_smcp.mcp_host.limits import Policy
+from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.session import EventKind
 from a2c_smcp.mcp_host.status import OnChange, ServerStatus, State
 from a2c_smcp.protocol.codec import Written
@@ -72,7 +72,7 @@ class Computer:
         approve_command: ApproveCommand | None = None,
         values: Mapping[str, Any] | None = None,
         inputs_file: Path | None = None,
-        policy: Policy | None = None,
+        policy: HostPolicy | None = None,
         on_state: OnChange = lambda name, state, reason: None,
         max_message: int = _MAX_MESSAGE,
     ) -> None:
@@ -80,7 +80,7 @@ class Computer:
         self.mask = Mask()
         self.approvals = Approvals(approve)
         self.inputs = Inputs(values=values, prompt=prompt, approve=approve_command, store=inputs_file)
-        self._policy = policy or Policy(largest_message=4 * max_message)
+        self._policy = policy or HostPolicy(largest_message=4 * max_message)
         self._on_state = on_state
         self._catalogue = Catalogue(max_message)
         self._execution = Execution(lambda: self._host, self._catalogue, self.approvals, self.mask, max_message)

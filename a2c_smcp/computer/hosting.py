@@ -17,12 +17,11 @@ from a2c_smcp.computer.secrets import Mask, secrets_in, secrets_of
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.errors import ConfigError, ServerNotFound
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server, source
-from a2c_smcp.mcp_host.limits import Policy
 from a2c_smcp.mcp_host.manager import Manager
+from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.processes.environment import proxies
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, ServerStatus, State
-from a2c_smcp.mcp_host.transforms.transform import Mapper, Transform
-from a2c_smcp.mcp_host.transforms.vrl import VRLScript
+from a2c_smcp.mcp_host.transforms import Mapper, Transform, VRLScript
 
 __all__ = ["Hosting"]
 
@@ -40,7 +39,7 @@ class Hosting:
         inputs: Inputs,
         mask: Mask,
         *,
-        policy: Policy | None,
+        policy: HostPolicy | None,
         on_change: OnChange,
         on_event: OnServerEvent,
         on_starting: Callable[[], None],

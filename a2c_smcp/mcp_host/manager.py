@@ -10,17 +10,32 @@ from typing import Any, Self
 from a2c_smcp.errors import ServerNotFound
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig
 from a2c_smcp.mcp_host.failures import ServerExists
-from a2c_smcp.mcp_host.limits import Policy
-from a2c_smcp.mcp_host.processes.server_processes import Guardian
-from a2c_smcp.mcp_host.sessions.pending_request import OnProgress
+from a2c_smcp.mcp_host.message_limits import MAX_BYTES
+from a2c_smcp.mcp_host.policy import HostPolicy
+from a2c_smcp.mcp_host.processes.guard import ProcessGuard
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, ServerStatus, State
 from a2c_smcp.mcp_host.supervisor import Supervisor
-from a2c_smcp.mcp_host.transports.opening import link_to
-from a2c_smcp.mcp_host.transports.transport import Link
+from a2c_smcp.mcp_host.transports.http import StreamableTransport
+from a2c_smcp.mcp_host.transports.pending_request import OnProgress
+from a2c_smcp.mcp_host.transports.sse import SSETransport
+from a2c_smcp.mcp_host.transports.stdio import StdioTransport
+from a2c_smcp.mcp_host.transports.transport import MCPTransport
 
-__all__ = ["Manager"]
+__all__ = ["Manager", "transport_for"]
 
-OpenLink = Callable[[MCPServerConfig, Guardian, int], Link]
+_TRANSPORTS: dict[str, Callable[[Any, ProcessGuard, int], MCPTransport]] = {
+    "stdio": StdioTransport,
+    "streamable": lambda parameters, _, limit: StreamableTransport(parameters, limit),
+    "sse": lambda parameters, _, limit: SSETransport(parameters, limit),
+}
+
+
+def transport_for(config: MCPServerConfig, guard: ProcessGuard, limit: int = MAX_BYTES) -> MCPTransport:
+    """A link that has not been opened yet. `limit` is in bytes, for each message of the server."""
+    return _TRANSPORTS[config.type](config.server_parameters, guard, limit)
+
+
+OpenTransport = Callable[[MCPServerConfig, ProcessGuard, int], MCPTransport]
 
 
 class Manager:
@@ -29,16 +44,16 @@ class Manager:
     def __init__(
         self,
         *,
-        policy: Policy | None = None,
+        policy: HostPolicy | None = None,
         on_change: OnChange = lambda name, state, reason: None,
         on_event: OnServerEvent = lambda name, kind, about: None,
-        open_link: OpenLink = link_to,
+        open_transport: OpenTransport = transport_for,
     ) -> None:
-        self._policy = policy or Policy()
+        self._policy = policy or HostPolicy()
         self._on_change = on_change
         self._on_event = on_event
-        self._open_link = open_link
-        self._guardian = Guardian()
+        self._open_transport = open_transport
+        self._guard = ProcessGuard()
         self._gate = asyncio.Semaphore(self._policy.starting_at_once)
         self._servers: dict[str, Supervisor] = {}
 
@@ -115,9 +130,9 @@ class Manager:
         return await server.start()
 
     async def close(self) -> None:
-        """Stops everything at the same time, and lets the guardian process go."""
+        """Stops everything at the same time, and lets the guard process go."""
         await self.stop()
-        await self._guardian.close()
+        await self._guard.close()
 
     async def call_tool(
         self,
@@ -151,7 +166,7 @@ class Manager:
     def _supervised(self, config: MCPServerConfig) -> Supervisor:
         return Supervisor(
             config,
-            lambda: self._open_link(config, self._guardian, self._policy.largest_message),
+            lambda: self._open_transport(config, self._guard, self._policy.largest_message),
             policy=self._policy,
             gate=self._gate,
             on_change=self._on_change,

@@ -15,11 +15,13 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import msgspec
 import orjson
-from mcp_types import INTERNAL_ERROR
+from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 from a2c_smcp.mcp_host.failures import OversizedAnswer
 
@@ -28,11 +30,13 @@ __all__ = [
     "MAX_BYTES",
     "MAX_RESULT_VALUES",
     "MAX_VALUES",
+    "MOST_UNANSWERED",
     "PEEK",
     "check_result",
     "cut_listing",
     "has_too_many_values",
     "is_within",
+    "limit_requests",
     "over_bytes",
     "over_values",
     "refusal",
@@ -161,3 +165,55 @@ def _levels(result: dict[str, Any]) -> Iterator[list[dict[str, Any] | list[Any]]
         yield level
         inner = chain.from_iterable(node.values() if isinstance(node, dict) else node for node in level)
         level = [child for child in inner if isinstance(child, dict | list)]
+
+
+MOST_UNANSWERED = 64
+
+
+def limit_requests(read: Any, write: Any) -> tuple[Any, Any]:
+    """Both streams of a connection, with the limit."""
+    unanswered = _Unanswered()
+    return _Incoming(read, unanswered), _Outgoing(write, unanswered)
+
+
+class _Unanswered:
+    count = 0
+
+
+class _Stream:
+    def __init__(self, stream: Any, unanswered: _Unanswered) -> None:
+        self._stream = stream
+        self._unanswered = unanswered
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stream.__aexit__(kind, error, traceback)
+
+
+class _Incoming(_Stream):
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        while True:
+            item: SessionMessage | Exception = await self._stream.__anext__()
+            if not (isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCRequest)):
+                return item
+            if self._unanswered.count < MOST_UNANSWERED:
+                self._unanswered.count += 1
+                return item
+
+
+class _Outgoing(_Stream):
+    async def send(self, item: SessionMessage) -> None:
+        await self._stream.send(item)
+        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+            self._unanswered.count -= 1

@@ -11,14 +11,13 @@ from typing import Any
 from a2c_smcp.errors import CallTimeout, SMCPError
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig
 from a2c_smcp.mcp_host.failures import ServerFailure, ServerGone, ServerNotReady, SessionLost
-from a2c_smcp.mcp_host.limits import Policy
-from a2c_smcp.mcp_host.restarts import Restarts
+from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.listings import uris_of
 from a2c_smcp.mcp_host.sessions.offers import OfferChange
-from a2c_smcp.mcp_host.sessions.pending_request import OnProgress
 from a2c_smcp.mcp_host.sessions.session import EventKind, MCPSession
-from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, ServerStatus, State
-from a2c_smcp.mcp_host.transports.transport import Link
+from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, Restarts, ServerStatus, State
+from a2c_smcp.mcp_host.transports.pending_request import OnProgress
+from a2c_smcp.mcp_host.transports.transport import MCPTransport
 
 __all__ = ["Supervisor"]
 
@@ -34,9 +33,9 @@ class Supervisor:
     def __init__(
         self,
         config: MCPServerConfig,
-        open_link: Callable[[], Link],
+        open_transport: Callable[[], MCPTransport],
         *,
-        policy: Policy,
+        policy: HostPolicy,
         gate: asyncio.Semaphore,
         on_change: OnChange,
         on_event: OnServerEvent,
@@ -47,7 +46,7 @@ class Supervisor:
         self.reason = ""
         self.tools: list[dict[str, Any]] = []
         self.windows: list[dict[str, Any]] = []
-        self._open_link = open_link
+        self._open_transport = open_transport
         self._policy = policy
         self._gate = gate
         self._on_change = on_change
@@ -230,7 +229,7 @@ class Supervisor:
 
         session = MCPSession(
             self.name,
-            self._open_link,
+            self._open_transport,
             on_event=heard,
             policy=self._policy,
             all_windows=(self.config.desktop or self._policy.desktop) == "any",

@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
-from a2c_smcp.mcp_host.limits import Policy
-from a2c_smcp.mcp_host.manager import Manager
-from a2c_smcp.mcp_host.processes.server_processes import Guardian
+from a2c_smcp.mcp_host.manager import Manager, transport_for
+from a2c_smcp.mcp_host.policy import HostPolicy
+from a2c_smcp.mcp_host.processes.guard import ProcessGuard
 from a2c_smcp.mcp_host.sessions.session import MCPSession
-from a2c_smcp.mcp_host.transports.opening import link_to
 
 PATIENCE = 60.0
 """A bound against hanging, nothing that is measured."""
 
 SERVERS = Path(__file__).with_name("servers")
-QUICK = Policy(
+QUICK = HostPolicy(
     start_limit=10.0,
     probe_limit=5.0,
     listing_limit=2.0,
@@ -38,7 +37,7 @@ QUICK = Policy(
 )
 
 
-def quick(**changes: Any) -> Policy:
+def quick(**changes: Any) -> HostPolicy:
     return replace(QUICK, **changes)
 
 
@@ -80,13 +79,13 @@ class Notebook:
 
 @asynccontextmanager
 async def session(
-    config: MCPServerConfig, *, policy: Policy = QUICK, events: Notebook | None = None, **options: Any
+    config: MCPServerConfig, *, policy: HostPolicy = QUICK, events: Notebook | None = None, **options: Any
 ) -> AsyncIterator[MCPSession]:
     """A session that has been started."""
-    guardian = Guardian()
+    guard = ProcessGuard()
     one = MCPSession(
         config.name,
-        lambda: link_to(config, guardian),
+        lambda: transport_for(config, guard),
         on_event=events or Notebook(),
         policy=policy,
         all_windows=config.desktop == "any",
@@ -97,12 +96,12 @@ async def session(
         yield one
     finally:
         await one.stop()
-        await guardian.close()
+        await guard.close()
 
 
 @asynccontextmanager
 async def managed(
-    *configs: MCPServerConfig, policy: Policy = QUICK, start: bool = True
+    *configs: MCPServerConfig, policy: HostPolicy = QUICK, start: bool = True
 ) -> AsyncIterator[tuple[Manager, Notebook, Notebook]]:
     """A manager with these servers, and what it tells of states and of events."""
     changes, events = Notebook(), Notebook()

@@ -16,7 +16,7 @@ import pytest
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
-from a2c_smcp.mcp_host.limits import Policy
+from a2c_smcp.mcp_host.policy import HostPolicy
 from tests.computer.hosted import hosted, pids_with, ready
 from tests.computer.pace import within
 from tests.computer.supervised import good, naughty
@@ -24,7 +24,7 @@ from tests.peer import Peer
 from tests.waiting import until
 
 ALLOWED = {"auto_apply": True}
-SHORT_FAREWELL = replace(Policy(), farewell_limit=0.3)
+SHORT_FAREWELL = replace(HostPolicy(), farewell_limit=0.3)
 
 
 @pytest.fixture

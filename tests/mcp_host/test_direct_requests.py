@@ -15,20 +15,20 @@ import pytest
 
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.mcp_host.failures import RequestRefused
-from a2c_smcp.mcp_host.sessions.direct_requests import ODD_ANSWER, Request, Straight
-from a2c_smcp.mcp_host.sessions.pending_request import Job
+from a2c_smcp.mcp_host.transports.direct_requests import ODD_ANSWER, DirectRequests, MCPRequest
+from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
 
-CALL = Request("tools/call", {"name": "add", "arguments": {"a": 1}, "_meta": {"progressToken": "t"}})
+CALL = MCPRequest("tools/call", {"name": "add", "arguments": {"a": 1}, "_meta": {"progressToken": "t"}})
 PATIENCE = 10.0
 LONGEST = 1024 * 1024
-LARGE = Request("tools/call", {"name": "add", "arguments": {"text": "x" * 200_000}})
+LARGE = MCPRequest("tools/call", {"name": "add", "arguments": {"text": "x" * 200_000}})
 
 
 class Server:
     """The other end of the pipe."""
 
     def __init__(self, pipe: asyncio.StreamWriter, stdin: asyncio.StreamReader, ears: asyncio.ReadTransport) -> None:
-        self.straight = Straight(pipe)
+        self.straight = DirectRequests(pipe)
         self.pipe = pipe
         self.ears = ears
         self._stdin = stdin
@@ -57,8 +57,8 @@ async def server() -> AsyncIterator[Server]:
     running.cancel()
 
 
-def job() -> Job:
-    return Job("a test", PATIENCE, PATIENCE)
+def job() -> PendingRequest:
+    return PendingRequest("a test", PATIENCE, PATIENCE)
 
 
 @pytest.mark.parametrize("as_text", [False, True], ids=["number", "text"])
@@ -166,7 +166,7 @@ async def test_progress_is_told_before_the_answer_that_follows_it(server: Server
 
 async def test_signs_that_end_a_line_for_some_are_escaped_and_half_a_pair_too(server: Server) -> None:
     one, text = job(), "é\u2028\ud800"
-    server.straight.ask(Request("tools/call", {"name": text}), one)
+    server.straight.ask(MCPRequest("tools/call", {"name": text}), one)
     assert (await server.hears())["params"]["name"] == text
     one.close()
 
@@ -218,11 +218,11 @@ async def test_the_sdk_has_its_turn_at_a_busy_pipe(server: Server) -> None:
 async def test_python_values_are_written_as_the_sdk_would_and_others_refused(server: Server) -> None:
     one = job()
     values = {"when": date(2026, 7, 28), "which": UUID(int=7), "no number": math.nan, "some": (1, 2)}
-    server.straight.ask(Request("tools/call", {"name": "add", "arguments": values}), one)
+    server.straight.ask(MCPRequest("tools/call", {"name": "add", "arguments": values}), one)
     written = (await server.hears())["params"]["arguments"]
     assert written == {"when": "2026-07-28", "which": str(UUID(int=7)), "no number": None, "some": [1, 2]}
     with pytest.raises(BadRequest):
-        server.straight.ask(Request("tools/call", {"name": "add", "arguments": {"x": object()}}), one)
+        server.straight.ask(MCPRequest("tools/call", {"name": "add", "arguments": {"x": object()}}), one)
     one.close()
 
 

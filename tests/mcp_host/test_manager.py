@@ -21,9 +21,9 @@ from a2c_smcp.mcp_host.failures import (
     ServerNotReady,
     SessionLost,
 )
-from a2c_smcp.mcp_host.limits import Policy
 from a2c_smcp.mcp_host.manager import Manager
-from a2c_smcp.mcp_host.restarts import Recovery, Restarts
+from a2c_smcp.mcp_host.policy import HostPolicy
+from a2c_smcp.mcp_host.status import Recovery, Restarts
 from tests.computer.pace import within
 from tests.computer.supervised import good, is_alive, managed, naughty, quick, serving, text_of
 
@@ -92,7 +92,7 @@ async def test_servers_are_added_replaced_and_removed_while_others_run() -> None
 async def test_five_good_servers_are_ready_within_five_seconds_among_five_bad_ones() -> None:
     bad = [naughty(mode) for mode in ("exits", "hangs_at_initialize", "hangs_at_list", "updates")] + [MISSING]
     fine = [naughty(name=f"fine-{number}") for number in range(5)]
-    async with managed(*bad, *fine, policy=Policy(), start=False) as (manager, changes, _):
+    async with managed(*bad, *fine, policy=HostPolicy(), start=False) as (manager, changes, _):
         starting = asyncio.create_task(manager.start())
         with within(5):
             await changes.until(lambda told: sum(state == "ready" for name, state, _ in told if "fine" in name) == 5)
@@ -114,7 +114,7 @@ async def test_starts_are_bounded_and_one_that_hangs_gives_its_turn_away() -> No
 
 @pytest.mark.covers("supervise-restart")
 async def test_a_killed_server_fails_its_calls_at_once_and_is_back_soon() -> None:
-    async with managed(naughty(), policy=Policy()) as (manager, changes, events):
+    async with managed(naughty(), policy=HostPolicy()) as (manager, changes, events):
         before = pid_of(manager, "fine")
         call = asyncio.create_task(manager.call_tool("fine", "never", {}, 30))
         await echo(manager, "fine")
@@ -163,7 +163,7 @@ async def test_what_killed_a_server_at_the_first_meeting_is_remembered(caplog: p
 
 @pytest.mark.covers("supervise-restart")
 def test_pauses_double_up_to_a_limit_and_end_in_failure() -> None:
-    policy = Policy(jitter=0.0)
+    policy = HostPolicy(jitter=0.0)
     restarts = Restarts(policy)
     gone = ServerGone()
     pauses = [restarts.after(gone, ready_for=0, now=float(now)) for now in range(6)]
@@ -176,14 +176,14 @@ def test_pauses_double_up_to_a_limit_and_end_in_failure() -> None:
 
 @pytest.mark.covers("supervise-restart")
 def test_pauses_are_jittered() -> None:
-    pauses = {Restarts(Policy()).after(ServerGone(), ready_for=0, now=0).pause for _ in range(50)}
+    pauses = {Restarts(HostPolicy()).after(ServerGone(), ready_for=0, now=0).pause for _ in range(50)}
     assert len(pauses) > 10
     assert all(pause is not None and 0.8 <= pause <= 1.2 for pause in pauses)
 
 
 @pytest.mark.covers("supervise-restart")
 def test_some_failures_are_not_met_with_a_restart() -> None:
-    restarts = Restarts(Policy())
+    restarts = Restarts(HostPolicy())
     assert restarts.after(AuthRequired(), ready_for=0, now=0) == Recovery("auth_required", None)
     assert restarts.after(CommandNotFound(), ready_for=0, now=0) == Recovery("failed", 300)
     assert restarts.after(SessionLost(), ready_for=5, now=0) == Recovery("backoff", 0)

@@ -14,7 +14,7 @@ import pytest
 from a2c_smcp.mcp_host.config.servers import parse_server, source
 from a2c_smcp.mcp_host.failures import CommandNotFound, ServerGone, StartFailed
 from a2c_smcp.mcp_host.processes.environment import child_environment
-from a2c_smcp.mcp_host.processes.server_processes import Guardian
+from a2c_smcp.mcp_host.processes.guard import ProcessGuard
 from a2c_smcp.mcp_host.transports.messages import LineDecoder, from_line
 from tests.computer.pace import within
 from tests.computer.supervised import (
@@ -248,20 +248,20 @@ async def test_when_the_computer_is_killed_all_its_children_are_gone_within_two_
 @linux_only
 @pytest.mark.covers("supervise-orphans")
 async def test_a_killed_guardian_takes_no_server_with_it_and_is_replaced() -> None:
-    guardian = Guardian()
+    guard = ProcessGuard()
     argv = [sys.executable, "-c", "import sys; print('here', flush=True); sys.stdin.read()"]
     try:
-        first = await guardian.launch(sys.executable, argv, {}, "/")
+        first = await guard.launch(sys.executable, argv, {}, "/")
         assert await first.stdout.readline() == b"here\n"
-        process = guardian._process
+        process = guard._process
         assert process is not None
         process.kill()
         process.wait()
-        second = await guardian.launch(sys.executable, argv, {}, "/")
+        second = await guard.launch(sys.executable, argv, {}, "/")
         assert await second.stdout.readline() == b"here\n"
         assert not first.exited.is_set()
         for child in (first, second):
             await child.end(grace=1, term=1, limit=4)
             assert child.exit_code == 0
     finally:
-        await guardian.close()
+        await guard.close()

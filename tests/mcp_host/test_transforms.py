@@ -21,10 +21,17 @@ from hypothesis import strategies as st
 from vrl_python import VRLRuntime
 
 from a2c_smcp.errors import ConfigError
+from a2c_smcp.mcp_host import processes
 from a2c_smcp.mcp_host.processes.worker import Worker, WorkerDied, WorkerTooSlow
-from a2c_smcp.mcp_host.transforms import vrl
-from a2c_smcp.mcp_host.transforms.transform import Mapper, Transform, TransformFailed
-from a2c_smcp.mcp_host.transforms.vrl import FORBIDDEN, VRLScript, check_script, forbidden_calls
+from a2c_smcp.mcp_host.transforms import (
+    FORBIDDEN,
+    Mapper,
+    Transform,
+    TransformFailed,
+    VRLScript,
+    check_script,
+    forbidden_calls,
+)
 from tests.computer.pace import within
 
 RESULT: dict[str, Any] = {
@@ -356,7 +363,7 @@ def test_a_script_without_its_extra_says_what_to_install() -> None:
     program = f"""
 import sys
 sys.modules["vrl_python"] = None
-from a2c_smcp.mcp_host.transforms.vrl import VRLScript
+from a2c_smcp.mcp_host.transforms import VRLScript
 VRLScript({NO_HARM!r})
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -369,7 +376,7 @@ VRLScript({NO_HARM!r})
 
 @pytest.fixture
 async def worker() -> AsyncIterator[Worker]:
-    program = Path(vrl.__file__).with_name("vrl_worker.py")
+    program = Path(processes.__file__).with_name("vrl_worker.py")
     worker = Worker([sys.executable, "-I", str(program)])
     yield worker
     await worker.close()

@@ -23,7 +23,7 @@ from a2c_smcp.cli.results import put_table
 from a2c_smcp.cli.serving.private_store import private_store
 from a2c_smcp.cli.serving.stores import store_at
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.mcp_host.processes.server_processes import Guardian
+from a2c_smcp.mcp_host.processes.guard import ProcessGuard
 from a2c_smcp.server.auth.authentication import new_key
 from a2c_smcp.server.directory.store import Store
 
@@ -67,12 +67,12 @@ async def perform(story: Story) -> None:
 
 
 async def _set_up(story: Story, stack: AsyncExitStack) -> _Stage:
-    guardian, key = Guardian(), new_key()
-    stack.push_async_callback(guardian.close)
-    redis = await stack.enter_async_context(private_store(guardian))
+    guard, key = ProcessGuard(), new_key()
+    stack.push_async_callback(guard.close)
+    redis = await stack.enter_async_context(private_store(guard))
     store = await stack.enter_async_context(store_at(redis))
     await story.tell("store", "Valkey listens on a socket of its own")
-    nodes = await stack.enter_async_context(running_nodes(guardian, redis, key, *NODES))
+    nodes = await stack.enter_async_context(running_nodes(guard, redis, key, *NODES))
     for node in nodes:
         await story.tell("node", f"{node.name!r} listens on {node.url} (process {node.pid}) and has a lease")
     url = await stack.enter_async_context(Front(node.url for node in nodes).open())

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from a2c_smcp.cli.demo_story import DemoFailed
-from a2c_smcp.mcp_host.processes.server_processes import Child, Guardian
+from a2c_smcp.mcp_host.processes.guard import GuardedProcess, ProcessGuard
 
 __all__ = ["NodeProcess", "running_nodes"]
 
@@ -27,7 +27,7 @@ class NodeProcess:
 
     name: str
     url: str
-    child: Child
+    child: GuardedProcess
     words: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST_WORDS))
 
     @property
@@ -41,11 +41,11 @@ class NodeProcess:
 
 
 @asynccontextmanager
-async def running_nodes(guardian: Guardian, redis: str, key: str, *names: str) -> AsyncIterator[list[NodeProcess]]:
+async def running_nodes(guard: ProcessGuard, redis: str, key: str, *names: str) -> AsyncIterator[list[NodeProcess]]:
     """Nodes that share a store and take one key, while they are needed."""
     theirs = {name: value for name, value in os.environ.items() if not name.startswith("A2C_")}
     environ = {**theirs, "A2C_SERVER_REDIS": redis, "A2C_SERVER_API_KEY": key}
-    children = await asyncio.gather(*(_launch(guardian, name, environ) for name in names))
+    children = await asyncio.gather(*(_launch(guard, name, environ) for name in names))
     listening: list[asyncio.Task[None]] = []
     try:
         nodes = [NodeProcess(name, "", child) for name, child in zip(names, children, strict=True)]
@@ -59,9 +59,9 @@ async def running_nodes(guardian: Guardian, redis: str, key: str, *names: str) -
         await asyncio.gather(*listening, return_exceptions=True)
 
 
-async def _launch(guardian: Guardian, name: str, environ: dict[str, str]) -> Child:
+async def _launch(guard: ProcessGuard, name: str, environ: dict[str, str]) -> GuardedProcess:
     words = [sys.executable, "-P", "-m", "a2c_smcp", "server", "--node", name, *_OPTIONS]
-    return await guardian.launch(sys.executable, words, environ, os.getcwd())  # noqa: PTH109, as a word
+    return await guard.launch(sys.executable, words, environ, os.getcwd())  # noqa: PTH109, as a word
 
 
 async def _find(node: NodeProcess) -> None:

@@ -13,7 +13,7 @@ from a2c_smcp.cli.errors import Failed
 from a2c_smcp.cli.serving.stores import PRIVATE_SOCKET, answers, private_folder
 from a2c_smcp.installation import install_command
 from a2c_smcp.mcp_host.failures import ServerGone, StartFailed
-from a2c_smcp.mcp_host.processes.server_processes import Child, Guardian
+from a2c_smcp.mcp_host.processes.guard import GuardedProcess, ProcessGuard
 
 __all__ = ["private_store"]
 
@@ -35,10 +35,10 @@ _PAUSE = 0.5
 
 
 @asynccontextmanager
-async def private_store(guardian: Guardian) -> AsyncIterator[str]:
+async def private_store(guard: ProcessGuard) -> AsyncIterator[str]:
     """Its URL, while it runs. If it dies it is started again, and remembers nothing. Raises `Failed`."""
     with private_folder() as folder:
-        store = _Valkey(_binary(), Path(folder), guardian)
+        store = _Valkey(_binary(), Path(folder), guard)
         await store.start()
         keeping = asyncio.create_task(store.keep())
         try:
@@ -50,12 +50,12 @@ async def private_store(guardian: Guardian) -> AsyncIterator[str]:
 
 
 class _Valkey:
-    """A process that does not outlive ours, whose guardian sees to that."""
+    """A process that does not outlive ours, whose guard sees to that."""
 
-    def __init__(self, binary: Path, folder: Path, guardian: Guardian) -> None:
+    def __init__(self, binary: Path, folder: Path, guard: ProcessGuard) -> None:
         self.socket = folder / PRIVATE_SOCKET
-        self._binary, self._folder, self._guardian = str(binary), folder, guardian
-        self._child: Child | None = None
+        self._binary, self._folder, self._guardian = str(binary), folder, guard
+        self._child: GuardedProcess | None = None
 
     async def start(self) -> None:
         """Returns when it takes connections."""

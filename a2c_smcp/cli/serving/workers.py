@@ -193,14 +193,14 @@ async def _shared_store(redis: str) -> AsyncIterator[str]:
         yield redis
         return
     from a2c_smcp.cli.serving.private_store import private_store
-    from a2c_smcp.mcp_host.processes.server_processes import Guardian
+    from a2c_smcp.mcp_host.processes.guard import ProcessGuard
 
-    guardian = Guardian()
+    guard = ProcessGuard()
     try:
-        async with private_store(guardian) as url:
+        async with private_store(guard) as url:
             yield url
     finally:
-        await guardian.close()
+        await guard.close()
 
 
 def _posts(membership: Membership, count: int, port: int) -> list[Post]:

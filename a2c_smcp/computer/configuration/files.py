@@ -19,7 +19,7 @@ from a2c_smcp.mcp_host.config.servers import (
     parse_input,
     parse_server,
 )
-from a2c_smcp.mcp_host.config.spelling import did_you_mean, nearest
+from a2c_smcp.mcp_host.config.validation import closest_name, did_you_mean
 
 __all__ = ["Configuration", "Format", "loads", "parse_configuration", "read_configuration", "read_data"]
 
@@ -205,7 +205,7 @@ def _servers(data: object) -> list[_Entry]:
 
 def _misspelt(data: object) -> list[str]:
     """At the top, what is far from every name of ours is of another program."""
-    names = [key for key in data if key not in _GROUPS and nearest(key, _GROUPS)] if isinstance(data, dict) else []
+    names = [key for key in data if key not in _GROUPS and closest_name(key, _GROUPS)] if isinstance(data, dict) else []
     return [f"{name} means nothing here{did_you_mean(name, _GROUPS)}" for name in names]
 
 

@@ -36,12 +36,12 @@ from a2c_smcp.mcp_host.config.inputs import (
     input_to_wire,
     parse_input,
 )
-from a2c_smcp.mcp_host.config.spelling import nearest
 from a2c_smcp.mcp_host.config.validation import (
     MISSING,
     Fault,
     FieldPath,
     StrictModel,
+    closest_name,
     faults_of,
     meaningless_fields,
     refused,
@@ -226,7 +226,7 @@ def _kind(claimed: object, parameters: object) -> str:
 
 def _misspelt(fields: Mapping[str, Any]) -> list[Fault]:
     """Of a server without a type: fields that seem to be meant for one of those that would tell."""
-    told = {name: nearest(name, _TELLING) for name in fields if "type" not in fields}
+    told = {name: closest_name(name, _TELLING) for name in fields if "type" not in fields}
     return [((name,), f"there is no such field, did you mean {near!r}?") for name, near in told.items() if near]
 
 
@@ -260,7 +260,7 @@ def _validated(model: type[_Config], data: dict[str, Any], about: str, *, flat: 
 def _missed(data: Mapping[str, Any], path: FieldPath, fault: str) -> str:
     """A field that is missing may be there under a name that is none."""
     beside = {*data, *(holder if isinstance(holder := _at(data, path[:-1]), Mapping) else ())}
-    near = nearest(str(path[-1]), beside - {str(path[-1])}) if fault == MISSING else None
+    near = closest_name(str(path[-1]), beside - {str(path[-1])}) if fault == MISSING else None
     return f"{fault}, or misspelt as {near!r}" if near else fault
 
 

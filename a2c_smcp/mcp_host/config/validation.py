@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
@@ -9,13 +10,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.fields import HIDDEN, hidden_url, hidden_values
-from a2c_smcp.mcp_host.config.spelling import did_you_mean
 
 __all__ = [
     "MISSING",
     "Fault",
     "FieldPath",
     "StrictModel",
+    "closest_name",
+    "did_you_mean",
     "faults_of",
     "meaningless_fields",
     "refused",
@@ -62,7 +64,7 @@ def unknown_fields(config: StrictModel) -> list[str]:
 
 
 def meaningless_fields(config: StrictModel, prefix: str) -> list[str]:
-    """A sentence for each unknown field, with the nearest one that is known."""
+    """A sentence for each unknown field, with the closest known name."""
     return [
         f"{prefix}.{_dotted(path)} means nothing here{did_you_mean(str(path[-1]), known)}"
         for path, known in _unknown(config, ())
@@ -103,3 +105,19 @@ def _unknown(value: object, path: FieldPath) -> Iterator[tuple[FieldPath, list[s
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _unknown(item, (*path, index))
+
+
+_CLOSE = 0.75
+
+
+def closest_name(name: str, known: Iterable[str]) -> str | None:
+    """`None` if no name is close. Upper and lower case make no difference."""
+    by_spelling = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower(), by_spelling, n=1, cutoff=_CLOSE)
+    return by_spelling[close[0]] if close else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """To be put behind a sentence without its full stop; empty if no name is close."""
+    found = closest_name(name, known)
+    return f", did you mean {found!r}?" if found else ""

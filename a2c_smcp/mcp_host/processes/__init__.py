@@ -1,1 +1,1 @@
-"""Child processes: how they are started, guarded and ended."""
+"""GuardedProcess processes: how they are started, guarded and ended."""

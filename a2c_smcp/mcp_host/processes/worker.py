@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
-__all__ = ["ENVIRONMENT", "LARGEST_ANSWER", "Worker", "WorkerDied", "WorkerTooSlow", "epitaph"]
+__all__ = ["ENVIRONMENT", "LARGEST_ANSWER", "Worker", "WorkerDied", "WorkerTooSlow", "how_it_ended"]
 
 LARGEST_ANSWER = 16 * 1024 * 1024
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name == "SYSTEMROOT"}
@@ -52,7 +52,7 @@ class Worker:
                 raise WorkerTooSlow(f"took longer than {limit:g} s") from None
             except (OSError, EOFError):
                 await self._end()
-                raise WorkerDied(epitaph(process.returncode)) from None
+                raise WorkerDied(how_it_ended(process.returncode)) from None
             except asyncio.CancelledError:  # an answer may still come, which nobody would expect
                 _kill(process)
                 await self._end()
@@ -116,6 +116,6 @@ async def _exchange(process: asyncio.subprocess.Process, request: bytes) -> byte
     return await process.stdout.readexactly(size)
 
 
-def epitaph(code: int | None) -> str:
+def how_it_ended(code: int | None) -> str:
     """How a process ended, as the end of a sentence."""
     return f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"

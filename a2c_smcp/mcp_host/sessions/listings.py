@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeGuard
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol, TypeGuard
+
+import anyio
 
 from a2c_smcp.errors import BadRequest
+from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.protocol.codec import dumps
 
-__all__ = ["MAX_TOOLS", "MAX_TOOL_BYTES", "WINDOW_SCHEME", "ToolList", "WindowList", "repaired_tool", "uris_of"]
+__all__ = [
+    "MAX_TOOLS",
+    "MAX_TOOL_BYTES",
+    "WINDOW_SCHEME",
+    "Collector",
+    "ToolList",
+    "WindowList",
+    "all_pages",
+    "repaired_tool",
+    "uris_of",
+]
 
 MAX_TOOLS, MAX_TOOL_BYTES, MAX_LISTED_BYTES = 1000, 64 * 1024, 4 * 1024 * 1024
 """WIRE §6, for each server; more bytes than that could not be sent to an agent."""
@@ -131,3 +145,43 @@ def _size(listed: dict[str, Any]) -> int | None:
 
 def uris_of(windows: Iterable[dict[str, Any]]) -> set[str]:
     return {window["uri"] for window in windows}
+
+
+logger = logging.getLogger(__name__)
+
+
+class Collector(Protocol):
+    """What is made of the items, page by page, so that nothing else of a page is kept."""
+
+    def take(self, listed: list[object]) -> bool:
+        """Whether more are wanted."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+async def all_pages(
+    ask: Callable[[str | None], Awaitable[dict[str, Any]]],
+    field: str,
+    collector: Collector,
+    policy: HostPolicy,
+    name: str,
+) -> None:
+    """All pages, or those that came in time. Raises `TimeoutError(field)` if not one did."""
+    cursor: str | None = None
+    seen: set[str] = set()
+    with anyio.move_on_after(policy.listing_limit):
+        for _ in range(policy.listing_pages):
+            page = await ask(cursor)
+            listed = page.get(field)
+            if not collector.take(listed if isinstance(listed, list) else []):
+                return
+            cursor = page.get("nextCursor")
+            if not isinstance(cursor, str):
+                return
+            if cursor in seen:
+                break
+            seen.add(cursor)
+    if cursor is None:
+        raise TimeoutError(field)
+    logger.warning("%s: its list of %s does not end; using the first %d", name, field, len(collector))

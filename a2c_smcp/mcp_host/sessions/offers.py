@@ -10,14 +10,12 @@ import anyio
 import anyio.abc
 
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused, ServerFailure, StartFailed
-from a2c_smcp.mcp_host.limits import Policy
-from a2c_smcp.mcp_host.sessions.listings import ToolList, WindowList, uris_of
-from a2c_smcp.mcp_host.sessions.notifications import News, Notices
-from a2c_smcp.mcp_host.sessions.pages import all_pages
-from a2c_smcp.mcp_host.sessions.sdk_client import Conversation
-from a2c_smcp.mcp_host.sessions.subscriptions import Subscriptions
+from a2c_smcp.mcp_host.policy import HostPolicy
+from a2c_smcp.mcp_host.sessions.listings import ToolList, WindowList, all_pages, uris_of
+from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
+from a2c_smcp.mcp_host.sessions.subscriptions import AnnouncedChanges, Announcements, Subscriptions
 
-__all__ = ["Inventory", "OfferChange", "OnOfferChange"]
+__all__ = ["OfferChange", "Offers", "OnOfferChange"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,11 +23,11 @@ OfferChange = Literal["tools_changed", "windows_changed", "window_updated"]
 OnOfferChange = Callable[[OfferChange, str | None], None]
 
 
-class Inventory:
+class Offers:
     """Kept up to date by `follow()`, a task of the connection's owner. Windows are in only if they are watched."""
 
     def __init__(
-        self, name: str, policy: Policy, on_change: OnOfferChange, notices: Notices, *, all_windows: bool
+        self, name: str, policy: HostPolicy, on_change: OnOfferChange, notices: Announcements, *, all_windows: bool
     ) -> None:
         self.tools: list[dict[str, Any]] = []
         self.windows: list[dict[str, Any]] = []
@@ -42,10 +40,10 @@ class Inventory:
         self._all_windows = all_windows
         self._warned = False
 
-    async def take(self, talk: Conversation, tasks: anyio.abc.TaskGroup) -> None:
+    async def take(self, client: SDKClient, tasks: anyio.abc.TaskGroup) -> None:
         """Lists everything. A server that cannot show its windows is used without them."""
-        self._talk = talk
-        self._subscriptions = Subscriptions(talk, tasks, self._notices.doubt, self._policy)
+        self._client = client
+        self._subscriptions = Subscriptions(client, tasks, self._notices.doubt, self._policy)
         try:
             self.tools = await self._list_tools()
         except TimeoutError:
@@ -66,7 +64,7 @@ class Inventory:
                 logger.exception("%s: a notice could not be followed", self._name)
             await anyio.sleep(self._policy.notice_pause)
 
-    async def _look_into(self, news: News) -> None:
+    async def _look_into(self, news: AnnouncedChanges) -> None:
         if news.tools and (tools := await self._list_tools()) != self.tools:
             self.tools = tools
             self._on_change("tools_changed", None)
@@ -81,7 +79,7 @@ class Inventory:
         found = ToolList()
         warnings: list[str] = []
         try:
-            await all_pages(self._talk.list_tools, "tools", found, self._policy, self._name)
+            await all_pages(self._client.list_tools, "tools", found, self._policy, self._name)
         except RequestRefused:
             return []
         except OversizedAnswer as error:
@@ -91,13 +89,13 @@ class Inventory:
             if warning not in self.warnings:
                 logger.warning("%s: %s", self._name, warning)
         self.warnings = warnings
-        return self._talk.learn(found.tools)
+        return self._client.learn(found.tools)
 
     async def _list_windows(self) -> list[dict[str, Any]]:
         found = WindowList()
-        if self._talk.has_resources:
+        if self._client.has_resources:
             try:
-                await all_pages(self._talk.list_resources, "resources", found, self._policy, self._name)
+                await all_pages(self._client.list_resources, "resources", found, self._policy, self._name)
             except RequestRefused:
                 pass
             except OversizedAnswer as error:

@@ -30,12 +30,11 @@ from a2c_smcp.mcp_host.failures import (
     StartFailed,
     in_brief,
 )
-from a2c_smcp.mcp_host.message_limits import too_large
-from a2c_smcp.mcp_host.sessions.direct_requests import Request, Straight
-from a2c_smcp.mcp_host.sessions.pending_request import Job
-from a2c_smcp.mcp_host.sessions.server_requests import limit_requests
+from a2c_smcp.mcp_host.message_limits import limit_requests, too_large
+from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests, MCPRequest
+from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
 
-__all__ = ["Conversation", "OnNotice"]
+__all__ = ["OnNotice", "SDKClient"]
 
 OnNotice = Callable[[str, Mapping[str, Any]], None]
 
@@ -58,7 +57,7 @@ class _Answer(Exception):
 class _RawDispatcher(JSONRPCDispatcher[TransportContext]):
     """Results of `_RAW` methods leave as they came; notifications are handed on in order, at once, without a task."""
 
-    def __init__(self, read: Any, write: Any, on_notice: OnNotice, straight: Straight | None) -> None:
+    def __init__(self, read: Any, write: Any, on_notice: OnNotice, straight: DirectRequests | None) -> None:
         super().__init__(*limit_requests(read, write), on_stream_exception=_ignore)
         self.straight = straight
         if straight is not None:
@@ -101,10 +100,10 @@ class _RawDispatcher(JSONRPCDispatcher[TransportContext]):
             self.ended.set()
 
 
-class Conversation:
+class SDKClient:
     """An async context manager, to be used by one task. Whatever goes wrong in it is a `ServerFailure`."""
 
-    def __init__(self, read: Any, write: Any, on_notice: OnNotice, straight: Straight | None = None) -> None:
+    def __init__(self, read: Any, write: Any, on_notice: OnNotice, straight: DirectRequests | None = None) -> None:
         self._dispatcher = _RawDispatcher(read, write, on_notice, straight)
         self._session = ClientSession(
             dispatcher=self._dispatcher, client_info=types.Implementation(name="a2c-smcp", version=_own_version())
@@ -185,11 +184,11 @@ class Conversation:
     async def list_resources(self, cursor: str | None) -> dict[str, Any]:
         return await self._ask(types.ListResourcesRequest(params=types.PaginatedRequestParams(cursor=cursor)))
 
-    async def ask(self, request: Request) -> dict[str, Any]:
+    async def ask(self, request: MCPRequest) -> dict[str, Any]:
         kind, params = _REQUESTS[request.method]
         return await self._ask(kind(params=params.model_validate(request.params)))
 
-    def ask_straight(self, request: Request, job: Job) -> bool:
+    def ask_straight(self, request: MCPRequest, job: PendingRequest) -> bool:
         """Whether that could be done; the SDK's way is the one that is traced. Raises `BadRequest`."""
         straight = self._dispatcher.straight
         if straight is None or _is_traced():

@@ -13,17 +13,16 @@ import anyio.abc
 
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.mcp_host.failures import RequestRefused, ServerFailure, ServerGone, StartFailed
-from a2c_smcp.mcp_host.limits import Policy
 from a2c_smcp.mcp_host.message_limits import check_result
-from a2c_smcp.mcp_host.sessions.direct_requests import Request
-from a2c_smcp.mcp_host.sessions.notifications import Notices
-from a2c_smcp.mcp_host.sessions.offers import Inventory
-from a2c_smcp.mcp_host.sessions.pending_request import Job, OnProgress
-from a2c_smcp.mcp_host.sessions.results import error_result, finished, tool_result, wants_input
-from a2c_smcp.mcp_host.sessions.sdk_client import Conversation
-from a2c_smcp.mcp_host.transports.transport import Link
+from a2c_smcp.mcp_host.policy import HostPolicy
+from a2c_smcp.mcp_host.sessions.offers import Offers
+from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
+from a2c_smcp.mcp_host.sessions.subscriptions import Announcements
+from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest
+from a2c_smcp.mcp_host.transports.pending_request import OnProgress, PendingRequest
+from a2c_smcp.mcp_host.transports.transport import MCPTransport
 
-__all__ = ["EventKind", "MCPSession", "OnEvent"]
+__all__ = ["EventKind", "MCPSession", "OnEvent", "error_result", "finished", "tool_result", "wants_input"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,27 +41,27 @@ class MCPSession:
     def __init__(
         self,
         name: str,
-        open_link: Callable[[], Link],
+        open_transport: Callable[[], MCPTransport],
         *,
         on_event: OnEvent,
-        policy: Policy,
+        policy: HostPolicy,
         all_windows: bool = False,
         legacy: bool = False,
     ) -> None:
         self.name = name
         self.legacy = legacy
         self.revision = ""
-        self._open_link = open_link
+        self._open_transport = open_transport
         self._on_event = on_event
         self._policy = policy
-        self._link: Link | None = None
-        self._talk: Conversation | None = None
+        self._transport: MCPTransport | None = None
+        self._client: SDKClient | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
         self._scope = anyio.CancelScope()
-        self._notices = Notices()
-        self._inventory = Inventory(name, policy, self._emit, self._notices, all_windows=all_windows)
-        self._jobs: set[Job] = set()
-        self._progress: dict[str, Job] = {}
+        self._notices = Announcements()
+        self._offers = Offers(name, policy, self._emit, self._notices, all_windows=all_windows)
+        self._jobs: set[PendingRequest] = set()
+        self._progress: dict[str, PendingRequest] = {}
         self._tokens = count(1)
         self._failure: ServerFailure | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -71,19 +70,19 @@ class MCPSession:
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        return self._inventory.tools
+        return self._offers.tools
 
     @property
     def warnings(self) -> list[str]:
-        return self._inventory.warnings
+        return self._offers.warnings
 
     @property
     def windows(self) -> list[dict[str, Any]]:
-        return self._inventory.windows
+        return self._offers.windows
 
     @property
     def diagnostics(self) -> dict[str, object]:
-        return self._link.diagnostics if self._link else {}
+        return self._transport.diagnostics if self._transport else {}
 
     async def start(self, timeout: float) -> None:
         """Returns when the server can be used. Raises a `ServerFailure` otherwise."""
@@ -111,12 +110,12 @@ class MCPSession:
         meta: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The result as the server sent it. `timeout` counts from the last progress, `cap` from now."""
-        job = Job(f"tool {name!r}", timeout, cap or self._policy.call_cap, on_progress)
+        job = PendingRequest(f"tool {name!r}", timeout, cap or self._policy.call_cap, on_progress)
         token = f"a2c-{next(self._tokens)}"
         params = {"name": name, "arguments": dict(arguments), "_meta": {**(meta or {}), "progressToken": token}}
         self._progress[token] = job
         try:
-            return tool_result(await self._ask(job, Request("tools/call", params)))
+            return tool_result(await self._ask(job, MCPRequest("tools/call", params)))
         except RequestRefused as refusal:
             return error_result(str(refusal.details["mcp_message"]))
         finally:
@@ -124,47 +123,49 @@ class MCPSession:
 
     async def read_resource(self, uri: str, timeout: float | None = None) -> dict[str, Any]:
         limit = timeout or self._policy.read_limit
-        raw = await self._ask(Job(f"reading {uri}", limit, limit), Request("resources/read", {"uri": uri}))
+        raw = await self._ask(
+            PendingRequest(f"reading {uri}", limit, limit), MCPRequest("resources/read", {"uri": uri})
+        )
         if wants_input(raw):
             raise RequestRefused(f"reading {uri} wants interactive input")
         return finished(raw)
 
     async def check(self, timeout: float) -> None:
         """Raises if the server gives no sign of life in time."""
-        await self._do(Job("a health check", timeout, timeout), _check)
+        await self._do(PendingRequest("a health check", timeout, timeout), _check)
 
-    async def _ask(self, job: Job, request: Request) -> dict[str, Any]:
-        result = await self._do(job, lambda talk: talk.ask(request), request)
+    async def _ask(self, job: PendingRequest, request: MCPRequest) -> dict[str, Any]:
+        result = await self._do(job, lambda client: client.ask(request), request)
         check_result(result)
         return result
 
     async def _do(
         self,
-        job: Job,
-        work: Callable[[Conversation], Awaitable[dict[str, Any]]],
-        straight: Request | None = None,
+        job: PendingRequest,
+        work: Callable[[SDKClient], Awaitable[dict[str, Any]]],
+        straight: MCPRequest | None = None,
     ) -> dict[str, Any]:
         """By a task of the connection, unless it can go straight to the server."""
-        if self._tasks is None or self._talk is None or self._failure is not None:
+        if self._tasks is None or self._client is None or self._failure is not None:
             job.close()
             raise self._failure or ServerGone("it has not been started")
         self._jobs.add(job)
         try:
-            if straight is None or not self._talk.ask_straight(straight, job):
+            if straight is None or not self._client.ask_straight(straight, job):
                 self._tasks.start_soon(self._work, job, work)
             return await job.outcome
         finally:
             job.close()
             self._jobs.discard(job)
 
-    async def _work(self, job: Job, work: Callable[[Conversation], Awaitable[dict[str, Any]]]) -> None:
-        assert self._talk is not None
+    async def _work(self, job: PendingRequest, work: Callable[[SDKClient], Awaitable[dict[str, Any]]]) -> None:
+        assert self._client is not None
         if job.is_closed:
             return
         with anyio.CancelScope() as scope:
             job.on_close(scope.cancel)
             try:
-                job.finish(await work(self._talk))
+                job.finish(await work(self._client))
             except ServerGone:
                 job.fail(self._why_gone())
             except ServerFailure as failure:
@@ -190,57 +191,57 @@ class MCPSession:
 
     async def _converse(self) -> bool:
         """One connection from its opening to its end. Whether it should be tried again in legacy mode."""
-        link = self._link = self._open_link()
+        transport = self._transport = self._open_transport()
         probing = not self.legacy
         try:
             async with (
-                link.connect(self._fail) as (read, write),
-                Conversation(read, write, self._heard, link.straight) as talk,
+                transport.connect(self._fail) as (read, write),
+                SDKClient(read, write, self._heard, transport.straight) as client,
             ):
                 try:
                     if self.legacy:
-                        await talk.agree_legacy()
+                        await client.agree_legacy()
                     else:
-                        self.legacy = not await talk.agree(probe_limit=self._policy.probe_limit)
+                        self.legacy = not await client.agree(probe_limit=self._policy.probe_limit)
                     probing = False
-                    self.revision = talk.revision
-                    await self._serve(talk, link)
+                    self.revision = client.revision
+                    await self._serve(client, transport)
                 except ServerGone:
                     if probing:
                         return True
-                    self._fail(link.failure())
+                    self._fail(transport.failure())
                 except ServerFailure as failure:
                     self._fail(failure)
         except ServerFailure as failure:
             self._fail(failure)
         return False
 
-    async def _serve(self, talk: Conversation, link: Link) -> None:
+    async def _serve(self, client: SDKClient, transport: MCPTransport) -> None:
         async with anyio.create_task_group() as tasks:
-            self._talk, self._tasks = talk, tasks
+            self._client, self._tasks = client, tasks
             try:
-                await self._inventory.take(talk, tasks)
-                tasks.start_soon(self._inventory.follow)
-                tasks.start_soon(self._watch_silence, link)
+                await self._offers.take(client, tasks)
+                tasks.start_soon(self._offers.follow)
+                tasks.start_soon(self._watch_silence, transport)
                 self._ready.set_result(None)
-                await talk.ended.wait()
-                self._fail(link.failure())
+                await client.ended.wait()
+                self._fail(transport.failure())
             except ServerFailure as failure:
-                self._fail(link.failure() if isinstance(failure, ServerGone) else failure)
+                self._fail(transport.failure() if isinstance(failure, ServerGone) else failure)
             finally:
                 self._tasks = None
                 tasks.cancel_scope.cancel()
 
-    async def _watch_silence(self, link: Link) -> None:
+    async def _watch_silence(self, transport: MCPTransport) -> None:
         """Silence is no proof of death: the server is asked first."""
-        while link.quiet_limit is not None:
-            await anyio.sleep(max(link.quiet_limit - link.silence(), 0.05))
-            if link.silence() < link.quiet_limit:
+        while transport.quiet_limit is not None:
+            await anyio.sleep(max(transport.quiet_limit - transport.silence(), 0.05))
+            if transport.silence() < transport.quiet_limit:
                 continue
             try:
                 await self.check(self._policy.health_limit)
             except SMCPError:
-                self._fail(ServerGone(f"nothing was heard of it for {link.silence():.0f} s"))
+                self._fail(ServerGone(f"nothing was heard of it for {transport.silence():.0f} s"))
 
     def _heard(self, method: str, params: Mapping[str, Any]) -> None:
         if method == "notifications/progress":
@@ -273,7 +274,7 @@ class MCPSession:
         self._scope.deadline = anyio.current_time() + self._policy.farewell_limit
 
     def _why_gone(self) -> ServerFailure:
-        return self._failure or (self._link.failure() if self._link else ServerGone())
+        return self._failure or (self._transport.failure() if self._transport else ServerGone())
 
     def _emit(self, kind: EventKind, about: str | ServerFailure | None = None) -> None:
         try:
@@ -282,8 +283,8 @@ class MCPSession:
             logger.exception("a callback for %s of %s failed", kind, self.name)
 
 
-async def _check(talk: Conversation) -> dict[str, Any]:
-    await talk.check()
+async def _check(client: SDKClient) -> dict[str, Any]:
+    await client.check()
     return {}
 
 
@@ -291,3 +292,22 @@ def _innermost(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
+
+
+def tool_result(raw: dict[str, Any]) -> dict[str, Any]:
+    if wants_input(raw):
+        return error_result("This tool wants interactive input, which cannot be given here.")
+    return finished(raw)
+
+
+def finished(raw: dict[str, Any]) -> dict[str, Any]:
+    """Without the mark of the newer protocol that tells finished results from unfinished ones."""
+    return {key: value for key, value in raw.items() if key != "resultType"}
+
+
+def wants_input(raw: dict[str, Any]) -> bool:
+    return raw.get("resultType") == "input_required"
+
+
+def error_result(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "isError": True}

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 import anyio.abc
 
 from a2c_smcp.mcp_host.failures import RequestRefused, ServerFailure
-from a2c_smcp.mcp_host.limits import Policy
-from a2c_smcp.mcp_host.sessions.sdk_client import Conversation
+from a2c_smcp.mcp_host.policy import HostPolicy
+from a2c_smcp.mcp_host.sessions.listings import WINDOW_SCHEME
+from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
 
-__all__ = ["Subscriptions"]
+__all__ = ["AnnouncedChanges", "Announcements", "Subscriptions"]
 
 _AT_ONCE = 16
 
@@ -21,9 +25,9 @@ class Subscriptions:
     """Follows a changing set of URIs. `on_doubt` is called when notices may have been missed."""
 
     def __init__(
-        self, talk: Conversation, tasks: anyio.abc.TaskGroup, on_doubt: Callable[[], None], policy: Policy
+        self, client: SDKClient, tasks: anyio.abc.TaskGroup, on_doubt: Callable[[], None], policy: HostPolicy
     ) -> None:
-        self._talk = talk
+        self._client = client
         self._tasks = tasks
         self._on_doubt = on_doubt
         self._policy = policy
@@ -34,12 +38,12 @@ class Subscriptions:
 
     async def follow(self, uris: Sequence[str]) -> bool:
         """Whether the server will tell of changes to these."""
-        if self._talk.is_modern:
+        if self._client.is_modern:
             await self._listen(uris)
-            return self._talk.can_subscribe or self._honoured
-        if self._talk.can_subscribe:
+            return self._client.can_subscribe or self._honoured
+        if self._client.can_subscribe:
             await self._subscribe(set(uris))
-        return self._talk.can_subscribe
+        return self._client.can_subscribe
 
     async def _subscribe(self, uris: set[str]) -> None:
         gone, new, self._followed = self._followed - uris, uris - self._followed, uris
@@ -52,9 +56,9 @@ class Subscriptions:
 
         async with anyio.create_task_group() as tasks:
             for uri in new:
-                tasks.start_soon(change, self._talk.subscribe, uri)
+                tasks.start_soon(change, self._client.subscribe, uri)
             for uri in gone:
-                tasks.start_soon(change, self._talk.unsubscribe, uri)
+                tasks.start_soon(change, self._client.unsubscribe, uri)
 
     async def _listen(self, uris: Sequence[str]) -> None:
         """The new stream is open before the old one is closed, so that nothing falls between them."""
@@ -73,10 +77,57 @@ class Subscriptions:
         self, uris: list[str], *, task_status: anyio.abc.TaskStatus[tuple[anyio.CancelScope, bool]]
     ) -> None:
         with anyio.CancelScope() as scope:
-            async with self._talk.listening(uris) as (honoured, over):
+            async with self._client.listening(uris) as (honoured, over):
                 task_status.started((scope, honoured))
                 await over()
             if self._stream is scope:
                 self._stream = None
             await anyio.sleep(self._policy.listen_again)
             self._on_doubt()
+
+
+_MOST_WINDOWS = 1000
+
+
+@dataclass(slots=True)
+class AnnouncedChanges:
+    """What has come since the last time."""
+
+    tools: bool = False
+    resources: bool = False
+    updated: dict[str, None] = field(default_factory=dict)
+
+
+class Announcements:
+    """Adding never waits, so that the MCP connection never does."""
+
+    def __init__(self) -> None:
+        self._news = AnnouncedChanges()
+        self._come = asyncio.Event()
+
+    def hear(self, method: str, params: Mapping[str, Any]) -> None:
+        match method:
+            case "notifications/tools/list_changed":
+                self._news.tools = True
+            case "notifications/resources/list_changed":
+                self._news.resources = True
+            case "notifications/resources/updated":
+                self._updated(params.get("uri"))
+            case _:
+                return
+        self._come.set()
+
+    def doubt(self) -> None:
+        """Something may have been missed: look at everything again."""
+        self._news.tools = self._news.resources = True
+        self._come.set()
+
+    async def take(self) -> AnnouncedChanges:
+        await self._come.wait()
+        self._come.clear()
+        news, self._news = self._news, AnnouncedChanges()
+        return news
+
+    def _updated(self, uri: object) -> None:
+        if isinstance(uri, str) and uri.startswith(WINDOW_SCHEME) and len(self._news.updated) < _MOST_WINDOWS:
+            self._news.updated[uri] = None

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
+from mcp.client import Transport
+from mcp.client.streamable_http import streamable_http_client
 
+from a2c_smcp.mcp_host.config.servers import StreamableParameters
 from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, SessionLost
 from a2c_smcp.mcp_host.message_limits import MAX_BYTES
-from a2c_smcp.mcp_host.sessions.direct_requests import Straight
+from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests
 from a2c_smcp.mcp_host.transports.http_body import ACCEPT_ENCODING, BoundedBody
 from a2c_smcp.mcp_host.transports.transport import OnFault
 
-__all__ = ["HTTPLink", "WatchedClient", "unreachable"]
+__all__ = ["HTTPTransport", "StreamableTransport", "WatchedHTTPClient", "unreachable"]
 
 _SESSION_HEADER = "mcp-session-id"
 _FAREWELL = 2.0
 
 
-class WatchedClient(httpx2.AsyncClient):
+class WatchedHTTPClient(httpx2.AsyncClient):
     """Tells `on_fault` of lost sessions, refused credentials and failed connections; remembers when it last heard.
 
     Bodies are bounded by `limit` in a response hook: the library calls it before it reads any of them.
@@ -78,15 +83,15 @@ class WatchedClient(httpx2.AsyncClient):
         return None
 
 
-class HTTPLink:
+class HTTPTransport:
     """What links over HTTP have in common."""
 
     def __init__(self, url: str, quiet_limit: float | None, limit: int) -> None:
         self.quiet_limit = quiet_limit
         self._limit = limit
-        self.straight: Straight | None = None
+        self.straight: DirectRequests | None = None
         self._url = url
-        self._client: WatchedClient | None = None
+        self._client: WatchedHTTPClient | None = None
 
     @property
     def diagnostics(self) -> dict[str, object]:
@@ -105,3 +110,28 @@ def unreachable(error: httpx2.TransportError) -> ServerGone:
 
 def _without_secrets(url: httpx2.URL) -> str:
     return str(url.copy_with(userinfo=b"", query=None, fragment=None))
+
+
+class StreamableTransport(HTTPTransport):
+    """The SDK's own transport, on a client of ours, which limits the size of an event instead of it."""
+
+    def __init__(self, parameters: StreamableParameters, limit: int) -> None:
+        super().__init__(parameters.url, parameters.sse_read_timeout.total_seconds(), limit)
+        self._parameters = parameters
+
+    def connect(self, on_fault: OnFault) -> Transport:
+        return self._connected(on_fault)
+
+    @asynccontextmanager
+    async def _connected(self, on_fault: OnFault) -> AsyncGenerator[Any, None]:
+        asked = self._parameters
+        client = self._client = WatchedHTTPClient(
+            on_fault, headers=asked.headers, timeout=asked.timeout.total_seconds(), limit=self._limit
+        )
+        async with (
+            client,
+            streamable_http_client(
+                self._url, http_client=client, terminate_on_close=asked.terminate_on_close, max_sse_event_size=None
+            ) as streams,
+        ):
+            yield streams

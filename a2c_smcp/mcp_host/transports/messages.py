@@ -25,7 +25,7 @@ from a2c_smcp.mcp_host.message_limits import (
     over_values,
     refusal,
 )
-from a2c_smcp.mcp_host.sessions.direct_requests import ODD_ANSWER
+from a2c_smcp.mcp_host.transports.direct_requests import ODD_ANSWER
 
 __all__ = ["LineDecoder", "from_line", "read_line", "to_line", "to_message"]
 

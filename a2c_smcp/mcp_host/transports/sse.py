@@ -19,11 +19,11 @@ from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
 
 from a2c_smcp.mcp_host.config.servers import SSEParameters
 from a2c_smcp.mcp_host.failures import StartFailed
-from a2c_smcp.mcp_host.transports.http import HTTPLink, WatchedClient, unreachable
+from a2c_smcp.mcp_host.transports.http import HTTPTransport, WatchedHTTPClient, unreachable
 from a2c_smcp.mcp_host.transports.messages import from_line, to_line
 from a2c_smcp.mcp_host.transports.transport import OnFault
 
-__all__ = ["SSELink"]
+__all__ = ["SSETransport"]
 
 _Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 _Outgoing = MemoryObjectSendStream[SessionMessage]
@@ -32,7 +32,7 @@ _ACCEPT = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
 _SESSION_ENDED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
-class SSELink(HTTPLink):
+class SSETransport(HTTPTransport):
     """Messages come in on the stream, in order; each of ours is posted by a task of its own."""
 
     def __init__(self, parameters: SSEParameters, limit: int) -> None:
@@ -45,7 +45,9 @@ class SSELink(HTTPLink):
     @asynccontextmanager
     async def _connected(self, on_fault: OnFault) -> AsyncGenerator[tuple[_Incoming, _Outgoing], None]:
         asked = self._parameters
-        client = self._client = WatchedClient(on_fault, headers=asked.headers, timeout=asked.timeout, limit=self._limit)
+        client = self._client = WatchedHTTPClient(
+            on_fault, headers=asked.headers, timeout=asked.timeout, limit=self._limit
+        )
         to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         with to_session, incoming, outgoing, from_session:
@@ -69,7 +71,7 @@ class SSELink(HTTPLink):
 
     async def _post_all(
         self,
-        client: WatchedClient,
+        client: WatchedHTTPClient,
         place: str,
         from_session: MemoryObjectReceiveStream[SessionMessage],
         to_session: _ToSession,
@@ -81,7 +83,7 @@ class SSELink(HTTPLink):
 
 
 @asynccontextmanager
-async def _opened(client: WatchedClient, url: str) -> AsyncGenerator[httpx2.Response, None]:
+async def _opened(client: WatchedHTTPClient, url: str) -> AsyncGenerator[httpx2.Response, None]:
     try:
         async with client.stream("GET", url, headers=_ACCEPT, follow_redirects=False) as response:
             if response.status_code != httpx2.codes.OK:
@@ -104,7 +106,7 @@ async def _place_to_post(events: AsyncIterator[httpx2.ServerSentEvent], url: str
     raise StartFailed("its stream of events ended before it began")
 
 
-async def _post(client: WatchedClient, place: str, message: SessionMessage, to_session: _ToSession) -> None:
+async def _post(client: WatchedHTTPClient, place: str, message: SessionMessage, to_session: _ToSession) -> None:
     """A request that cannot be posted is answered here: the server never will."""
     try:
         response = await client.post(

@@ -18,12 +18,12 @@ from mcp.shared.message import SessionMessage
 from a2c_smcp.mcp_host.config.servers import StdioParameters
 from a2c_smcp.mcp_host.failures import CommandNotFound, ServerFailure, ServerGone, StartFailed, in_brief
 from a2c_smcp.mcp_host.processes.environment import child_environment
-from a2c_smcp.mcp_host.processes.server_processes import Child, Guardian
-from a2c_smcp.mcp_host.sessions.direct_requests import Straight
+from a2c_smcp.mcp_host.processes.guard import GuardedProcess, ProcessGuard
+from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests
 from a2c_smcp.mcp_host.transports.messages import LineDecoder, read_line, to_line, to_message
 from a2c_smcp.mcp_host.transports.transport import OnFault
 
-__all__ = ["StdioLink"]
+__all__ = ["StdioTransport"]
 
 _STDERR_KEPT = 64 * 1024
 _CHUNK = 256 * 1024
@@ -36,20 +36,20 @@ _Outgoing = MemoryObjectSendStream[SessionMessage]
 _SESSION_ENDED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
-class StdioLink:
+class StdioTransport:
     """The link to one child process. After its end it still tells how that came."""
 
     quiet_limit: float | None = None
 
-    def __init__(self, parameters: StdioParameters, guardian: Guardian, limit: int) -> None:
+    def __init__(self, parameters: StdioParameters, guard: ProcessGuard, limit: int) -> None:
         self._parameters = parameters
         self._limit = limit
-        self._guardian = guardian
-        self._child: Child | None = None
+        self._guard = guard
+        self._child: GuardedProcess | None = None
         self._stderr: deque[bytes] = deque()
         self._stderr_bytes = 0
         self.skipped = 0
-        self.straight: Straight | None = None
+        self.straight: DirectRequests | None = None
 
     @property
     def pid(self) -> int | None:
@@ -85,7 +85,7 @@ class StdioLink:
     async def _connected(self) -> AsyncGenerator[tuple[_Incoming, _Outgoing], None]:
         child = self._child = await self._start()
         if codecs.lookup(self._parameters.encoding).name == "utf-8":
-            self.straight = Straight(child.stdin)
+            self.straight = DirectRequests(child.stdin)
         to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](_TOGETHER)
         try:
@@ -104,7 +104,7 @@ class StdioLink:
             with anyio.CancelScope(shield=True):
                 await self._end(child)
 
-    async def _start(self) -> Child:
+    async def _start(self) -> GuardedProcess:
         asked = self._parameters
         env = child_environment(os.environ, asked.env)
         cwd = os.path.abspath(asked.cwd or os.curdir)  # noqa: PTH100, ASYNC240
@@ -115,16 +115,18 @@ class StdioLink:
         if not os.path.isdir(cwd):  # noqa: PTH112, ASYNC240
             raise StartFailed(f"its working directory {cwd!r} does not exist")
         path = _find(asked.command, env.get("PATH", os.defpath), cwd)
-        return await self._guardian.launch(path, [asked.command, *asked.args], env, cwd)
+        return await self._guard.launch(path, [asked.command, *asked.args], env, cwd)
 
-    async def _end(self, child: Child) -> None:
+    async def _end(self, child: GuardedProcess) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_drain, child)
             tasks.start_soon(self._read_stderr, child)
             await child.end(grace=_GRACE, term=_TERM, limit=_LIMIT)
             tasks.cancel_scope.cancel()
 
-    async def _read(self, child: Child, to_session: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    async def _read(
+        self, child: GuardedProcess, to_session: MemoryObjectSendStream[SessionMessage | Exception]
+    ) -> None:
         decoder = LineDecoder(self._parameters.encoding, self._parameters.encoding_error_handler, self._limit)
         take = self.straight.takes_all if self.straight else None
         is_line_whole = True
@@ -150,7 +152,7 @@ class StdioLink:
             self.skipped += 1
             return []
 
-    async def _write(self, child: Child, from_session: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    async def _write(self, child: GuardedProcess, from_session: MemoryObjectReceiveStream[SessionMessage]) -> None:
         encoder = codecs.getincrementalencoder(self._parameters.encoding)(self._parameters.encoding_error_handler)
         with suppress(OSError):  # the end of stdout tells the session
             async for message in from_session:
@@ -159,7 +161,7 @@ class StdioLink:
                 child.stdin.write(encoder.encode("".join(map(to_line, waiting))))
                 await child.stdin.drain()
 
-    async def _read_stderr(self, child: Child) -> None:
+    async def _read_stderr(self, child: GuardedProcess) -> None:
         while data := await child.stderr.read(_CHUNK):
             self._stderr.append(data)
             self._stderr_bytes += len(data)
@@ -167,7 +169,7 @@ class StdioLink:
                 self._stderr_bytes -= len(self._stderr.popleft())
 
 
-async def _drain(child: Child) -> None:
+async def _drain(child: GuardedProcess) -> None:
     """A server stuck in a write would not notice the end of its stdin."""
     while await child.stdout.read(_CHUNK):
         pass

@@ -8,20 +8,20 @@ from typing import Protocol
 from mcp.client import Transport
 
 from a2c_smcp.mcp_host.failures import ServerFailure
-from a2c_smcp.mcp_host.sessions.direct_requests import Straight
+from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests
 
-__all__ = ["Link", "OnFault"]
+__all__ = ["MCPTransport", "OnFault"]
 
 OnFault = Callable[[ServerFailure], None]
 
 
-class Link(Protocol):
+class MCPTransport(Protocol):
     """Opened and closed once, by the task that uses it. It outlives the connection, to tell how that ended."""
 
     quiet_limit: float | None
     """Seconds without a byte after which the server's health is to be checked; `None` if silence means nothing."""
 
-    straight: Straight | None
+    straight: DirectRequests | None
     """The short way, of a connection that has one."""
 
     def connect(self, on_fault: OnFault) -> Transport:

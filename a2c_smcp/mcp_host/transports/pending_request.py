@@ -9,14 +9,14 @@ from typing import Any
 
 from a2c_smcp.errors import CallTimeout, SMCPError
 
-__all__ = ["Job", "OnProgress"]
+__all__ = ["OnProgress", "PendingRequest"]
 
 logger = logging.getLogger(__name__)
 
 OnProgress = Callable[[float, float | None, str | None], None]
 
 
-class Job:
+class PendingRequest:
     """The one who asks awaits `outcome`; the one who works for it is told with `on_close` when that is over."""
 
     def __init__(self, what: str, timeout: float, cap: float, on_progress: OnProgress | None = None) -> None:

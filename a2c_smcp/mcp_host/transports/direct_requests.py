@@ -21,10 +21,10 @@ from pydantic_core import to_jsonable_python
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused
 from a2c_smcp.mcp_host.message_limits import too_large
-from a2c_smcp.mcp_host.sessions.pending_request import Job
+from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
 from a2c_smcp.protocol.codec import dumps
 
-__all__ = ["ODD_ANSWER", "Request", "Straight"]
+__all__ = ["ODD_ANSWER", "DirectRequests", "MCPRequest"]
 
 ODD_ANSWER = "the server's answer is not an MCP result"
 
@@ -44,14 +44,14 @@ class _Answer(msgspec.Struct):
 _ANSWER = msgspec.json.Decoder(_Answer)
 
 
-class Request(NamedTuple):
+class MCPRequest(NamedTuple):
     """As on MCP's wire."""
 
     method: str
     params: dict[str, Any]
 
 
-class Straight:
+class DirectRequests:
     """`ids` are shared with the SDK, so that no two requests have the same. `stamp` belongs into every `_meta`.
 
     Progress comes this way too, to `on_progress`: it must not be overtaken by the answer. What a server does not read
@@ -66,9 +66,9 @@ class Straight:
         self._is_full = Event()
         self._is_gathering = False
         self._queue: dict[int, bytes] = {}
-        self._waiting: dict[int, Job] = {}
+        self._waiting: dict[int, PendingRequest] = {}
 
-    def ask(self, request: Request, job: Job) -> None:
+    def ask(self, request: MCPRequest, job: PendingRequest) -> None:
         """The answer is the job's outcome. When nobody waits for that any more, the server is told.
 
         Raises `BadRequest` for what cannot be written.

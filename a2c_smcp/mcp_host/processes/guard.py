@@ -1,4 +1,4 @@
-"""The Computer's side of the guardian process: asks for servers, and holds their pipes."""
+"""The Computer's side of the guard process: asks for servers, and holds their pipes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import Any
 from a2c_smcp.mcp_host.failures import ServerGone, StartFailed
 from a2c_smcp.registry.threads import in_thread
 
-__all__ = ["Child", "Guardian"]
+__all__ = ["GuardedProcess", "ProcessGuard"]
 
-_KEEPER = Path(__file__).with_name("process_guard.py")
+_KEEPER = Path(__file__).with_name("guard_program.py")
 _PIPE_BYTES = 1024 * 1024
 _READ_AHEAD = 1024 * 1024
 
@@ -72,7 +72,7 @@ class Pipes:
         self._stderr_transport.close()
 
 
-class Child:
+class GuardedProcess:
     """A running server: its pipes, and the keeper that tells of its end. `gone` is set when no process is left."""
 
     def __init__(self, pid: int, pipes: Pipes, control: Control) -> None:
@@ -122,14 +122,14 @@ class Child:
             self._orders.close()
 
 
-class Guardian:
+class ProcessGuard:
     """One for a whole Computer. The process behind it starts with the first server, and again if it was killed."""
 
     def __init__(self) -> None:
         self._door: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    async def launch(self, path: str, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Child:
+    async def launch(self, path: str, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> GuardedProcess:
         """Starts `path`. Raises `StartFailed` if it cannot be executed."""
         if not hasattr(socket, "send_fds"):
             raise StartFailed("servers over stdio are not run on Windows itself, but on WSL; those over HTTP are")
@@ -148,12 +148,12 @@ class Guardian:
             answer = await _ask(control, spec)
             if problem := answer.get("error"):
                 raise StartFailed(problem)
-            child = Child(answer["pid"], await ends.open_ours(), control)
+            child = GuardedProcess(answer["pid"], await ends.open_ours(), control)
             failing.pop_all()
         return child
 
     async def close(self) -> None:
-        """Lets the guardian process end. Keepers of servers that still run end with their servers."""
+        """Lets the guard process end. Keepers of servers that still run end with their servers."""
         process = self._process
         if self._door is not None:
             self._door.close()
@@ -225,7 +225,7 @@ async def _ask(control: Control, spec: dict[str, Any]) -> dict[str, Any]:
     await orders.drain()
     line = await news.readline()
     if not line:
-        raise ServerGone("its guardian was killed")
+        raise ServerGone("its guard was killed")
     answer: dict[str, Any] = json.loads(line)
     return answer
 

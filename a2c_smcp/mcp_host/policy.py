@@ -7,11 +7,11 @@ from typing import Literal
 
 from a2c_smcp.mcp_host.message_limits import MAX_BYTES
 
-__all__ = ["Policy"]
+__all__ = ["HostPolicy"]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class HostPolicy:
     """The defaults are for people; tests are less patient.
 
     `start_turn` is how long a server that is starting counts among those `starting_at_once`. `desktop` is for servers

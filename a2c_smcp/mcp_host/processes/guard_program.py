@@ -1,7 +1,7 @@
-"""The guardian process: starts MCP servers, and ends every process that came of them. Standard library only.
+"""The guard process: starts MCP servers, and ends every process that came of them. Standard library only.
 
 It runs as a script whose standard input is a unix socket. Each message there carries a control socket and the stdin,
-stdout and stderr of one server to be; the guardian forks a keeper for it. The keeper is the server's parent and the
+stdout and stderr of one server to be; the guard forks a keeper for it. The keeper is the server's parent and the
 subreaper of all its descendants, so that whoever changes session or loses its parent is still found. It ends them
 when told to, when the server exits, and when the Computer is gone, however the Computer died.
 """

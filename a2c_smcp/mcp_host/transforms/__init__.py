@@ -1,1 +1,0 @@
-"""Changes that the owner of a computer makes to tool results."""
