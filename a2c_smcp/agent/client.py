@@ -18,10 +18,9 @@ from a2c_smcp.agent.types import AgentAuthProvider
 from a2c_smcp.connection import Reconnect
 from a2c_smcp.endpoint import Credentials, Endpoint
 from a2c_smcp.errors import Unavailable
+from a2c_smcp.loops import BackgroundLoop, in_thread
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
-from a2c_smcp.registry.background import Background
-from a2c_smcp.registry.threads import in_thread
 from a2c_smcp.smcp import GetComputerConfigRet, SessionInfo, SMCPTool
 from a2c_smcp.types import Desktop
 
@@ -188,7 +187,7 @@ class SMCPAgentClient(_Agent):
     Event handlers are called in threads, one at a time, and may use the client.
     """
 
-    _background: Background | None = None
+    _background: BackgroundLoop | None = None
     _process = 0
 
     def __enter__(self) -> Self:
@@ -202,7 +201,7 @@ class SMCPAgentClient(_Agent):
 
     def connect(self) -> None:
         if self._background is None:
-            self._background, self._process = Background(f"agent-{self.name}"), os.getpid()
+            self._background, self._process = BackgroundLoop(f"agent-{self.name}"), os.getpid()
         try:
             self._wait(self._flows.connect(_invoke_in_thread, self._offices))
         except BaseException:
@@ -305,6 +304,6 @@ async def _invoke(handler: Callable[..., Any], *arguments: Any) -> None:
 
 
 async def _invoke_in_thread(handler: Callable[..., Any], *arguments: Any) -> None:
-    result = await in_thread(lambda _: handler(*arguments), None)
+    result = await in_thread(handler, *arguments)
     if inspect.isawaitable(result):
         await result

@@ -27,11 +27,10 @@ from typing import Any, TypeAlias
 from a2c_smcp.agent.tool_names import Offer, Renaming, ToolNames
 from a2c_smcp.agent.types import Seat
 from a2c_smcp.errors import Unavailable
+from a2c_smcp.loops import LoopIsRunning, is_in_loop
 from a2c_smcp.protocol.names import MAX_TOOL_NAME
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
-from a2c_smcp.registry.background import is_in_loop
-from a2c_smcp.registry.registry import LoopIsRunning
 from a2c_smcp.registry.results import value_of
 from a2c_smcp.smcp import SMCPTool
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from a2c_smcp.cli.errors import Failed, WrongUse, advised, misread
-from a2c_smcp.cli.loop import stop_on_signals
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.progress import Progress
 from a2c_smcp.cli.prompt.opening import OnPrompt
@@ -26,6 +25,7 @@ from a2c_smcp.computer.configuration.refused_changes import RefusedChanges
 from a2c_smcp.computer.configuration.watch import read_all, trusting, watch
 from a2c_smcp.computer.secrets import MaskFilter
 from a2c_smcp.errors import SMCPError
+from a2c_smcp.loops import stop_on_signals
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.status import State
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, get_origin, get_type_hints
 
-__all__ = ["ask", "in_thread"]
+from a2c_smcp.loops import in_thread
+
+__all__ = ["ask"]
 
 _NO_LOOP = ("no running event loop", "no current event loop")
 _UNREADABLE = (NameError, AttributeError, SyntaxError, TypeError)
@@ -30,21 +31,6 @@ async def ask(question: Callable[..., Any], *about: Any) -> Any:
             raise
         answer = question(*about)
     return await _awaited(answer)
-
-
-async def in_thread(work: Callable[..., Any], *about: Any) -> Any:
-    """Runs in a thread that nobody waits for at exit: a person may never answer."""
-    outcome: Future[Any] = Future()
-    outcome.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            outcome.set_result(work(*about))
-        except BaseException as error:  # whatever it is, it belongs to the one who waits
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return await asyncio.wrap_future(outcome)
 
 
 async def _awaited(answer: Any) -> Any:

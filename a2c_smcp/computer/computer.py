@@ -21,13 +21,13 @@ from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.inputs.resolver import Approve as ApproveCommand
 from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
 from a2c_smcp.computer.instance import instance_of
-from a2c_smcp.computer.interrupt import ended_by_interrupt
 from a2c_smcp.computer.secrets import ARGUMENTS, CONFIG, NO_SERVER, SERVER, Mask, mask_config, masked_logs, secrets_of
 from a2c_smcp.computer.secrets.listing import names_of_secrets
 from a2c_smcp.computer.secrets.rules import Named
 from a2c_smcp.computer.tools.catalogue import Catalogue
 from a2c_smcp.computer.types import OwnedTool
 from a2c_smcp.errors import ConfigError, SMCPError
+from a2c_smcp.loops import ended_by_interrupt
 from a2c_smcp.mcp_host.config.servers import (
     MCPServerConfig,
     MCPServerInput,

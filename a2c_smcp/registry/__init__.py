@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from a2c_smcp.loops import LoopIsRunning
 from a2c_smcp.registry.bounds import ToolTimeout
 from a2c_smcp.registry.functions import FunctionTool
 from a2c_smcp.registry.gates import Limit, QueueFull
@@ -13,11 +14,12 @@ from a2c_smcp.registry.parameters import InvalidArguments
 from a2c_smcp.registry.plan import PlanRun, StepOutcome, run_plan, run_plan_async
 from a2c_smcp.registry.policy import Policy
 from a2c_smcp.registry.recorder import NotRecorded, RecordedError, Recorder, ReplayedTool, replay
-from a2c_smcp.registry.registry import LoopIsRunning, MCPRegistry, UnknownTool
+from a2c_smcp.registry.registry import MCPRegistry
 from a2c_smcp.registry.results import ToolFailed
 from a2c_smcp.registry.retry import Retry
 from a2c_smcp.registry.steps import BadPlan
 from a2c_smcp.registry.telemetry import OpenTelemetryHook
+from a2c_smcp.registry.toolset import UnknownTool
 
 if TYPE_CHECKING:
     from a2c_smcp.registry.remote import RemoteMCPAdapter

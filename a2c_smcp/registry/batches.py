@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from a2c_smcp.registry.loops import is_cancelled
+from a2c_smcp.loops import is_cancelled
 
 __all__ = ["Planned", "call_each"]
 

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from a2c_smcp.errors import CallTimeout
+from a2c_smcp.loops import start_in_thread, start_in_thread_async
 from a2c_smcp.registry.entrances import Arguments, AsyncCall, Entrance, SyncCall, in_own_thread, settled
 from a2c_smcp.registry.gates import Gate
-from a2c_smcp.registry.threads import begin, begin_async
 
 __all__ = ["Bounds", "ToolTimeout", "bounded", "bounded_async"]
 
@@ -55,7 +55,7 @@ def bounded(call: SyncCall, bounds: Bounds) -> SyncCall:
         try:
             if gate is not None:
                 gate.enter(timeout)
-            outcome = _started(begin, inside, arguments, gate)
+            outcome = _started(start_in_thread, inside, arguments, gate)
             outcome.exception(deadline - time.monotonic())
         except TimeoutError:
             raise bounds.exceeded() from None
@@ -93,7 +93,7 @@ def _in_turn_in_thread(call: SyncCall, gate: Gate) -> AsyncCall:
 
     async def in_thread(arguments: Arguments) -> Any:
         await gate.enter_async()
-        return await settled(_started(begin_async, inside, arguments, gate))
+        return await settled(_started(start_in_thread_async, inside, arguments, gate))
 
     return in_thread
 
@@ -122,11 +122,11 @@ def _then_leaving(call: SyncCall, gate: Gate) -> SyncCall:
 
 
 def _started(
-    begin: Callable[[SyncCall, Arguments], Begun], call: SyncCall, arguments: Arguments, gate: Gate | None
+    start: Callable[[SyncCall, Arguments], Begun], call: SyncCall, arguments: Arguments, gate: Gate | None
 ) -> Begun:
     """Whoever cannot begin leaves at once."""
     try:
-        return begin(call, arguments)
+        return start(call, arguments)
     except RuntimeError:
         if gate is not None:
             gate.leave()

@@ -8,14 +8,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from a2c_smcp.registry.loops import is_in_loop
-from a2c_smcp.registry.threads import begin_async
+from a2c_smcp.loops import LoopIsRunning, is_in_loop, start_in_thread_async
 
 __all__ = [
     "Arguments",
     "AsyncCall",
     "Entrance",
-    "LoopIsRunning",
     "SyncCall",
     "entrance_of",
     "in_own_thread",
@@ -26,10 +24,6 @@ __all__ = [
 Arguments: TypeAlias = dict[str, Any]
 SyncCall: TypeAlias = Callable[[Arguments], Any]
 AsyncCall: TypeAlias = Callable[[Arguments], Awaitable[Any]]
-
-
-class LoopIsRunning(RuntimeError):
-    """An async tool was called as if it were a sync one, where waiting for it would block the loop that it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +43,7 @@ def entrance_of(tool: Any) -> Entrance:
 
 
 async def in_own_thread(call: SyncCall, arguments: Arguments) -> Any:
-    return await settled(begin_async(call, arguments))
+    return await settled(start_in_thread_async(call, arguments))
 
 
 async def settled(outcome: Awaitable[Any]) -> Any:

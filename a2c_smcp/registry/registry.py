@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.registry.batches import Planned, call_each
-from a2c_smcp.registry.entrances import Arguments, LoopIsRunning
+from a2c_smcp.registry.entrances import Arguments
 from a2c_smcp.registry.envelopes import envelope as enveloped
 from a2c_smcp.registry.formats import Format
 from a2c_smcp.registry.functions import FunctionTool
@@ -21,7 +21,7 @@ from a2c_smcp.registry.operations import read_operation
 from a2c_smcp.registry.pipeline import Rules, compile_entry, refusal
 from a2c_smcp.registry.policy import Policy
 from a2c_smcp.registry.retry import Retry
-from a2c_smcp.registry.toolset import Entry, ToolSet, UnknownTool, unknown_tool
+from a2c_smcp.registry.toolset import Entry, ToolSet, unknown_tool
 from a2c_smcp.registry.traits import as_words
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from a2c_smcp.registry.remote import ServerConfig
     from a2c_smcp.registry.serving import RegistryServer
 
-__all__ = ["LoopIsRunning", "MCPRegistry", "UnknownTool"]
+__all__ = ["MCPRegistry"]
 
 logger = logging.getLogger(__name__)
 

@@ -18,12 +18,12 @@ from typing import Any, Self, TypeAlias
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from a2c_smcp.errors import CallTimeout, ConfigError
+from a2c_smcp.loops import BackgroundLoop, is_in_loop
 from a2c_smcp.mcp_host.config.fields import has_placeholder
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig, MCPServerConfig, parse_server, source
 from a2c_smcp.mcp_host.failures import ServerExists, ServerNotReady
 from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.sessions.offers import OfferChange
-from a2c_smcp.registry.background import Background, is_in_loop
 from a2c_smcp.registry.parameters import InvalidArguments
 from a2c_smcp.registry.results import RawResult, ToolFailed, value_of
 from a2c_smcp.registry.toolset import UnknownTool, unknown_tool
@@ -88,7 +88,7 @@ class Servers:
     """The MCP servers that this process uses, each from its first user to its last. Coroutines run in `background`."""
 
     def __init__(self) -> None:
-        self.background = Background("mcp-servers")
+        self.background = BackgroundLoop("mcp-servers")
         self._manager = Manager(on_event=self._heard)
         self._shared: dict[str, _Shared] = {}
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.registry.entrances import Arguments, AsyncCall, LoopIsRunning, SyncCall
+from a2c_smcp.loops import LoopIsRunning
+from a2c_smcp.registry.entrances import Arguments, AsyncCall, SyncCall
 
 __all__ = ["Retry", "retried", "retried_async"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.registry.loops import is_cancelled
+from a2c_smcp.loops import is_cancelled
 from a2c_smcp.registry.registry import MCPRegistry
 from a2c_smcp.registry.results import Content, RawResult, ToolFailed
 

@@ -32,12 +32,12 @@ from a2c_smcp.errors import (
     Unavailable,
     UnsupportedEvent,
 )
+from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol import version
 from a2c_smcp.protocol.codec import decode, loads
 from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, Event, lookup
 from a2c_smcp.server import audit
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, admit
-from a2c_smcp.server.background import Background
 from a2c_smcp.server.calls.relay import Relay
 from a2c_smcp.server.channels import Channel
 from a2c_smcp.server.cluster.peer_nodes import shared
@@ -99,7 +99,7 @@ class Hub:
         self.auth = auth
         self.limits = limits or Limits()
         self.metrics = metrics or Metrics()
-        self.background = Background()
+        self.background = OwnedTasks()
         self.connections = Connections(self.metrics)
         self.directory = directory or MemoryDirectory()
         self._require_version = require_version

@@ -30,7 +30,7 @@ from a2c_smcp.errors import (
     Unavailable,
     UnsupportedEvent,
 )
-from a2c_smcp.registry.registry import LoopIsRunning
+from a2c_smcp.loops import LoopIsRunning
 from a2c_smcp.registry.results import ToolFailed
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.agent.twins import KINDS, SOON, Twin, at_work

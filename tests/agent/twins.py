@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from a2c_smcp.agent import AsyncSMCPAgentClient, SMCPAgentClient
 from a2c_smcp.connection import Reconnect
-from a2c_smcp.registry.threads import in_thread
+from a2c_smcp.loops import in_thread
 
 KINDS = (AsyncSMCPAgentClient, SMCPAgentClient)
 SOON = Reconnect(first=0.1, longest=0.2)
@@ -25,13 +26,13 @@ class Twin:
         found = getattr(self.client, name)
         if isinstance(self.client, AsyncSMCPAgentClient) or not callable(found):
             return found
-        return lambda *args, **options: in_thread(lambda _: found(*args, **options), None)
+        return lambda *args, **options: in_thread(partial(found, *args, **options))
 
     async def use(self, tool: str, /, **arguments: Any) -> Any:
         """Calls a tool through the registry, the way that the client's users would."""
         if isinstance(self.client, AsyncSMCPAgentClient):
             return await self.registry.acall(tool, arguments)
-        return await in_thread(lambda _: self.registry.call(tool, arguments), None)
+        return await in_thread(self.registry.call, tool, arguments)
 
 
 @asynccontextmanager

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from a2c_smcp.errors import NotInOffice
+from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.events import lookup
 from a2c_smcp.protocol.offices import Member
-from a2c_smcp.server.background import Background
 from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.cluster.node_calls import Bus
 from a2c_smcp.server.directory.listener import Listener
@@ -199,7 +199,7 @@ class Impostor(Listener):
 
     def __init__(self, directory: RedisDirectory) -> None:
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.bus = Bus(directory, lambda call, sid, outcome: self.outcome.set_result(outcome), Background())
+        self.bus = Bus(directory, lambda call, sid, outcome: self.outcome.set_result(outcome), OwnedTasks())
         directory.listener = self
 
     def posted(self, message: bytes) -> None:

@@ -21,7 +21,7 @@ from mcp.types import CallToolResult, Tool
 from pydantic import BaseModel
 
 from a2c_smcp.errors import ToolNotFound
-from a2c_smcp.registry.registry import LoopIsRunning
+from a2c_smcp.loops import LoopIsRunning
 from a2c_smcp.registry.wire import wire_call, wire_tools
 from sage.libs.agents.action.mcp_registry import MCPRegistry
 from tests.registry.tools import Bare, EchoTool

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from a2c_smcp.errors import CallTimeout, ConfigError, ServerNotFound
+from a2c_smcp.loops import LoopIsRunning
 from a2c_smcp.mcp_host.config.servers import parse_server
 from a2c_smcp.mcp_host.failures import ServerExists, ServerGone, ServerNotReady
 from a2c_smcp.registry import MCPRegistry
-from a2c_smcp.registry.entrances import LoopIsRunning
 from a2c_smcp.registry.parameters import InvalidArguments
 from a2c_smcp.registry.remote import RemoteMCPAdapter, ToolFailed
 from a2c_smcp.registry.results import value_of

@@ -17,12 +17,12 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.cli import logs
 from a2c_smcp.cli import options as connection
 from a2c_smcp.cli.errors import Failed, WrongUse, explained, who_is_there
-from a2c_smcp.cli.loop import run, stop_on_signals
 from a2c_smcp.cli.spinner import turning
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.cli.up_state import running, running_at
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ComputerNotFound, ConfigError, OfficeHasAgent, SMCPError, Unavailable
+from a2c_smcp.loops import run_program, stop_on_signals
 from a2c_smcp.protocol.names import fault_in
 
 __all__ = ["Door", "Visit", "Work", "visit"]
@@ -86,7 +86,7 @@ def visit(door: Door, work: Work) -> None:
     agent = _agent(door, work)
     if found := connection.exposed(door.url, door.api_key):
         terminal.show(". ".join(found), "yellow")
-    if run(_unless_stopped(_stay(agent, door, terminal, work), terminal)):
+    if run_program(_unless_stopped(_stay(agent, door, terminal, work), terminal)):
         raise typer.Exit(1)
 
 

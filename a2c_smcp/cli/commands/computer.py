@@ -11,11 +11,11 @@ from a2c_smcp.cli import logs
 from a2c_smcp.cli import options as connection
 from a2c_smcp.cli.errors import Failed, WrongUse, explained
 from a2c_smcp.cli.input_files import read_values
-from a2c_smcp.cli.loop import run
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ConfigError, SMCPError
+from a2c_smcp.loops import run_program
 from a2c_smcp.protocol.names import fault_in
 
 __all__ = ["computer"]
@@ -68,7 +68,7 @@ def computer(
         policy=policy,
     )
     try:
-        run(own.serve(url, office, api_key=api_key, ssl=tls, proxy=proxy))
+        run_program(own.serve(url, office, api_key=api_key, ssl=tls, proxy=proxy))
     except SMCPError as error:
         told = explained(error, {"url": Endpoint(url=url).place, "office": office})
         raise Failed(own.host.mask.text(told.what), told.remedy) from None

@@ -21,11 +21,11 @@ from a2c_smcp.cli.demo.steps import ACTS, AGENT, COMPUTER, OFFICE, Stage, is_ali
 from a2c_smcp.cli.demo_story import DemoFailed, Story
 from a2c_smcp.cli.errors import Failed
 from a2c_smcp.cli.invocation import invocation
-from a2c_smcp.cli.loop import run
 from a2c_smcp.computer.approval import Request
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.installation import install_command
+from a2c_smcp.loops import run_program
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.auth.authentication import new_key
 from a2c_smcp.server.run import address_of, listen, serving
@@ -54,7 +54,7 @@ def demo(
     logs.set_up(logs.Level.error)
     perform = _cluster() if cluster else _perform
     try:
-        run(perform(Story(pause=0 if fast else 0.25)))
+        run_program(perform(Story(pause=0 if fast else 0.25)))
     except (DemoFailed, SMCPError, OSError, TimeoutError) as error:
         what = f"The demo failed: {error or type(error).__name__}"
         raise Failed(what, "If it fails again, run it as `a2c-smcp --debug demo` and report what it prints.") from None

@@ -16,7 +16,6 @@ from a2c_smcp.cli.checks import configuration, machine, secrets, server
 from a2c_smcp.cli.checks.findings import Check, Finding, Level, Situation
 from a2c_smcp.cli.checks.probe import call_at
 from a2c_smcp.cli.errors import WrongUse
-from a2c_smcp.cli.loop import run
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.results import put_json, put_text
 from a2c_smcp.cli.setup_files import Place, find_setups, place_of
@@ -24,6 +23,7 @@ from a2c_smcp.cli.terminal import printable
 from a2c_smcp.cli.up_state import Standing, running_at
 from a2c_smcp.endpoint import Credentials, Endpoint
 from a2c_smcp.errors import ConfigError
+from a2c_smcp.loops import run_program
 
 __all__ = ["CHECKS", "doctor"]
 
@@ -79,7 +79,7 @@ def doctor(
     found = find_setups(Path.cwd())
     files, aside = (config, []) if config else (found[:1], found[1:])
     link = {"ssl": connection.tls(ca, cert, cert_key), "proxy": proxy}
-    told = run(_examine(_situation(files, aside, port, no_input=no_input), url, api_key, link))
+    told = run_program(_examine(_situation(files, aside, port, no_input=no_input), url, api_key, link))
     works = not any(finding.level is Level.problem for _, finding in told)
     if as_json:
         put_json({"works": works, "findings": [{"check": name, **asdict(finding)} for name, finding in told]})

@@ -12,7 +12,6 @@ import typer
 from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.imported import Outcome, put_for_people, put_for_programs
 from a2c_smcp.cli.input_files import beside
-from a2c_smcp.cli.loop import run
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.imports.convert import Conversion, convert
@@ -22,6 +21,7 @@ from a2c_smcp.computer.imports.target import Merged, Target, merge
 from a2c_smcp.computer.imports.values import Kept, keep_values
 from a2c_smcp.computer.secrets.replace import Secret
 from a2c_smcp.errors import ConfigError
+from a2c_smcp.loops import run_program
 
 __all__ = ["import_"]
 
@@ -150,7 +150,7 @@ def _write(target: Target, merged: Merged, conversion: Conversion, inputs: Path 
     """The values first: a secret that has left one file must be somewhere else."""
     values, file = conversion.values(merged.taken), _values(target.path, inputs)
     try:
-        kept = run(keep_values(values, file, use_keyring=inputs is None, replace=replace))
+        kept = run_program(keep_values(values, file, use_keyring=inputs is None, replace=replace))
         if merged.added or merged.replaced:
             merged.target.write()
     except ConfigError as error:

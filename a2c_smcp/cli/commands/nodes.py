@@ -10,12 +10,12 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import WrongUse
-from a2c_smcp.cli.loop import run
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.results import is_for_programs, put_json, put_table
 from a2c_smcp.cli.serving.stores import REDIS_HELP, running_stores, store_at
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.cli.variables import unused_variables
+from a2c_smcp.loops import run_program
 
 if TYPE_CHECKING:
     from a2c_smcp.server.directory.nodes import Node
@@ -49,7 +49,7 @@ def nodes(
     a2c-smcp nodes
     """
     logs.set_up(logs.Level.error)
-    found = sorted(run(_ask([redis] if redis else _private())), key=lambda node: node.name)
+    found = sorted(run_program(_ask([redis] if redis else _private())), key=lambda node: node.name)
     if is_for_programs(as_json):
         put_json([_described(node) for node in found])
     elif found:

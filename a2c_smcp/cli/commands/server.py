@@ -13,13 +13,13 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import WrongUse
-from a2c_smcp.cli.loop import run
 from a2c_smcp.cli.posts import Post
 from a2c_smcp.cli.serving.node import Door, Membership, check_node_url, serve, serve_at_post
 from a2c_smcp.cli.serving.stores import REDIS_HELP, check_url
 from a2c_smcp.cli.serving.workers import check_side_doors, supervise
 from a2c_smcp.cli.variables import server_variable, unused_variables
 from a2c_smcp.errors import ConfigError, SMCPError
+from a2c_smcp.loops import run_program
 from a2c_smcp.protocol import version
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, DefaultAuthenticationProvider
 from a2c_smcp.server.auth.jwt import JWTAuthenticationProvider
@@ -149,11 +149,11 @@ def server(
         trusted_proxies=_networks(trusted_proxy or []),
     )
     if post:
-        run(serve_at_post(settings, door, post))
+        run_program(serve_at_post(settings, door, post))
     elif membership and workers:
-        run(supervise(settings, door, workers, membership))
+        run_program(supervise(settings, door, workers, membership))
     else:
-        run(serve(settings, door, membership))
+        run_program(serve(settings, door, membership))
 
 
 def _membership(

@@ -19,7 +19,6 @@ from a2c_smcp.cli import options as connection
 from a2c_smcp.cli.errors import Failed, WrongUse, explained, misread
 from a2c_smcp.cli.input_files import read_values
 from a2c_smcp.cli.local_computer import Device
-from a2c_smcp.cli.loop import run
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.results import put_text
 from a2c_smcp.cli.setup_files import (
@@ -38,6 +37,7 @@ from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.cli.up_state import AlreadyUp, Note, Standing
 from a2c_smcp.cli.variables import unused_variables
 from a2c_smcp.errors import ConfigError, SMCPError
+from a2c_smcp.loops import run_program
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.app import create_app
 from a2c_smcp.server.auth.authentication import DefaultAuthenticationProvider, new_key
@@ -122,7 +122,7 @@ def up(
                 values=values,
                 policy=policy,
             )
-            run(_Up(place, own, standing, terminal).serve(take_note))
+            run_program(_Up(place, own, standing, terminal).serve(take_note))
     except AlreadyUp as found:
         raise _already(found.note, file, standing) from None
     terminal.show("stopped")

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
-from a2c_smcp.cli.loop import stop_on_signals
 from a2c_smcp.cli.prompt.commands import COMMANDS, known_to
 from a2c_smcp.cli.prompt.completion import complete
 from a2c_smcp.cli.prompt.console import Console
@@ -18,6 +17,7 @@ from a2c_smcp.cli.prompt.language import find, words_of
 from a2c_smcp.cli.prompt.lines import Lines
 from a2c_smcp.cli.prompt.office_commands import Quit
 from a2c_smcp.cli.terminal import Terminal, printable
+from a2c_smcp.loops import stop_on_signals
 
 __all__ = ["converse"]
 

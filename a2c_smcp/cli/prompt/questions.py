@@ -12,8 +12,8 @@ from getpass import getpass
 from typing import TypeVar
 
 from a2c_smcp.cli.terminal import Terminal, printable
-from a2c_smcp.computer.asking import in_thread
 from a2c_smcp.computer.inputs.definitions import Input, default_of, is_secret
+from a2c_smcp.loops import in_thread
 from a2c_smcp.mcp_host.config.servers import CommandInput, PickStringInput
 
 __all__ = ["Questions"]

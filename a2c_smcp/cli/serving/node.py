@@ -19,9 +19,9 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import Failed, WrongUse
-from a2c_smcp.cli.loop import on_hangup, stop_on_signals
 from a2c_smcp.cli.posts import Lifeline, Post
 from a2c_smcp.cli.serving.stores import directory_at, is_on_this_machine, usable
+from a2c_smcp.loops import on_hangup, stop_on_signals
 from a2c_smcp.server.app import create_app
 from a2c_smcp.server.gate import is_loopback
 from a2c_smcp.server.run import address_of, listen, serving

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from a2c_smcp.computer.asking import in_thread
+from a2c_smcp.loops import in_thread
 
 __all__ = ["KEYRING_SERVICE", "Keychain", "backend"]
 

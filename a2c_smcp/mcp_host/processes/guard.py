@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from a2c_smcp.loops import in_thread
 from a2c_smcp.mcp_host.failures import ServerGone, StartFailed
-from a2c_smcp.registry.threads import in_thread
 
 __all__ = ["GuardedProcess", "ProcessGuard"]
 

@@ -15,12 +15,12 @@ from msgspec import UNSET
 
 from a2c_smcp.errors import ComputerLeft, NotInOffice, SMCPError, TooLarge, Unavailable
 from a2c_smcp.errors import Outcome as Became
+from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol import routing
 from a2c_smcp.protocol.codec import dumps, timeout_of
 from a2c_smcp.protocol.events import Event
 from a2c_smcp.protocol.offices import Member, Office
 from a2c_smcp.protocol.routing import SENT_BEFORE
-from a2c_smcp.server.background import Background
 from a2c_smcp.server.calls.call import Asker, Call
 from a2c_smcp.server.calls.in_flight import Calls
 from a2c_smcp.server.calls.routes import Route, make_route
@@ -50,7 +50,7 @@ class Relay:
         self,
         directory: Directory,
         connections: Connections,
-        background: Background,
+        background: OwnedTasks,
         metrics: Metrics,
         limits: Limits,
         nodes: Post | None,

@@ -16,10 +16,10 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from a2c_smcp.errors import SMCPError, Unavailable
+from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.codec import dumps, loads
 from a2c_smcp.protocol.events import Event, lookup
 from a2c_smcp.protocol.offices import Member
-from a2c_smcp.server.background import Background
 from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.cluster.outbox import Mail, frame, frames
 from a2c_smcp.server.directory.nodes import node_of
@@ -152,7 +152,7 @@ class Bus:
     are sent again, marked as such, when this node or the other one is back. The node that owns a call joins the two.
     """
 
-    def __init__(self, directory: Post, heard: Heard, background: Background) -> None:
+    def __init__(self, directory: Post, heard: Heard, background: OwnedTasks) -> None:
         self._node = directory.node
         self._directory = directory
         self._heard = heard

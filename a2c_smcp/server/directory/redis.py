@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 from a2c_smcp.errors import Unavailable
+from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.offices import Change, Member, Office
-from a2c_smcp.server.background import Background
 from a2c_smcp.server.directory.addresses import masked
 from a2c_smcp.server.directory.lease import GONE, RETURNED, Tenancy
 from a2c_smcp.server.directory.listener import Listener
@@ -57,7 +57,7 @@ class RedisDirectory:
         self._tenancy = Tenancy(url, self.node, node_url, prefix, self._pace)
         self._mirror = Mirror(self.node, _MOST_IDLE)
         self._followed: set[str] = set()
-        self._background = Background()
+        self._background = OwnedTasks()
         self._is_back = False
         self._is_complete = True
         self._keeper: asyncio.Task[None] | None = None

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import msgspec
 
 from a2c_smcp.errors import BadRequest, RateLimited, Unavailable
+from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.codec import dumps, loads
 from a2c_smcp.protocol.events import EVENTS, OLDER_NOTICES, Action, Event
 from a2c_smcp.protocol.offices import Member, Notice
-from a2c_smcp.server.background import Background
 from a2c_smcp.server.channels import Batch, Gate
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.envelope import Envelope
@@ -117,7 +117,7 @@ class Notices:
     def __init__(
         self,
         connections: Connections,
-        background: Background,
+        background: OwnedTasks,
         limits: Limits,
         announce: Announce | None,
         *,

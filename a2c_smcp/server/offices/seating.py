@@ -15,9 +15,9 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 
 from a2c_smcp.errors import NotAuthenticated, SMCPError, Unavailable
+from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.offices import Change, Member, Office
 from a2c_smcp.server import audit
-from a2c_smcp.server.background import Background
 from a2c_smcp.server.calls.relay import Relay
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.directory import Directory
@@ -44,7 +44,7 @@ class Seating(Listener):
         connections: Connections,
         relay: Relay,
         notices: Notices,
-        background: Background,
+        background: OwnedTasks,
         limits: Limits,
         dismiss: Callable[[Connection], None],
     ) -> None:

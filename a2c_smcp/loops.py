@@ -1,0 +1,315 @@
+"""Event loops and threads: a loop in a thread of its own, tasks with an owner, blocking calls beside a loop, signals.
+
+Three rules hold everywhere in the package:
+
+- A thread that runs an event loop never blocks. Blocking functions of ours ask `is_in_loop` first and raise
+  `LoopIsRunning`. A thread that a loop waits for counts as part of that loop: if it blocked on work of the loop, both
+  would wait for ever. `start_in_thread` marks such threads in their context.
+- A blocking function runs in a daemon thread of its own, not in the loop's pool. The pool has few threads, shares them
+  with name lookups, and keeps a program from ending.
+- Every task has an owner that keeps a reference to it, logs its failure and cancels it (`OwnedTasks`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
+from contextvars import Context, ContextVar, copy_context
+from threading import Lock, Thread
+from typing import Any, TypeAlias, TypeVar
+
+__all__ = [
+    "BackgroundLoop",
+    "LoopIsRunning",
+    "OwnedTasks",
+    "ended_by_interrupt",
+    "in_thread",
+    "is_cancelled",
+    "is_in_loop",
+    "on_hangup",
+    "run_program",
+    "start_in_thread",
+    "start_in_thread_async",
+    "stop_on_signals",
+]
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+_Settle: TypeAlias = "Callable[[asyncio.Future[Result]], None]"
+
+_LOOP_IS_BLOCKED = ContextVar("loop_is_blocked", default=False)
+
+
+class LoopIsRunning(RuntimeError):
+    """A blocking function was called where an event loop runs: it would block the loop that its work may need."""
+
+
+def is_in_loop() -> bool:
+    """Whether blocking here would stop an event loop: the loop of this thread, or one that waits for this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _LOOP_IS_BLOCKED.get()
+    return True
+
+
+def is_cancelled() -> bool:
+    """Whether the current task itself is being cancelled. Otherwise a `CancelledError` comes from an awaited thing."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+async def in_thread(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Returns or raises what the function does. A cancel does not stop the thread: its result is dropped."""
+    return await start_in_thread_async(function, *arguments)
+
+
+def start_in_thread_async(function: Callable[..., Result], *arguments: Any) -> asyncio.Future[Result]:
+    """Starts the function in a daemon thread. The running loop awaits the future.
+
+    Raises `RuntimeError` if no thread can be started.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Result] = loop.create_future()
+
+    def run() -> None:
+        settle = _outcome(function, arguments)
+        with suppress(RuntimeError):  # the loop was closed: nothing waits for the result
+            loop.call_soon_threadsafe(_settle_once, done, settle)
+
+    _start(run, function, copy_context())
+    return done
+
+
+def start_in_thread(function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+    """Starts the function in a daemon thread, for a caller that blocks on the future.
+
+    Raises `RuntimeError` if no thread can be started.
+    """
+    done: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(function(*arguments))
+        except BaseException as error:
+            done.set_exception(error)
+
+    context = copy_context()
+    context.run(_LOOP_IS_BLOCKED.set, is_in_loop())
+    _start(run, function, context)
+    return done
+
+
+def _start(run: Callable[[], None], function: Callable[..., Any], context: Context) -> None:
+    name = f"a2c-{getattr(function, '__qualname__', 'call')}"
+    Thread(target=context.run, args=(run,), name=name, daemon=True).start()
+
+
+def _outcome(function: Callable[..., Result], arguments: tuple[Any, ...]) -> _Settle[Result]:
+    try:
+        result = function(*arguments)
+    except StopIteration as error:
+        # A future refuses StopIteration, and its waiter would wait for ever. Coroutines turn it into the same error.
+        failure = RuntimeError("a function in a thread raised StopIteration")
+        failure.__cause__ = error
+        return _failing(failure)
+    except BaseException as error:
+        return _failing(error)
+    return lambda done: done.set_result(result)
+
+
+def _failing(error: BaseException) -> _Settle[Result]:
+    return lambda done: done.set_exception(error)
+
+
+def _settle_once(done: asyncio.Future[Result], settle: _Settle[Result]) -> None:
+    if not done.done():
+        settle(done)
+
+
+class BackgroundLoop:
+    """An event loop in a thread of its own, for connections that outlive the call that opened them.
+
+    The thread starts with the first work. It is a daemon: call `close` for an orderly end.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = Lock()
+        self._thread: Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over: asyncio.Event | None = None
+
+    def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Starts the work in that loop. Cancelling the future cancels the work."""
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._started())
+        except RuntimeError:  # closed, as the program ends
+            work.close()
+            raise
+
+    def wait(self, work: Coroutine[Any, Any, Result], instead: str) -> Result:
+        """Blocks until the work is done. Raises `LoopIsRunning` in an event loop, and says what to do `instead`."""
+        if is_in_loop():
+            work.close()
+            raise LoopIsRunning(f"an event loop is running in this thread: {instead}")
+        future = self.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def done(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Awaits the work from any other event loop. Cancelling this cancels the work."""
+        return await asyncio.wrap_future(self.submit(work))
+
+    def close(self, last: Coroutine[Any, Any, None], limit: float) -> None:
+        """Runs one last coroutine and ends the thread, each within `limit` seconds."""
+        with self._lock:
+            thread, loop, over = self._thread, self._loop, self._over
+        if thread is None or loop is None or over is None:
+            last.close()
+            return
+        with suppress(TimeoutError, CancelledError):
+            asyncio.run_coroutine_threadsafe(last, loop).result(limit)
+        loop.call_soon_threadsafe(over.set)
+        thread.join(limit)
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                started: Future[asyncio.AbstractEventLoop] = Future()
+                self._thread = Thread(target=self._run, args=(started,), name=self._name, daemon=True)
+                self._thread.start()
+                self._loop = started.result()
+            return self._loop
+
+    def _run(self, started: Future[asyncio.AbstractEventLoop]) -> None:
+        async def until_over() -> None:
+            over = self._over = asyncio.Event()
+            started.set_result(asyncio.get_running_loop())
+            await over.wait()
+
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(until_over())
+        except OSError as error:  # no file descriptor is left for a loop
+            started.set_exception(error)
+
+
+class OwnedTasks:
+    """Tasks that end with their owner: kept until they end, logged if they fail, cancelled by `close`."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def later(self, delay: float, work: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(delay, lambda: self.spawn(work()))
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            logger.error("a background task failed", exc_info=error)
+
+
+def run_program(work: Coroutine[Any, Any, Result]) -> Result:
+    """Runs the main coroutine of a program, in uvloop's loop if that is installed.
+
+    Raises `SystemExit(1)` if a second signal cancelled it.
+    """
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        factory = None
+    else:
+        factory = uvloop.new_event_loop
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(work)
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise SystemExit(1) from None
+
+
+def stop_on_signals() -> asyncio.Event:
+    """Returns an event that the first SIGINT or SIGTERM sets. The second one cancels the current task."""
+    loop, task, stop = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
+    assert task
+
+    def on_signal() -> None:
+        if stop.is_set():
+            task.cancel()
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):  # Windows
+            loop.add_signal_handler(number, on_signal)
+    return stop
+
+
+def on_hangup(action: Callable[[], None]) -> None:
+    """Calls `action` on SIGHUP, on systems that have it."""
+    if hasattr(signal, "SIGHUP"):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, action)
+
+
+@contextmanager
+def ended_by_interrupt() -> Iterator[None]:
+    """The first SIGINT cancels the block and ends it without an error, if the current task is the whole program.
+
+    SIGINT stays with the program if other tasks run, outside the main thread, and if it has a handler of its own.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    if task is None or asyncio.all_tasks() != {task} or not _has_default_interrupt():
+        yield
+        return
+    before, was_interrupted = signal.getsignal(signal.SIGINT), False
+
+    def on_interrupt() -> None:
+        nonlocal was_interrupted
+        was_interrupted = True
+        task.cancel()
+
+    try:
+        loop.add_signal_handler(signal.SIGINT, on_interrupt)
+    except NotImplementedError:  # Windows
+        yield
+        return
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not was_interrupted:
+            raise
+        task.uncancel()
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)
+
+
+def _has_default_interrupt() -> bool:
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    handler = signal.getsignal(signal.SIGINT)
+    of_asyncio = isinstance(handler, functools.partial) and isinstance(
+        getattr(handler.func, "__self__", None), asyncio.Runner
+    )
+    return of_asyncio or handler is signal.default_int_handler
