@@ -14,11 +14,8 @@ from a2c_smcp.cli.results import put_json, put_text
 from a2c_smcp.cli.setup_files import NAMES
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.imports.convert import Conversion
-from a2c_smcp.computer.imports.differences import difference
-from a2c_smcp.computer.imports.target import Merged, Target
-from a2c_smcp.computer.imports.values import Kept
-from a2c_smcp.computer.inputs.definitions import variable_of
-from a2c_smcp.computer.inputs.render import ids_in
+from a2c_smcp.computer.imports.target import Merged, StoredValues, Target, difference
+from a2c_smcp.computer.inputs.definitions import ids_in, variable_of
 
 __all__ = ["Outcome", "put_for_people", "put_for_programs"]
 
@@ -33,7 +30,7 @@ class Outcome:
     before: Target
     conversion: Conversion
     merged: Merged
-    kept: Kept | None
+    kept: StoredValues | None
     values: Path
 
     @property
@@ -67,7 +64,7 @@ class Outcome:
 
 
 def put_for_programs(outcome: Outcome, _: Terminal) -> None:
-    merged, kept = outcome.merged, outcome.kept or Kept()
+    merged, kept = outcome.merged, outcome.kept or StoredValues()
     put_json(
         {
             "from": [str(path) for path in dict.fromkeys(outcome.files)],
@@ -140,7 +137,7 @@ def _summary(outcome: Outcome) -> Iterator[str]:
 
 
 def _about_secrets(outcome: Outcome) -> Iterator[str]:
-    kept = outcome.kept or Kept()
+    kept = outcome.kept or StoredValues()
     told = {
         "secrets that become inputs, their values leave the file": [] if outcome.kept else outcome.leaving,
         "secrets that are in the keyring now": kept.in_keyring,

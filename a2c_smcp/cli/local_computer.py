@@ -21,8 +21,7 @@ from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.computer.approval import approve_all
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import Configuration
-from a2c_smcp.computer.configuration.refused_changes import RefusedChanges
-from a2c_smcp.computer.configuration.watch import read_all, trusting, watch
+from a2c_smcp.computer.configuration.watch import RefusedChanges, read_all, trusting, watch
 from a2c_smcp.computer.secrets import MaskFilter
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import stop_on_signals

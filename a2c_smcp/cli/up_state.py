@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from a2c_smcp.computer.instance import default_folder, lock, private_folder
+from a2c_smcp.computer.private_files import default_folder, lock, private_folder
 
 __all__ = ["AlreadyUp", "Note", "Running", "Standing", "running", "running_at"]
 

@@ -15,14 +15,14 @@ from a2c_smcp.computer.approval import Approvals, Approve, Caller
 from a2c_smcp.computer.calls.execution import Call, Execution
 from a2c_smcp.computer.calls.in_flight import Outcome
 from a2c_smcp.computer.calls.journal import Journal, journal_of
-from a2c_smcp.computer.calls.progress import OnProgress
+from a2c_smcp.computer.calls.reports import OnProgress
 from a2c_smcp.computer.desktop.read import read_desktop
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.inputs.resolver import Approve as ApproveCommand
 from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
-from a2c_smcp.computer.instance import instance_of
+from a2c_smcp.computer.private_files import instance_of
 from a2c_smcp.computer.secrets import ARGUMENTS, CONFIG, NO_SERVER, SERVER, Mask, mask_config, masked_logs, secrets_of
-from a2c_smcp.computer.secrets.listing import names_of_secrets
+from a2c_smcp.computer.secrets.config import names_of_secrets
 from a2c_smcp.computer.secrets.rules import Named
 from a2c_smcp.computer.tools.catalogue import Catalogue
 from a2c_smcp.computer.types import OwnedTool

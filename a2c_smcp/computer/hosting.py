@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from a2c_smcp.computer.desktop.organize import Contents, Window
-from a2c_smcp.computer.inputs.errors import InputError
-from a2c_smcp.computer.inputs.render import ids_in, render
+from a2c_smcp.computer.inputs.definitions import InputError, ids_in, render
 from a2c_smcp.computer.inputs.resolver import Inputs
 from a2c_smcp.computer.secrets import Mask, secrets_in, secrets_of
 from a2c_smcp.computer.tools.table import ToolRoute

@@ -19,7 +19,7 @@ import pytest
 from a2c_smcp.cli.commands.agent import agent as group
 from a2c_smcp.computer.approval import Grant, approve_all
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.tools.functions import FUNCTIONS
+from a2c_smcp.computer.tools.catalogue import FUNCTIONS
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.computer.hosted import hosted, ready
 from tests.computer.pseudo_terminal import on_a_terminal

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.computer.approval import Caller, Grant, Request
-from a2c_smcp.computer.calls.statistics import Tally
+from a2c_smcp.computer.calls.reports import Tally
 from a2c_smcp.computer.computer import Computer
 from tests.computer.hosted import ready
 from tests.computer.supervised import naughty, quick, script

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from a2c_smcp.computer.configuration.files import read_configuration
-from a2c_smcp.computer.inputs.render import render
+from a2c_smcp.computer.inputs.definitions import render
 from a2c_smcp.mcp_host.config.servers import source
 from tests.computer.other_programs import FILES, Home, Sample
 from tests.computer.pseudo_terminal import on_a_terminal

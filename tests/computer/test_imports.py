@@ -10,9 +10,8 @@ from uuid import uuid4
 import pytest
 
 from a2c_smcp.computer.imports.convert import Conversion, convert
-from a2c_smcp.computer.imports.programs import PLAIN, PROGRAMS, Machine, Program, program_of
-from a2c_smcp.computer.imports.reading import Document
-from a2c_smcp.computer.inputs.render import render
+from a2c_smcp.computer.imports.programs import PLAIN, PROGRAMS, Document, Machine, Program, program_of
+from a2c_smcp.computer.inputs.definitions import render
 
 pytestmark = pytest.mark.covers("program-import")
 

@@ -20,11 +20,17 @@ from keyring.backend import KeyringBackend
 from keyring.backends import fail
 from keyring.errors import PasswordDeleteError
 
-from a2c_smcp.computer.inputs.command import argv_of, run
-from a2c_smcp.computer.inputs.definitions import variable_of
-from a2c_smcp.computer.inputs.errors import CommandFailed, InvalidInput, MissingInputs, StoreUnreadable, UnknownInput
-from a2c_smcp.computer.inputs.keychain import KEYRING_SERVICE
+from a2c_smcp.computer.inputs.definitions import (
+    KEYRING_SERVICE,
+    CommandFailed,
+    InvalidInput,
+    MissingInputs,
+    UnknownInput,
+    variable_of,
+)
 from a2c_smcp.computer.inputs.resolver import Inputs
+from a2c_smcp.computer.inputs.sources import argv_of, run
+from a2c_smcp.computer.private_files import PrivateFileUnusable
 from a2c_smcp.mcp_host.config.servers import CommandInput, PickStringInput, PromptStringInput
 from tests.waiting import until
 
@@ -469,7 +475,7 @@ async def test_a_kept_value_whose_input_has_become_a_secret_is_not_used_and_goes
 def test_a_file_that_cannot_be_read_is_named(content: str, tmp_path: Path) -> None:
     path = tmp_path / "inputs.json"
     path.write_bytes(content.encode("utf-8", "surrogatepass"))
-    with pytest.raises(StoreUnreadable, match=r"inputs\.json"):
+    with pytest.raises(PrivateFileUnusable, match=r"inputs\.json"):
         inputs(HOST, store=path)
 
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.configuration.refused_changes import RefusedChanges
-from a2c_smcp.computer.configuration.watch import read_all, trusting, watch
+from a2c_smcp.computer.configuration.watch import RefusedChanges, read_all, trusting, watch
 from a2c_smcp.errors import ConfigError
 from tests.computer.test_computer import GOOD
 from tests.waiting import until

@@ -13,10 +13,9 @@ from a2c_smcp.cli.input_files import beside, is_open_to_git, read_values
 from a2c_smcp.cli.setup_files import HOW_TO_MAKE_ONE, NAMES, place_of, yaml_in
 from a2c_smcp.computer.configuration.files import Configuration, read_configuration
 from a2c_smcp.computer.configuration.watch import read_all
-from a2c_smcp.computer.inputs.command import argv_of
-from a2c_smcp.computer.inputs.errors import CommandFailed, MissingInputs
-from a2c_smcp.computer.inputs.render import ids_in
+from a2c_smcp.computer.inputs.definitions import CommandFailed, MissingInputs, ids_in
 from a2c_smcp.computer.inputs.resolver import Inputs
+from a2c_smcp.computer.inputs.sources import argv_of
 from a2c_smcp.computer.private_files import remedy_for
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import CommandInput, MCPServerConfig, StdioConfig, source

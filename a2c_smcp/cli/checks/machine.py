@@ -18,9 +18,8 @@ from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warnin
 from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.input_files import beside, read_values
 from a2c_smcp.computer.inputs.definitions import is_secret
-from a2c_smcp.computer.inputs.keychain import backend
-from a2c_smcp.computer.instance import default_folder
-from a2c_smcp.computer.private_files import remedy_for
+from a2c_smcp.computer.inputs.sources import backend
+from a2c_smcp.computer.private_files import default_folder, remedy_for
 from a2c_smcp.installation import install_command
 from a2c_smcp.mcp_host.config.servers import CommandInput
 

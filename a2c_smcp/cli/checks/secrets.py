@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from a2c_smcp.cli.checks.findings import Finding, Situation, ok, warning
 from a2c_smcp.computer.secrets import SHORTEST
-from a2c_smcp.computer.secrets.listing import names_of_secrets, told
+from a2c_smcp.computer.secrets.config import names_of_secrets, told
 from a2c_smcp.computer.secrets.rules import Kind
 
 __all__ = ["secrets"]

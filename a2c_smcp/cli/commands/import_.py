@@ -15,10 +15,8 @@ from a2c_smcp.cli.input_files import beside
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.imports.convert import Conversion, convert
-from a2c_smcp.computer.imports.programs import PROGRAMS, Machine
-from a2c_smcp.computer.imports.reading import Document, read_documents
-from a2c_smcp.computer.imports.target import Merged, Target, merge
-from a2c_smcp.computer.imports.values import Kept, keep_values
+from a2c_smcp.computer.imports.programs import PROGRAMS, Document, Machine, read_documents
+from a2c_smcp.computer.imports.target import Merged, StoredValues, Target, merge, store_values
 from a2c_smcp.computer.secrets.replace import Secret
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.loops import run_program
@@ -146,11 +144,13 @@ def _leaves_the_file(secret: Secret) -> bool:
     return typer.confirm(printable(f"{secret.place} holds a secret: make it an input?"), default=True, err=True)
 
 
-def _write(target: Target, merged: Merged, conversion: Conversion, inputs: Path | None, *, replace: bool) -> Kept:
+def _write(
+    target: Target, merged: Merged, conversion: Conversion, inputs: Path | None, *, replace: bool
+) -> StoredValues:
     """The values first: a secret that has left one file must be somewhere else."""
     values, file = conversion.values(merged.taken), _values(target.path, inputs)
     try:
-        kept = run_program(keep_values(values, file, use_keyring=inputs is None, replace=replace))
+        kept = run_program(store_values(values, file, use_keyring=inputs is None, replace=replace))
         if merged.added or merged.replaced:
             merged.target.write()
     except ConfigError as error:

@@ -15,7 +15,8 @@ from a2c_smcp.cli.prompt.questions import Questions
 from a2c_smcp.cli.prompt.seat import Seat
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.inputs.errors import InputError
+from a2c_smcp.computer.inputs.definitions import InputError
+from a2c_smcp.computer.private_files import PrivateFileUnusable
 from a2c_smcp.errors import SMCPError
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Console:
 
     def tell_failure(self, error: Exception) -> bool:
         """Whether it is something that the owner can do something about; then he is told."""
-        if not isinstance(error, WrongUse | SMCPError | InputError):
+        if not isinstance(error, WrongUse | SMCPError | InputError | PrivateFileUnusable):
             return False
         message = error.message if isinstance(error, SMCPError) else str(error)
         self.say(self.computer.mask.logged(message), "red")

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 from a2c_smcp.cli.options import default_agent_name
 from a2c_smcp.computer.approval import Approvals, Grant
-from a2c_smcp.computer.inputs.errors import StoreUnreadable
-from a2c_smcp.computer.inputs.store import Store
+from a2c_smcp.computer.private_files import PrivateFileUnusable, PrivateJSONFile
 
 __all__ = ["Grants"]
 
@@ -23,7 +22,7 @@ class Grants:
     def __init__(self, approvals: Approvals, computer: str, folder: Path, say: Callable[[str, str], None]) -> None:
         self._approvals = approvals
         self._path = folder / "approvals" / f"{hashlib.sha256(computer.encode()).hexdigest()[:32]}.json"
-        self._store = Store(self._path)
+        self._store = PrivateJSONFile(self._path)
         self._say = say
         self._place = ""
         approvals.on_grant = lambda grant: self._save()
@@ -49,7 +48,7 @@ class Grants:
     def _load(self) -> dict[str, Any]:
         try:
             return self._store.load()
-        except StoreUnreadable as error:
+        except PrivateFileUnusable as error:
             self._say(f"what was allowed for good does not count: {error}", "yellow")
             return {}
 
@@ -58,7 +57,7 @@ class Grants:
         try:
             kept = {**self._store.load(), self._place: [list(grant) for grant in self]}
             self._store.save({place: grants for place, grants in kept.items() if grants})
-        except StoreUnreadable:
+        except PrivateFileUnusable:
             self._say(f"{self._path}: cannot be used, what you allow lasts until this program ends", "yellow")
 
 

@@ -8,7 +8,7 @@ from a2c_smcp.cli.prompt import views
 from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.jobs import Job
 from a2c_smcp.cli.prompt.language import Command, WrongUse
-from a2c_smcp.computer.secrets.listing import told
+from a2c_smcp.computer.secrets.config import told
 
 __all__ = ["LOOKING"]
 

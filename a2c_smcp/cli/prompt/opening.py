@@ -11,7 +11,7 @@ from a2c_smcp.cli.prompt.approvals import Requests
 from a2c_smcp.cli.prompt.questions import Questions
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.instance import default_folder
+from a2c_smcp.computer.private_files import default_folder
 from a2c_smcp.mcp_host.status import State
 
 if TYPE_CHECKING:

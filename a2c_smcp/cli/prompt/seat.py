@@ -9,7 +9,7 @@ from typing import Any
 from a2c_smcp.cli.errors import sentence
 from a2c_smcp.computer.calls.journal import journal_of
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.instance import instance_of
+from a2c_smcp.computer.private_files import instance_of
 from a2c_smcp.computer.socketio.client import SMCPComputerClient
 from a2c_smcp.errors import SMCPError
 

@@ -13,7 +13,7 @@ from a2c_smcp.cli.prompt.language import Command
 from a2c_smcp.cli.results import first_sentence
 from a2c_smcp.cli.terminal import printable
 from a2c_smcp.computer.approval import Grant
-from a2c_smcp.computer.calls.statistics import Tally
+from a2c_smcp.computer.calls.reports import Tally
 from a2c_smcp.computer.inputs.resolver import InputState
 from a2c_smcp.computer.types import OwnedTool, ToolCallRecord
 from a2c_smcp.mcp_host.status import ServerStatus

@@ -16,12 +16,10 @@ from a2c_smcp.computer.approval import Approvals, Caller, Request
 from a2c_smcp.computer.calls.arguments import check_arguments, fits_at_once
 from a2c_smcp.computer.calls.in_flight import Begin, Calls, Outcome
 from a2c_smcp.computer.calls.journal import Key
-from a2c_smcp.computer.calls.progress import Followers, OnProgress
-from a2c_smcp.computer.calls.statistics import Tally
+from a2c_smcp.computer.calls.reports import Followers, OnProgress, Tally
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
-from a2c_smcp.computer.tools.catalogue import Catalogue
-from a2c_smcp.computer.tools.functions import FUNCTIONS
+from a2c_smcp.computer.tools.catalogue import FUNCTIONS, Catalogue
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.computer.types import ToolCallRecord
 from a2c_smcp.errors import AnswerTooLarge, CallTimeout, SMCPError, ToolNotFound

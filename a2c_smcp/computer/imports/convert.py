@@ -10,12 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from a2c_smcp.computer.imports.definitions import Definitions
-from a2c_smcp.computer.imports.naming import Ids
-from a2c_smcp.computer.imports.programs import PLAIN, Machine
-from a2c_smcp.computer.imports.reading import Document
-from a2c_smcp.computer.imports.variables import Variables
-from a2c_smcp.computer.inputs.render import ids_in
+from a2c_smcp.computer.imports.inputs import Definitions, Ids, Variables
+from a2c_smcp.computer.imports.programs import PLAIN, Document, Machine
+from a2c_smcp.computer.inputs.definitions import ids_in
 from a2c_smcp.computer.secrets.replace import Secret, replace_secrets
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig, parse_server, unknown_fields

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from a2c_smcp.computer.configuration.files import Configuration
-from a2c_smcp.computer.imports.naming import Ids
-from a2c_smcp.computer.inputs.definitions import Input, default_of, is_secret
-from a2c_smcp.computer.inputs.render import PLACEHOLDER
+from a2c_smcp.computer.imports.inputs import Ids
+from a2c_smcp.computer.inputs.definitions import PLACEHOLDER, Input, default_of, is_secret
 from a2c_smcp.computer.secrets.replace import replace_secrets
 from a2c_smcp.mcp_host.config.servers import CommandInput, MCPServerConfig, PickStringInput, source
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 from pathlib import Path
+from typing import Any
 
-__all__ = ["PLAIN", "PROGRAMS", "Fills", "Machine", "Program", "program_of"]
+from a2c_smcp.computer.configuration.files import read_data
+from a2c_smcp.errors import ConfigError
+
+__all__ = ["PLAIN", "PROGRAMS", "Document", "Fills", "Machine", "Program", "program_of", "read_documents"]
 
 
 class Fills(Flag):
@@ -103,3 +107,98 @@ def _is_of(program: Program, path: Path) -> bool:
     ends = [*program.also, *(path.removeprefix("{folder}/") for path in program.paths if path.startswith("{folder}"))]
     whole = path.absolute().as_posix()
     return any(whole.endswith(f"/{end}") for end in ends)
+
+
+_GROUPS = ("servers", "mcpServers")
+_ONE_SERVER = frozenset({"type", "command", "url", "server_parameters"})
+_SHAPES = 'holds neither "mcpServers" nor "servers", nor a list of servers with names'
+
+
+@dataclass(frozen=True)
+class Document:
+    """What one file says. `folder` is the project it is for, `left_out` are its fields that are about other things."""
+
+    path: Path
+    program: Program
+    folder: Path
+    servers: Mapping[str, Any] = field(repr=False)
+    inputs: tuple[Any, ...] = field(default=(), repr=False)
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    counts_first: bool = False
+
+
+def read_documents(paths: Iterable[Path], machine: Machine) -> list[Document]:
+    """The files, the one that counts most first. Raises `ConfigError` naming file and place."""
+    found = [document for path in paths for document in _documents(path, machine)]
+    return sorted(found, key=lambda document: not document.counts_first)
+
+
+def _documents(path: Path, machine: Machine) -> Iterator[Document]:
+    data, program = read_data(path), program_of(path)
+    empty = Document(path, program, _project(path, machine), {})
+    if isinstance(data, list):
+        yield replace(empty, servers=_listed(path, data))
+    elif not isinstance(data, dict):
+        raise ConfigError(f"{path}: {_SHAPES}")
+    elif program is PROGRAMS["claude-code"] and "projects" in data:
+        yield from _of_claude_code(empty, data, machine.folder)
+    else:
+        yield _document(empty, data)
+
+
+def _document(empty: Document, data: dict[str, Any]) -> Document:
+    inner = data.get("mcp")  # the settings.json of older VS Code
+    if isinstance(inner, dict) and not data.keys() & {*_GROUPS}:
+        found = _document(empty, inner)
+        return replace(found, left_out=tuple(key for key in data if key != "mcp"))
+    if not data.keys() & {*_GROUPS, "inputs"} and data.keys() & _ONE_SERVER:
+        return replace(empty, servers=_listed(empty.path, [data]))
+    inputs = data.get("inputs", [])
+    if not isinstance(inputs, list):
+        raise ConfigError(f"{empty.path}: inputs: must be a list")
+    left_out = tuple(key for key in data if key not in (*_GROUPS, "inputs"))
+    return replace(empty, servers=_grouped(empty.path, data), inputs=tuple(inputs), left_out=left_out)
+
+
+def _grouped(path: Path, data: dict[str, Any]) -> dict[str, Any]:
+    servers: dict[str, Any] = {}
+    for key in _GROUPS:
+        group = data.get(key, {})
+        named = _listed(path, group) if isinstance(group, list) else group
+        if not isinstance(named, dict):
+            raise ConfigError(f"{path}: {key}: must be an object of configurations by name, or a list of them")
+        servers = {**named, **servers}
+    return servers
+
+
+def _listed(path: Path, servers: list[Any]) -> dict[str, Any]:
+    named = {str(server["name"]): server for server in servers if isinstance(server, dict) and "name" in server}
+    if len(named) < len(servers):
+        raise ConfigError(f"{path}: every server in a list needs a name of its own")
+    return named
+
+
+def _of_claude_code(empty: Document, data: dict[str, Any], folder: Path) -> Iterator[Document]:
+    """`~/.claude.json` holds servers for everywhere, and servers for one project each, which go first."""
+    projects = data["projects"] if isinstance(data["projects"], dict) else {}
+    of = {Path(key): value["mcpServers"] for key, value in projects.items() if _has_servers(value)}
+    if own := of.pop(folder, None):
+        yield replace(empty, servers=own, counts_first=True)
+    others = sorted(map(str, of))
+    notes = (f"servers of other projects are not taken, run it there: {', '.join(others)}",) if others else ()
+    everywhere = _document(empty, {key: value for key, value in data.items() if key != "projects"})
+    yield replace(everywhere, notes=notes)
+
+
+def _has_servers(project: object) -> bool:
+    servers = project.get("mcpServers") if isinstance(project, dict) else None
+    return isinstance(servers, dict) and bool(servers)
+
+
+def _project(path: Path, machine: Machine) -> Path:
+    """The project of a file in a project, such as the one that holds `.vscode`."""
+    parent = path.absolute().parent
+    if parent.name in (".vscode", ".cursor") and parent.parent != machine.home:
+        return parent.parent
+    return parent if path.name == ".mcp.json" else machine.folder

@@ -1,31 +1,32 @@
-"""The file that is imported into: what it holds already, what becomes of it, and how it is replaced."""
+"""The file that is imported into: what it has, what is added, how it is replaced, and where its secrets are stored."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from a2c_smcp.computer.configuration.files import read_data
 from a2c_smcp.computer.imports.convert import Conversion
-from a2c_smcp.computer.inputs.render import ids_in
+from a2c_smcp.computer.inputs.definitions import ids_in
+from a2c_smcp.computer.inputs.sources import Keychain
+from a2c_smcp.computer.private_files import PrivateFileUnusable, PrivateJSONFile, replace_file
 from a2c_smcp.computer.secrets.shown import shown
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import parse_input, parse_server, source
 
-__all__ = ["Merged", "Target", "merge", "replace_file"]
+__all__ = ["Merged", "StoredValues", "Target", "difference", "merge", "store_values"]
 
 _SHAPE = 'must be JSON of the shape {"servers": {…}, "inputs": […]} to be imported into'
 
 
 @dataclass(frozen=True)
 class Target:
-    """A file as it is now, or as it will be: empty as long as there is none."""
+    """A configuration file as it is now, or as it will be. `data` is empty if there is no file."""
 
     path: Path
     data: Mapping[str, Any] = field(repr=False)
@@ -34,7 +35,7 @@ class Target:
 
     @classmethod
     def read(cls, path: Path) -> Target:
-        """Raises `ConfigError` for what cannot be imported into."""
+        """Raises `ConfigError` if the file cannot be imported into."""
         if not path.exists():
             return cls(path, {}, exists=False)
         data = read_data(path)
@@ -54,20 +55,37 @@ class Target:
 
     @property
     def holds_secrets(self) -> bool:
-        """Whether there is anything in it that could be one."""
+        """Whether anything in it could be a secret."""
         return shown(self.data) != self.data
 
     def text(self) -> str:
         return json.dumps(self.data, indent=2, ensure_ascii=False) + "\n"
 
     def write(self) -> None:
-        """Whole or not at all; for its owner alone if there is a secret in it."""
-        replace_file(self.path, self.text(), private=self.holds_secrets)
+        """Replace the file as a whole; only its owner can read it if it may hold a secret."""
+        _write(self.path, self.text(), private=self.holds_secrets)
+
+
+def difference(before: Target, after: Target) -> str:
+    """The change of a file as a unified diff without secrets. Empty if nothing changes that may be shown."""
+    name = str(before.path)
+    lines = difflib.unified_diff(
+        _lines(before) if before.exists else [],
+        _lines(after),
+        name if before.exists else "/dev/null",
+        name,
+        lineterm="",
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _lines(target: Target) -> list[str]:
+    return json.dumps(shown(target.data), indent=2, ensure_ascii=False).splitlines()
 
 
 @dataclass(frozen=True)
 class Merged:
-    """What the file becomes. `clashes` are names that have other content there, with what they are."""
+    """The file with the servers that were added. `clashes` are servers that were left out, with the reason."""
 
     target: Target
     added: tuple[str, ...] = ()
@@ -81,26 +99,34 @@ class Merged:
 
 
 def merge(target: Target, conversion: Conversion, *, replace: bool) -> Merged:
-    """What is in the file stays, unless `replace` lets new content take the place of old under the same name."""
-    there, inputs = target.servers, target.inputs
-    wrong_inputs = {
-        id_ for id_, new in conversion.inputs.items() if id_ in inputs and not _is_same_input(inputs[id_], new)
+    """Add the converted servers to a file. Servers that it has under the same names stay, unless `replace`."""
+    changed_inputs = {
+        id_ for id_, new in conversion.inputs.items() if not _is_same_input(target.inputs.get(id_, new), new)
     }
-    fate = {name: _fate(name, new, there, wrong_inputs, replace) for name, new in conversion.servers.items()}
-    new = {name: conversion.servers[name] for name, what in fate.items() if what in ("added", "replaced")}
+    fates = {
+        name: _fate(name, new, target.servers, changed_inputs, replace) for name, new in conversion.servers.items()
+    }
+    new = {name: conversion.servers[name] for name, fate in fates.items() if fate in ("added", "replaced")}
     wanted = ids_in(list(new.values()))
     definitions = {id_: each for id_, each in conversion.inputs.items() if id_ in wanted}
     return Merged(
         Target(target.path, _with(target.data, new, definitions), target.exists),
-        **{kind: tuple(name for name in fate if fate[name] == kind) for kind in ("added", "replaced", "unchanged")},
-        clashes={name: what for name, what in fate.items() if what not in ("added", "replaced", "unchanged")},
+        added=_with_fate(fates, "added"),
+        replaced=_with_fate(fates, "replaced"),
+        unchanged=_with_fate(fates, "unchanged"),
+        clashes={name: fate for name, fate in fates.items() if fate not in ("added", "replaced", "unchanged")},
     )
 
 
-def _fate(name: str, new: Any, there: Mapping[str, Any], wrong_inputs: set[str], replace: bool) -> str:
-    if wrong := sorted(ids_in(new) & wrong_inputs):
+def _with_fate(fates: Mapping[str, str], wanted: str) -> tuple[str, ...]:
+    return tuple(name for name, fate in fates.items() if fate == wanted)
+
+
+def _fate(name: str, new: Any, there: Mapping[str, Any], changed_inputs: set[str], replace: bool) -> str:
+    """`added`, `replaced`, `unchanged`, or a sentence on why it is left out."""
+    if changed := sorted(ids_in(new) & changed_inputs):
         if not replace:
-            return f"its input {wrong[0]!r} is there with another definition"
+            return f"its input {changed[0]!r} is there with another definition"
     elif name in there and _is_same_server(there[name], new, name):
         return "unchanged"
     if name not in there:
@@ -138,23 +164,11 @@ def _is_plain_json(text: str) -> bool:
     return True
 
 
-def replace_file(path: Path, text: str, *, private: bool) -> None:
-    """Puts a new file in the place of an old one, whose mode it keeps unless it is private. Raises `ConfigError`."""
+def _write(path: Path, text: str, *, private: bool) -> None:
+    """Replace a file as a whole. It keeps its mode, unless it is private. Raises `ConfigError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            if not private:
-                Path(draft).chmod(_mode(path))
-            Path(draft).replace(path)
-        except BaseException:
-            with suppress(OSError):
-                Path(draft).unlink()
-            raise
+        replace_file(path, text.encode(), 0o600 if private else _mode(path))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
 
@@ -165,3 +179,47 @@ def _mode(path: Path) -> int:
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
+
+
+@dataclass(frozen=True)
+class StoredValues:
+    """Where each value is now, by id. `others` are ids that have another value already, which was not replaced."""
+
+    in_keyring: tuple[str, ...] = ()
+    in_file: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+async def store_values(values: Mapping[str, str], file: Path, *, use_keyring: bool, replace: bool) -> StoredValues:
+    """Put the values of secrets into the keyring, or else into a file that only its owner can read.
+
+    Raises `ConfigError` if the file cannot be read or written.
+    """
+    if not values:
+        return StoredValues()
+    in_file, keychain = _read_values(file), Keychain(enabled=use_keyring)
+    others = () if replace else tuple([id_ for id_ in values if await _is_other(id_, values, in_file, keychain)])
+    wanted = {id_: value for id_, value in values.items() if id_ not in others}
+    in_keyring = {id_ for id_, value in wanted.items() if await _is_stored(keychain, id_, value)}
+    rest = {id_: value for id_, value in wanted.items() if id_ not in in_keyring}
+    after = {id_: value for id_, value in in_file.items() if id_ not in in_keyring} | rest
+    if after != in_file:
+        _write(file, json.dumps(after, indent=2, ensure_ascii=False) + "\n", private=True)
+    return StoredValues(tuple(sorted(in_keyring)), tuple(sorted(rest)), others)
+
+
+async def _is_other(id_: str, values: Mapping[str, str], in_file: Mapping[str, Any], keychain: Keychain) -> bool:
+    """Whether the keyring, or the file, has another value for this id."""
+    return (await keychain.get(id_) or in_file.get(id_)) not in (None, values[id_])
+
+
+async def _is_stored(keychain: Keychain, id_: str, value: str) -> bool:
+    """Store a value and read it back: a keyring that keeps nothing may still report success."""
+    return await keychain.set(id_, value) and await keychain.get(id_) == value
+
+
+def _read_values(file: Path) -> dict[str, Any]:
+    try:
+        return PrivateJSONFile(file).load()
+    except PrivateFileUnusable as error:
+        raise ConfigError(str(error)) from None

@@ -1,20 +1,82 @@
-"""What a definition says of its input: which variable is its own, what it takes, and whether that is a secret."""
+"""Inputs of a configuration: what a definition says, where `${input:id}` refers to it, and what can be wrong with it.
+
+Error messages name inputs and servers, never a value.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from a2c_smcp.computer.inputs.errors import InvalidInput
-from a2c_smcp.computer.inputs.keychain import KEYRING_SERVICE
 from a2c_smcp.mcp_host.config.servers import CommandInput, PickStringInput, PromptStringInput
 
-__all__ = ["Input", "advice", "check", "default_of", "is_ours", "is_secret", "variable_of"]
+__all__ = [
+    "KEYRING_SERVICE",
+    "PLACEHOLDER",
+    "CommandFailed",
+    "Input",
+    "InputError",
+    "InvalidInput",
+    "MissingInputs",
+    "UnknownInput",
+    "advice",
+    "check",
+    "default_of",
+    "ids_in",
+    "is_ours",
+    "is_secret",
+    "render",
+    "variable_of",
+]
 
 Input: TypeAlias = PromptStringInput | PickStringInput | CommandInput
 
+KEYRING_SERVICE = "a2c-smcp"
+"""The service name under which the keyring keeps values; the user name is the id of the input."""
+
+PLACEHOLDER = re.compile(r"\$\{input:([^}]*)\}")
+
 _PREFIX = "A2C_INPUT_"
+
+
+class InputError(Exception):
+    """An input cannot be used."""
+
+
+class UnknownInput(InputError):
+    """A configuration refers to inputs that have no definition."""
+
+    def __init__(self, ids: Iterable[str], server: str | None = None) -> None:
+        self.ids, self.server = tuple(ids), server
+        names = ", ".join(repr(each) for each in self.ids)
+        who = f"server {server!r} uses" if server is not None else "there is no definition of"
+        super().__init__(f"{who} {names}: define it under `inputs`, or correct the placeholder")
+
+
+class MissingInputs(InputError):
+    """Some inputs of a server have no usable value. The message lists each with its problem and a remedy."""
+
+    def __init__(self, problems: Mapping[str, str], server: str) -> None:
+        self.ids, self.server, self.problems = tuple(problems), server, dict(problems)
+        lines = "".join(f"\n  {id_}: {problem}" for id_, problem in problems.items())
+        super().__init__(f"server {server!r} cannot start without these inputs:{lines}")
+
+
+class InvalidInput(InputError):
+    """The definition of an input does not allow this value."""
+
+    def __init__(self, id_: str, fault: str) -> None:
+        self.id, self.fault = id_, fault
+        super().__init__(f"input {id_!r}: {fault}")
+
+
+class CommandFailed(InputError):
+    """The command of an input gave no value."""
+
+
+# Definitions
 
 
 def variable_of(id_: str) -> str:
@@ -23,12 +85,12 @@ def variable_of(id_: str) -> str:
 
 
 def is_ours(variable: str) -> bool:
-    """Whether a variable is a credential of ours, which is no business of a command."""
+    """Whether an environment variable holds a credential of ours, which commands of inputs must not get."""
     return variable.startswith(_PREFIX) or variable == "A2C_API_KEY"
 
 
 def is_secret(definition: Input) -> bool:
-    """Passwords and what commands print are secrets (WIRE §5), and so is whatever the keyring holds."""
+    """Passwords and the output of commands are secrets (WIRE §5)."""
     return isinstance(definition, CommandInput) or (
         isinstance(definition, PromptStringInput) and bool(definition.password)
     )
@@ -39,7 +101,7 @@ def default_of(definition: Input) -> str | None:
 
 
 def check(definition: Input, value: Any, what: str = "") -> None:
-    """Raises `InvalidInput` for a value that is not to be used, without quoting it."""
+    """Raise `InvalidInput` if the definition does not allow this value. The message does not quote it."""
     options = [option.value for option in definition.options] if isinstance(definition, PickStringInput) else [value]
     if value not in options:
         raise InvalidInput(definition.id, f"{what}must be one of {', '.join(map(repr, options))}")
@@ -65,3 +127,50 @@ def _is_json(value: Any) -> bool:
     except (TypeError, ValueError, RecursionError):
         return False
     return True
+
+
+# Placeholders
+
+
+def ids_in(value: Any) -> set[str]:
+    """The ids of all placeholders in a JSON-like value. Keys of objects are not searched."""
+    return {id_ for text in _texts(value) for id_ in PLACEHOLDER.findall(text)}
+
+
+def render(value: Any, lookup: Mapping[str, Any], *, server: str | None = None) -> Any:
+    """A copy with values in place of placeholders. Raises `UnknownInput` naming every id that `lookup` lacks.
+
+    A string that is one placeholder becomes the value, whatever its type; anything else is joined as text. Values are
+    not searched for placeholders in turn. Keys are not rendered.
+    """
+    if unknown := ids_in(value) - lookup.keys():
+        raise UnknownInput(sorted(unknown), server)
+    return _render(value, lookup)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+
+
+def _render(value: Any, lookup: Mapping[str, Any]) -> Any:
+    if isinstance(value, str):
+        whole = PLACEHOLDER.fullmatch(value)
+        return lookup[whole[1]] if whole else PLACEHOLDER.sub(lambda found: _as_text(lookup[found[1]]), value)
+    if isinstance(value, dict):
+        return {key: _render(each, lookup) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_render(each, lookup) for each in value]
+    if isinstance(value, tuple):
+        return tuple(_render(each, lookup) for each in value)
+    return value
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

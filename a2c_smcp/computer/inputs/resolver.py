@@ -10,11 +10,21 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from a2c_smcp.computer.asking import ask
-from a2c_smcp.computer.inputs.command import argv_of, run
-from a2c_smcp.computer.inputs.definitions import Input, advice, check, default_of, is_ours, is_secret, variable_of
-from a2c_smcp.computer.inputs.errors import CommandFailed, InvalidInput, MissingInputs, UnknownInput
-from a2c_smcp.computer.inputs.keychain import Keychain
-from a2c_smcp.computer.inputs.store import Store
+from a2c_smcp.computer.inputs.definitions import (
+    CommandFailed,
+    Input,
+    InvalidInput,
+    MissingInputs,
+    UnknownInput,
+    advice,
+    check,
+    default_of,
+    is_ours,
+    is_secret,
+    variable_of,
+)
+from a2c_smcp.computer.inputs.sources import Keychain, argv_of, run
+from a2c_smcp.computer.private_files import PrivateJSONFile
 from a2c_smcp.mcp_host.config.servers import CommandInput
 
 __all__ = ["Approve", "InputState", "Inputs", "Place", "Prompt", "Resolved"]
@@ -74,7 +84,7 @@ class Inputs:
         self._definitions = {each.id: each for each in definitions}
         self._prompt, self._approve, self._environ = prompt, approve, environ
         self._keychain = Keychain(enabled=keyring)
-        self._store = Store(Path(store)) if store is not None else None
+        self._store = PrivateJSONFile(Path(store)) if store is not None else None
         self._kept = self._store.load() if self._store else {}
         self._explicit = {**self._kept, **(values or {})}
         self._answers: dict[str, str] = {}

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
+from a2c_smcp.computer.inputs.definitions import Input, ids_in, is_secret
 from a2c_smcp.computer.secrets.literals import Literals
+from a2c_smcp.computer.secrets.rules import Kind, Named
+from a2c_smcp.mcp_host.config.servers import MCPServerConfig, source
 
-__all__ = ["mask_config", "secrets_in", "secrets_of"]
+__all__ = ["mask_config", "names_of_secrets", "secrets_in", "secrets_of", "told"]
 
 C = TypeVar("C", bound=Mapping[str, Any])
 Rule: TypeAlias = Callable[[Any, Literals], Any]
@@ -105,3 +108,18 @@ _KNOWN = dict.fromkeys(("id", "description", "type", "options", "password"), _as
 _INPUT = _fields({**_KNOWN, "default": _as_it_is})
 _PASSWORD = _fields({**_KNOWN, "default": _default})
 _config = _fields({"servers": _each(_server), "inputs": _each(_input)})
+
+
+def names_of_secrets(config: MCPServerConfig, inputs: Mapping[str, Input]) -> list[Named]:
+    """What counts as a secret of this server, or may be one: names of its variables, headers, flags and inputs."""
+    data = source(config)
+    given = {Named(f"input {id_}", Kind.declared) for id_ in ids_in(data) if id_ in inputs and is_secret(inputs[id_])}
+    return sorted(secrets_of({"servers": {config.name: data}}).named | given)
+
+
+def told(server: str, names: list[Named]) -> str:
+    """One line on a server: `github: GITHUB_TOKEN, input token; suspected: BLOB`. Empty where there is nothing."""
+    masked = ", ".join(dict.fromkeys(each.name for each in names if each.kind.is_masked))
+    suspected = ", ".join(dict.fromkeys(each.name for each in names if each.kind is Kind.suspected))
+    parts = [part for part in (masked, suspected and f"suspected: {suspected}") if part]
+    return f"{server}: {'; '.join(parts)}" if parts else ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 from urllib.parse import quote, quote_plus
 
-__all__ = ["SHORTEST_LINE", "Form", "forms_of", "lines_of", "whole_forms_of"]
+__all__ = ["SHORTEST_LINE", "Form", "Index", "forms_of", "lines_of", "whole_forms_of"]
 
 SHORTEST_LINE = 16
 """Of a secret of several lines, each line of so many characters is one by itself (WIRE §5)."""
@@ -83,3 +83,36 @@ def _in_base64(raw: bytes) -> Iterator[Form]:
         text = b64encode(bytes(offset) + raw).decode()[-(-start // 6) : end // 6]
         for each in (text, text.translate(_URL_SAFE)):
             yield Form(each, before=int(start % 6 > 0), after=int(end % 6 > 0))
+
+
+_WORD = 4  # bytes
+_INDEXED = 2 * _WORD - 1  # a text of so many bytes holds a whole aligned word, wherever it begins
+_WHOLE_NUMBER = re.compile("-?[1-9][0-9]{0,99}")
+
+
+class Index:
+    """Finds the few forms that may be in a text.
+
+    A text is read as words of four bytes. A form of at least seven bytes that is somewhere in it covers one of those
+    words, which begins at one of the first four bytes of the form. So a look at a quarter of the positions will do.
+    """
+
+    def __init__(self, secrets: Iterable[str], forms: Callable[[str], set[Form]] = forms_of) -> None:
+        secrets = tuple(secrets)
+        self.numbers = frozenset(int(secret) for secret in secrets if _WHOLE_NUMBER.fullmatch(secret))
+        self._by_word: dict[int, set[Form]] = {}
+        self._others: set[Form] = set()
+        for form in {form for secret in secrets for form in forms(secret)}:
+            raw = form.text.encode("utf-8", "surrogatepass")
+            if len(raw) < _INDEXED:
+                self._others.add(form)
+                continue
+            for start in range(_WORD):
+                word = memoryview(raw[start : start + _WORD]).cast("I")[0]
+                self._by_word.setdefault(word, set()).add(form)
+        self._words = frozenset(self._by_word)
+
+    def likely_in(self, text: str) -> set[Form]:
+        raw = text.encode("utf-8", "surrogatepass")
+        words = memoryview(raw)[: len(raw) // _WORD * _WORD].cast("I")
+        return self._others.union(*(self._by_word[word] for word in self._words.intersection(words)))

@@ -12,8 +12,17 @@ from typing import Any
 from urllib.parse import unquote, unquote_plus
 
 from a2c_smcp.computer.secrets.mask import MASKED, SHORTEST
-from a2c_smcp.computer.secrets.names import hints_at_secret
-from a2c_smcp.computer.secrets.rules import PEM, RANDOM_SEGMENT, TOKEN, Declared, Kind, Named, is_random, judge
+from a2c_smcp.computer.secrets.rules import (
+    PEM,
+    RANDOM_SEGMENT,
+    TOKEN,
+    Declared,
+    Kind,
+    Named,
+    hints_at_secret,
+    is_random,
+    judge,
+)
 
 __all__ = ["Literals"]
 

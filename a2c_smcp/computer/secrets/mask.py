@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from a2c_smcp.computer.secrets.forms import Form, lines_of, whole_forms_of
-from a2c_smcp.computer.secrets.index import Index
+from a2c_smcp.computer.secrets.forms import Form, Index, lines_of, whole_forms_of
 from a2c_smcp.computer.secrets.places import ANSWER, ANYTHING, BLOCK, NAME, RESOURCE, Place, is_word
 
 __all__ = ["MASKED", "NO_SERVER", "SHORTEST", "Mask"]

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from a2c_smcp.computer.secrets.literals import Literals
-from a2c_smcp.computer.secrets.names import hints_at_secret, is_public
-from a2c_smcp.computer.secrets.rules import Declared
+from a2c_smcp.computer.secrets.rules import Declared, hints_at_secret, is_public
 
 __all__ = ["Found", "Secret", "replace_secrets"]
 

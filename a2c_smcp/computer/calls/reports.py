@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from inspect import isawaitable
-from typing import Any, TypeAlias
+from statistics import median
+from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.computer.calls.journal import Key
 
-__all__ = ["Followers", "OnProgress"]
+__all__ = ["Figures", "Followers", "OnProgress", "Tally"]
 
 logger = logging.getLogger(__name__)
 
@@ -76,3 +77,29 @@ class _Follower:
                     await outcome
             except Exception:
                 logger.exception("a progress callback failed")
+
+
+_KEPT = 100
+
+
+class Figures(NamedTuple):
+    """`p50` is the median of the last hundred, in seconds."""
+
+    calls: int
+    p50: float | None
+
+
+class Tally:
+    """The clock runs from the owner's yes to the answer, whatever that is."""
+
+    def __init__(self) -> None:
+        self._calls: Counter[str] = Counter()
+        self._durations: dict[str, deque[float]] = {}
+
+    def add(self, server: str, seconds: float) -> None:
+        self._calls[server] += 1
+        self._durations.setdefault(server, deque(maxlen=_KEPT)).append(seconds)
+
+    def of(self, server: str) -> Figures:
+        durations = self._durations.get(server)
+        return Figures(self._calls[server], median(durations) if durations else None)
