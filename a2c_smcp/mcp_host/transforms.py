@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,8 +15,8 @@ from jmespath.functions import Functions  # type: ignore[import-untyped]
 
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.installation import install_command
-from a2c_smcp.mcp_host.processes import worker
-from a2c_smcp.mcp_host.processes.worker import ENVIRONMENT, Worker, WorkerDied, WorkerTooSlow, how_it_ended
+from a2c_smcp.mcp_host import processes
+from a2c_smcp.mcp_host.processes.worker import Worker, WorkerDied, WorkerTooSlow, worker_command
 
 __all__ = [
     "FORBIDDEN",
@@ -31,7 +29,6 @@ __all__ = [
     "Transform",
     "TransformFailed",
     "VRLScript",
-    "check_script",
     "forbidden_calls",
 ]
 
@@ -158,7 +155,7 @@ RUN_WITHIN, COMPILED_WITHIN = 1.0, 5.0  # seconds
 _LONGEST_HEADLINE = 300
 _HINT = re.compile(r"\s*=.*https?://")  # links to manuals, below every diagnostic
 
-_WORKER = [sys.executable, "-I", str(Path(worker.__file__).with_name("vrl_worker.py"))]
+_WORKER = worker_command(Path(processes.__file__).with_name("vrl_worker.py"))
 _TOKEN = re.compile(
     r"""\#[^\n]*                                   # a comment
     | "(?:[^"\\]|\\.)*"?                           # a string
@@ -203,24 +200,6 @@ class VRLScript:
     async def close(self) -> None:
         """Ends the process. Another run would start a new one."""
         await self._worker.close()
-
-
-def check_script(source: str) -> None:
-    """What `VRLScript(source)` and `compile` check, for those who cannot await: it blocks for some 50 ms."""
-    _refuse(source)
-    request = _encode([source])
-    frame = len(request).to_bytes(4, "big") + request
-    try:
-        done = subprocess.run(  # noqa: S603
-            _WORKER, input=frame, capture_output=True, timeout=COMPILED_WITHIN, env=ENVIRONMENT, check=True
-        )
-    except subprocess.TimeoutExpired:
-        raise ConfigError(f"vrl: compiling it took longer than {COMPILED_WITHIN:g} s") from None
-    except OSError as error:
-        raise ConfigError(f"vrl: no process to compile it in: {error.strerror}") from None
-    except subprocess.CalledProcessError as error:
-        raise ConfigError(f"vrl: compiling it {how_it_ended(error.returncode)}") from None
-    _check_compiled(done.stdout[4:])
 
 
 def forbidden_calls(source: str) -> set[str]:

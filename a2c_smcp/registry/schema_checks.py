@@ -6,17 +6,17 @@ import atexit
 import json
 import os
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock, Timer
 from typing import IO, Any
 
+from a2c_smcp.mcp_host.processes.worker import ENVIRONMENT, worker_command
+
 __all__ = ["CheckFailed", "CheckImpossible", "Checks", "checks"]
 
-_WORKER = [sys.executable, "-I", str(Path(__file__).with_name("schema_worker.py"))]
-_ENVIRONMENT = {name: value for name, value in os.environ.items() if name == "SYSTEMROOT"}
+_COMMAND = worker_command(Path(__file__).with_name("schema_worker.py"))
 _STARTED_WITHIN = 15.0
 
 
@@ -58,11 +58,11 @@ class Checks:
         if self._process is None:
             try:
                 self._process = subprocess.Popen(  # noqa: S603
-                    _WORKER,
+                    _COMMAND,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    env=_ENVIRONMENT,
+                    env=ENVIRONMENT,
                     cwd=os.path.sep,
                     start_new_session=True,
                 )
@@ -90,17 +90,17 @@ def _exchange(process: subprocess.Popen[bytes], request: bytes, limit: float) ->
     with suppress(OSError):  # it is gone, which reading tells
         process.stdin.write(len(request).to_bytes(4, "big") + request)
         process.stdin.flush()
-    return _read(process, limit)
+    return json.loads(_read(process, limit))
 
 
-def _read(process: subprocess.Popen[bytes], limit: float) -> Any:
+def _read(process: subprocess.Popen[bytes], limit: float) -> bytes:
     assert process.stdout is not None
     timer = Timer(limit, process.kill)
     timer.daemon = True
     timer.start()
     try:
         size = int.from_bytes(_exactly(process.stdout, 4), "big")
-        return json.loads(_exactly(process.stdout, size))
+        return _exactly(process.stdout, size)
     except EOFError:
         is_late = timer.finished.is_set()
         raise CheckFailed(f"took longer than {limit:g} s" if is_late else "ran out of memory, or crashed") from None

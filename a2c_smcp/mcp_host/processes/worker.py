@@ -1,76 +1,86 @@
-"""A process that answers one request at a time, is killed when it takes too long, and replaced when it is gone."""
+"""A worker process answers one request at a time, is killed if it takes too long, and replaced when it is gone."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
-__all__ = ["ENVIRONMENT", "LARGEST_ANSWER", "Worker", "WorkerDied", "WorkerTooSlow", "how_it_ended"]
+__all__ = ["ENVIRONMENT", "LARGEST_ANSWER", "Worker", "WorkerDied", "WorkerTooSlow", "worker_command"]
 
 LARGEST_ANSWER = 16 * 1024 * 1024
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name == "SYSTEMROOT"}
-"""What a worker gets of ours: nothing, but where Windows is, without which no program runs there."""
+"""All that a worker gets of our environment: the folder of Windows, without which no program runs there."""
 
 _STARTED_WITHIN = 10.0
 _ENDED_WITHIN = 0.5
 _KILLED_WITHIN = 5.0
 
 
+def worker_command(module: Path) -> list[str]:
+    """The command of a worker that answers with the module of this path; see `worker_program`."""
+    return [sys.executable, "-I", str(Path(__file__).with_name("worker_program.py")), str(module)]
+
+
 class WorkerDied(Exception):
-    """The process ended instead of answering."""
+    """The process ended instead of answering. The message says how, as the end of a sentence."""
 
 
 class WorkerTooSlow(Exception):
-    """The process was killed for taking too long."""
+    """The process was killed because it took too long. The message is the end of a sentence."""
 
 
 class Worker:
-    """Requests and answers are bytes, sent with their length in four bytes before them."""
+    """One process, started with the first request. Requests and answers are bytes; see `worker_program`."""
 
-    def __init__(self, argv: Sequence[str]) -> None:
-        self._argv = tuple(argv)
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
 
     @property
     def pid(self) -> int | None:
-        """Of the process that is warm; `None` before the first request and after `close`."""
+        """The id of the running process; `None` before the first request and after `close`."""
         return self._process.pid if self._process else None
 
     async def ask(self, request: bytes, *, limit: float) -> bytes:
-        """The answer. Waiting for the process to start, and for earlier requests, is not counted."""
+        """Return the answer. `limit` does not count the start of the process, nor earlier requests.
+
+        Raises `WorkerDied` or `WorkerTooSlow`.
+        """
         async with self._turn:
-            process = await self._started()
-            try:
-                async with asyncio.timeout(limit):
-                    return await _exchange(process, request)
-            except TimeoutError:
-                _kill(process)
+            if self._process is None or self._process.returncode is not None:
                 await self._end()
-                raise WorkerTooSlow(f"took longer than {limit:g} s") from None
-            except (OSError, EOFError):
-                await self._end()
-                raise WorkerDied(how_it_ended(process.returncode)) from None
-            except asyncio.CancelledError:  # an answer may still come, which nobody would expect
-                _kill(process)
-                await self._end()
-                raise
+                self._process = await _start(self._command)
+                await self._answered(self._process, b"", _STARTED_WITHIN)  # the worker is ready
+            return await self._answered(self._process, _with_length(request), limit)
 
     async def close(self) -> None:
         async with self._turn:
             await self._end()
 
-    async def _started(self) -> asyncio.subprocess.Process:
-        if self._process and self._process.returncode is not None:
+    async def _answered(self, process: asyncio.subprocess.Process, data: bytes, limit: float) -> bytes:
+        """Write the data and read one answer. A process that fails to answer is ended."""
+        try:
+            async with asyncio.timeout(limit):
+                return await _exchange(process, data)
+        except TimeoutError:
+            _kill(process)
             await self._end()
-        if self._process is None:
-            self._process = await _start(self._argv)
-        return self._process
+            raise WorkerTooSlow(f"took longer than {limit:g} s") from None
+        except (OSError, EOFError):
+            await self._end()
+            raise WorkerDied(_how_it_ended(process.returncode)) from None
+        except asyncio.CancelledError:  # a later request must not read the answer to this one
+            _kill(process)
+            await self._end()
+            raise
 
     async def _end(self) -> None:
-        """Without more requests it ends by itself, as it should, or else by force."""
+        """Close its input, at which it ends by itself; kill it if it does not."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -84,11 +94,11 @@ class Worker:
             _kill(process)
 
 
-async def _start(argv: Sequence[str]) -> asyncio.subprocess.Process:
+async def _start(command: Sequence[str]) -> asyncio.subprocess.Process:
     try:
         async with asyncio.timeout(_STARTED_WITHIN):
             return await asyncio.create_subprocess_exec(
-                *argv,
+                *command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
@@ -105,10 +115,10 @@ def _kill(process: asyncio.subprocess.Process) -> None:
         process.kill()
 
 
-async def _exchange(process: asyncio.subprocess.Process, request: bytes) -> bytes:
+async def _exchange(process: asyncio.subprocess.Process, data: bytes) -> bytes:
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.writelines((len(request).to_bytes(4, "big"), request))
+    process.stdin.write(data)
     await process.stdin.drain()
     size = int.from_bytes(await process.stdout.readexactly(4), "big")
     if size > LARGEST_ANSWER:
@@ -116,6 +126,9 @@ async def _exchange(process: asyncio.subprocess.Process, request: bytes) -> byte
     return await process.stdout.readexactly(size)
 
 
-def how_it_ended(code: int | None) -> str:
-    """How a process ended, as the end of a sentence."""
+def _with_length(request: bytes) -> bytes:
+    return len(request).to_bytes(4, "big") + request
+
+
+def _how_it_ended(code: int | None) -> str:
     return f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
