@@ -13,8 +13,7 @@ def main() -> None:
         sys.stdout.write(f"a2c-smcp {__version__}\n")
         return
     try:
-        from a2c_smcp.cli.app import build_for
-        from a2c_smcp.cli.ending import carry_out
+        from a2c_smcp.cli.app import build_for, carry_out
 
         app = build_for(sys.argv[1:])
     except ModuleNotFoundError as error:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import getpass
 import ipaddress
+import os
 import platform
 import ssl
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -31,7 +33,9 @@ __all__ = [
     "default_agent_name",
     "exposed",
     "option",
+    "server_variable",
     "tls",
+    "unused_variables",
 ]
 
 DEFAULT_URL = "http://127.0.0.1:7000"
@@ -103,3 +107,25 @@ def tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext 
         what = f"--ca, --cert or --cert-key cannot be used: {error.strerror or error}"
         raise WrongUse(what, "They name files in PEM format, which this user may read.") from None
     return context
+
+
+_OURS, _OLDER = "A2C_SERVER_", "A2C_"
+
+
+def server_variable(option: str) -> str:
+    """`--keys-file` is A2C_SERVER_KEYS_FILE."""
+    return _OURS + option.lstrip("-").replace("-", "_").upper()
+
+
+def unused_variables(options: Iterable[str]) -> str:
+    """What to say of variables that are set and were the Server's under their older names; nothing if there are none.
+
+    Where the newer one is set too, the older one is meant for clients.
+    """
+    ours = [server_variable(option) for option in options]
+    older = {_OLDER + name.removeprefix(_OURS): name for name in ours if name not in os.environ}
+    found = [(name, newer) for name, newer in older.items() if os.environ.get(name)]
+    if not found:
+        return ""
+    names, newer = (", ".join(each) for each in zip(*found, strict=True))
+    return f"not used by the Server: {names}; its own variables begin with A2C_SERVER_, so write {newer} if it is meant"

@@ -1,5 +1,7 @@
-"""What the owner sees of his servers: on a terminal, while they start, a line for each that moves; then, and
-elsewhere, a line for each change."""
+"""What moves on the terminal while a person waits: MCP servers that start, and a spinner with the time elapsed.
+
+Where stderr is no terminal, a change of a server's state is one line, and the spinner shows nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,16 @@ from typing import TYPE_CHECKING, Literal
 
 from a2c_smcp.cli.errors import advised_of_mcp_server
 from a2c_smcp.cli.terminal import Terminal, printable
-from a2c_smcp.mcp_host.config.servers import MCPServerConfig
-from a2c_smcp.mcp_host.status import State
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+if TYPE_CHECKING:  # agents use the spinner, and need no MCP
+    from rich.console import Console, RenderableType
 
-__all__ = ["COLOURS", "Progress"]
+    from a2c_smcp.mcp_host.config.servers import MCPServerConfig
+    from a2c_smcp.mcp_host.status import State
 
-COLOURS: dict[State | Literal["waiting"], str] = {
+__all__ = ["STATE_COLOURS", "ServerProgress", "spinning"]
+
+STATE_COLOURS: dict[State | Literal["waiting"], str] = {
     "ready": "green",
     "starting": "cyan",
     "waiting": "cyan",
@@ -31,15 +34,15 @@ COLOURS: dict[State | Literal["waiting"], str] = {
     "stopped": "bright_black",
     "disabled": "bright_black",
 }
-"""Of each state, in the order in which a summary counts them."""
+"""A summary counts the states in this order."""
 
 _MARGIN = 4
-"""Room for the `^C` that a terminal writes after the last line: a frame that it wraps is not erased in full."""
+"""Columns kept free for the `^C` that a terminal writes after the last line: it does not erase a frame that wraps."""
 
 
 @dataclass(slots=True)
-class _Server:
-    """`settled` is when it was first known how its start went."""
+class _ServerLine:
+    """What is shown of one server. `settled`: when its first start succeeded or failed."""
 
     state: State | Literal["waiting"]
     reason: str = ""
@@ -70,23 +73,24 @@ class _Server:
         return tools if self.state == "ready" else printable(advised_of_mcp_server(self.reason))
 
 
-class Progress:
-    """Called with each change of a state. The display ends when every server has settled once, or with `end`.
+class ServerProgress:
+    """Shows the states of MCP servers. Call it with each change of a state.
 
-    `ended` is set from then on, and where nothing is displayed.
+    On a terminal, servers that start have a line each, redrawn until all of them have settled or `end` is called;
+    after that, and elsewhere, a change is printed as one line. `ended` is set when nothing is redrawn.
     """
 
     def __init__(self, terminal: Terminal, tools: Callable[[str], int]) -> None:
         self._terminal = terminal
         self._tools = tools
-        self._servers: dict[str, _Server] = {}
+        self._servers: dict[str, _ServerLine] = {}
         self.ended = asyncio.Event()
 
     @contextmanager
     def shown(self, configs: Iterable[MCPServerConfig]) -> Iterator[None]:
-        """Begins with these servers, where there is a terminal to show them on."""
+        """Show the start of these servers, if there is a terminal."""
         if self._terminal.console:
-            self._servers = {each.name: _Server("disabled" if each.disabled else "waiting") for each in configs}
+            self._servers = {each.name: _ServerLine("disabled" if each.disabled else "waiting") for each in configs}
         if self._servers:
             self._terminal.put_below(self._new_display())
             self._end_if_settled()
@@ -98,7 +102,7 @@ class Progress:
             self.end()
 
     def end(self) -> None:
-        """Leaves a listing where the display was."""
+        """Replace the moving lines by a table of the last states."""
         if self._servers:
             self._terminal.take_away()
             self._terminal.print(_listing(self._servers))
@@ -109,7 +113,7 @@ class Progress:
         if not self._servers:
             self._terminal.show(f"{name}: {state}{f' ({advised_of_mcp_server(reason)})' if reason else ''}")
             return
-        server = self._servers.setdefault(name, _Server("waiting"))
+        server = self._servers.setdefault(name, _ServerLine("waiting"))
         server.become(state, reason, self._tools(name) if state == "ready" else 0)
         self._end_if_settled()
 
@@ -118,7 +122,10 @@ class Progress:
             self.end()
 
     def _new_display(self) -> Callable[[], RenderableType]:
-        """Draws a frame, from another thread. One line for all, where they are more than the terminal has lines."""
+        """The function that draws a frame; rich calls it from its own thread.
+
+        All servers share one line if they are more than the terminal has lines.
+        """
         from rich.constrain import Constrain
         from rich.spinner import Spinner
 
@@ -134,8 +141,8 @@ class Progress:
         return draw
 
 
-def _listing(servers: dict[str, _Server], spinner: RenderableType | None = None) -> RenderableType:
-    """A line for each server while the spinner turns, and all that is known of it in the end."""
+def _listing(servers: dict[str, _ServerLine], spinner: RenderableType | None = None) -> RenderableType:
+    """A row for each server. With a spinner details are cut to one line, without it they are complete."""
     from rich.table import Table
     from rich.text import Text
 
@@ -148,16 +155,46 @@ def _listing(servers: dict[str, _Server], spinner: RenderableType | None = None)
         if spinner:
             detail = Text(" ".join(server.detail.split()), no_wrap=True, overflow="ellipsis")
         last = spinner if spinner and server.is_under_way else detail
-        table.add_row(Text(printable(name)), Text(server.state, COLOURS[server.state]), server.elapsed, last)
+        table.add_row(Text(printable(name)), Text(server.state, STATE_COLOURS[server.state]), server.elapsed, last)
     return table
 
 
-def _summary(servers: dict[str, _Server], spinner: RenderableType) -> RenderableType:
+def _summary(servers: dict[str, _ServerLine], spinner: RenderableType) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
     counts = Counter(server.state for server in servers.values())
-    states = [Text(f"{counts[state]} {state}", colour) for state, colour in COLOURS.items() if counts[state]]
+    states = [Text(f"{counts[state]} {state}", colour) for state, colour in STATE_COLOURS.items() if counts[state]]
     line = Table.grid(padding=(0, 1, 0, 0))
     line.add_row(Text(f"{len(servers)} servers:"), Text(", ").join(states), spinner)
     return line
+
+
+@contextmanager
+def spinning(terminal: Terminal, what: str, hint: str = "") -> Iterator[None]:
+    """Show a spinner, the text, the seconds elapsed and the hint; nothing if stderr is no terminal."""
+    if not terminal.console:
+        yield
+        return
+    terminal.put_below(_drawing(terminal.console, what, hint))
+    try:
+        yield
+    finally:
+        terminal.take_away()
+
+
+def _drawing(console: Console, what: str, hint: str) -> Callable[[], RenderableType]:
+    from rich.constrain import Constrain
+    from rich.spinner import Spinner
+    from rich.table import Table
+    from rich.text import Text
+
+    began, spinner = time.monotonic(), Spinner("line" if console.options.ascii_only else "dots", style="cyan")
+    label = Text(printable(what), no_wrap=True, overflow="ellipsis")
+
+    def draw() -> RenderableType:
+        line = Table.grid(padding=(0, 1, 0, 0))
+        line.add_row(spinner, label, Text(f"{time.monotonic() - began:.1f} s", "bold"), Text(hint, "dim", no_wrap=True))
+        return Constrain(line, console.width - _MARGIN)
+
+    return draw

@@ -6,17 +6,18 @@ import json
 import os
 import re
 import shlex
+import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from a2c_smcp.cli.invocation import invocation_anywhere
 from a2c_smcp.computer.calls.arguments import compile_schema
 from a2c_smcp.computer.tools.table import A2C_TOOL_META, MCP_TOOL_ANNOTATION
 from a2c_smcp.registry.schemas import find_faults
 from a2c_smcp.smcp import SMCPTool
 
-__all__ = ["agent_line", "call_of"]
+__all__ = ["agent_line", "call_of", "invocation", "invocation_anywhere"]
 
 # fmt: off
 _HARMLESS = frozenset({
@@ -143,3 +144,30 @@ def _word(value: Any) -> str:
     except ValueError:
         return value
     return json.dumps(value)
+
+
+_NAME = "a2c-smcp"
+
+
+def invocation() -> list[str]:
+    """The words that start it again from this folder: the bare name only where the PATH leads here."""
+    started = Path(sys.argv[0])
+    if started.name == "__main__.py":
+        return [sys.executable, "-m", "a2c_smcp"]
+    if not started.exists() or _is_on_path(started):
+        return [_NAME]
+    return [sys.argv[0]]
+
+
+def invocation_anywhere() -> list[str]:
+    """The same for another terminal: in another folder, and without the virtual environment that is active here."""
+    first, *others = invocation()
+    if first == _NAME:
+        found, environment = shutil.which(_NAME), os.environ.get("VIRTUAL_ENV")
+        return [found] if found and environment and Path(found).is_relative_to(environment) else [_NAME]
+    return [str(Path(first).absolute()), *others]
+
+
+def _is_on_path(program: Path) -> bool:
+    found = shutil.which(_NAME)
+    return found is not None and Path(found).samefile(program)

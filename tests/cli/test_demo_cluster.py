@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from a2c_smcp.cli.demo_front import Front
-from a2c_smcp.cli.demo_load import Load, Tally
+from a2c_smcp.cli.demo.cluster import Load, Tally
+from a2c_smcp.cli.demo.nodes import Front
 from a2c_smcp.errors import ComputerLeft
 from tests.cli.test_demo import PROGRAM, assert_it_can_be_left
 

@@ -456,7 +456,7 @@ def test_a_computer_says_what_it_waits_for_and_what_to_do(
 
 UNFORESEEN = """
 import sys, typer
-from a2c_smcp.cli.ending import carry_out
+from a2c_smcp.cli.app import carry_out
 app = typer.Typer()
 @app.callback()
 def options(debug: bool = False) -> None: ...

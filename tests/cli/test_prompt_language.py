@@ -12,12 +12,18 @@ from typing import Any
 import pytest
 
 from a2c_smcp.cli.options import default_agent_name
-from a2c_smcp.cli.prompt.approvals import OWNER, NothingToAnswer, Requests
-from a2c_smcp.cli.prompt.arguments import parameters_of, read_arguments, to_ask
-from a2c_smcp.cli.prompt.commands import COMMANDS
-from a2c_smcp.cli.prompt.completion import Known, complete
-from a2c_smcp.cli.prompt.grants import Grants
-from a2c_smcp.cli.prompt.language import WrongUse, find, words_of
+from a2c_smcp.cli.prompt.approvals import OWNER, Grants, NothingToAnswer, Requests
+from a2c_smcp.cli.prompt.language import (
+    Known,
+    WrongUse,
+    complete,
+    find,
+    parameters_of,
+    read_arguments,
+    to_ask,
+    words_of,
+)
+from a2c_smcp.cli.prompt.prompt import COMMANDS
 from a2c_smcp.computer.approval import Approvals, Caller, Grant, Request
 
 pytestmark = pytest.mark.covers("prompt")

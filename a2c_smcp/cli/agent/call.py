@@ -14,8 +14,8 @@ import typer
 
 from a2c_smcp.cli.agent.run import Visit
 from a2c_smcp.cli.errors import Failed, WrongUse, near
+from a2c_smcp.cli.progress import spinning
 from a2c_smcp.cli.results import put_json, put_text
-from a2c_smcp.cli.spinner import turning
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, SMCPError, ToolNotFound
 from a2c_smcp.protocol.codec import loads_exactly
 from a2c_smcp.protocol.results import CallToolResult
@@ -66,7 +66,7 @@ class Call:
 
     async def __call__(self, visit: Visit) -> None:
         try:
-            with turning(visit.terminal, f"{self.tool} on {self.computer}", "Ctrl-C cancels it"):
+            with spinning(visit.terminal, f"{self.tool} on {self.computer}", "Ctrl-C cancels it"):
                 result = await self._result(visit)
         except ToolNotFound as error:
             known = [tool["name"] for tool in await visit.agent.get_tools(self.computer)]

@@ -17,7 +17,7 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.cli import logs
 from a2c_smcp.cli import options as connection
 from a2c_smcp.cli.errors import Failed, WrongUse, explained, who_is_there
-from a2c_smcp.cli.spinner import turning
+from a2c_smcp.cli.progress import spinning
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.cli.up_state import running, running_at
 from a2c_smcp.endpoint import Endpoint
@@ -125,11 +125,11 @@ async def _enter(agent: AsyncSMCPAgentClient, door: Door, terminal: Terminal) ->
     """An office holds one agent. Most have left in a moment: other commands, or one that was killed."""
     loop = asyncio.get_running_loop()
     give_up = loop.time() + door.wait
-    with turning(terminal, f"connecting to {door.place}"):
+    with spinning(terminal, f"connecting to {door.place}"):
         await agent.connect()
     text = f"entering office {door.office}"
     while True:
-        with turning(terminal, text):
+        with spinning(terminal, text):
             try:
                 return await agent.join_office(door.office)
             except OfficeHasAgent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -9,19 +10,21 @@ from pathlib import Path
 
 from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warning
 from a2c_smcp.cli.errors import WrongUse, sentence
-from a2c_smcp.cli.input_files import beside, is_open_to_git, read_values
-from a2c_smcp.cli.setup_files import HOW_TO_MAKE_ONE, NAMES, place_of, yaml_in
+from a2c_smcp.cli.setup_files import HOW_TO_MAKE_ONE, NAMES, beside, is_open_to_git, place_of, read_values, yaml_in
 from a2c_smcp.computer.configuration.files import Configuration, read_configuration
 from a2c_smcp.computer.configuration.watch import read_all
 from a2c_smcp.computer.inputs.definitions import CommandFailed, MissingInputs, ids_in
 from a2c_smcp.computer.inputs.resolver import Inputs
 from a2c_smcp.computer.inputs.sources import argv_of
 from a2c_smcp.computer.private_files import remedy_for
+from a2c_smcp.computer.secrets import SHORTEST
+from a2c_smcp.computer.secrets.config import names_of_secrets, told
+from a2c_smcp.computer.secrets.rules import Kind
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import CommandInput, MCPServerConfig, StdioConfig, source
 from a2c_smcp.mcp_host.processes.environment import child_environment
 
-__all__ = ["commands", "files", "inputs", "read"]
+__all__ = ["commands", "files", "inputs", "read", "secrets"]
 
 _NODE = "Install Node.js, which brings it: https://nodejs.org"
 _UV = "Install uv, which brings it: https://docs.astral.sh/uv"
@@ -175,3 +178,24 @@ def _command_input(definition: CommandInput) -> Finding | None:
 
 def _enabled(situation: Situation) -> list[MCPServerConfig]:
     return [server for server in situation.configuration.servers.values() if not server.disabled]
+
+
+def secrets(situation: Situation) -> Iterator[Finding]:
+    found = situation.configuration
+    known = {name: names_of_secrets(server, found.inputs) for name, server in found.servers.items()}
+    for server, names in known.items():
+        for each in names:
+            if each.kind is Kind.suspected:
+                yield warning(
+                    f"{each.name} of server {server!r} may be a secret: it is hidden in logs, and not in results.",
+                    f'Say "secrets": {json.dumps({each.name: True})} on that server, or false if it is none.',
+                )
+            elif each.is_short:
+                yield warning(
+                    f"{each.name} of server {server!r} is a secret of fewer than {SHORTEST} characters: it is not"
+                    " masked.",
+                    "Use a longer one.",
+                )
+    lines = [line for server, names in known.items() if (line := told(server, names))]
+    if known:
+        yield ok(f"Treated as secret: {'. '.join(lines)}." if lines else "Nothing is treated as secret.")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warning
 from a2c_smcp.cli.errors import WrongUse
-from a2c_smcp.cli.input_files import beside, read_values
+from a2c_smcp.cli.setup_files import beside, read_values
 from a2c_smcp.computer.inputs.definitions import is_secret
 from a2c_smcp.computer.inputs.sources import backend
 from a2c_smcp.computer.private_files import default_folder, remedy_for

@@ -10,8 +10,8 @@ from a2c_smcp.cli import local_computer as device
 from a2c_smcp.cli import logs
 from a2c_smcp.cli import options as connection
 from a2c_smcp.cli.errors import Failed, WrongUse, explained
-from a2c_smcp.cli.input_files import read_values
 from a2c_smcp.cli.options import option
+from a2c_smcp.cli.setup_files import read_values
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ConfigError, SMCPError

@@ -17,10 +17,21 @@ import typer
 from a2c_smcp.agent import AgentEvents, AsyncSMCPAgentClient
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.demo import mcp_servers as demo_server
-from a2c_smcp.cli.demo.steps import ACTS, AGENT, COMPUTER, OFFICE, Stage, is_alive, pids, refuse_stranger, until
-from a2c_smcp.cli.demo_story import DemoFailed, Story
+from a2c_smcp.cli.demo.steps import (
+    ACTS,
+    AGENT,
+    COMPUTER,
+    OFFICE,
+    DemoFailed,
+    Stage,
+    Story,
+    is_alive,
+    pids,
+    refuse_stranger,
+    until,
+)
 from a2c_smcp.cli.errors import Failed
-from a2c_smcp.cli.invocation import invocation
+from a2c_smcp.cli.suggestions import invocation
 from a2c_smcp.computer.approval import Request
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import SMCPError

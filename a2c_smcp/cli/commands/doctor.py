@@ -12,7 +12,8 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli import options as connection
-from a2c_smcp.cli.checks import configuration, machine, secrets, server
+from a2c_smcp.cli.checks import configuration, machine, server
+from a2c_smcp.cli.checks import configuration as secrets
 from a2c_smcp.cli.checks.findings import Check, Finding, Level, Situation
 from a2c_smcp.cli.checks.probe import call_at
 from a2c_smcp.cli.errors import WrongUse

@@ -13,11 +13,10 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import WrongUse
-from a2c_smcp.cli.posts import Post
-from a2c_smcp.cli.serving.node import Door, Membership, check_node_url, serve, serve_at_post
+from a2c_smcp.cli.options import server_variable, unused_variables
+from a2c_smcp.cli.serving.node import Door, Membership, Post, check_node_url, serve, serve_at_post
 from a2c_smcp.cli.serving.stores import REDIS_HELP, check_url
 from a2c_smcp.cli.serving.workers import check_side_doors, supervise
-from a2c_smcp.cli.variables import server_variable, unused_variables
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.loops import run_program
 from a2c_smcp.protocol import version

@@ -17,9 +17,8 @@ from a2c_smcp.cli import local_computer as device
 from a2c_smcp.cli import logs
 from a2c_smcp.cli import options as connection
 from a2c_smcp.cli.errors import Failed, WrongUse, explained, misread
-from a2c_smcp.cli.input_files import read_values
 from a2c_smcp.cli.local_computer import Device
-from a2c_smcp.cli.options import option
+from a2c_smcp.cli.options import option, unused_variables
 from a2c_smcp.cli.results import put_text
 from a2c_smcp.cli.setup_files import (
     DEFAULT_HOST,
@@ -30,12 +29,12 @@ from a2c_smcp.cli.setup_files import (
     find_setups,
     lost_setup,
     place_of,
+    read_values,
     yaml_in,
 )
 from a2c_smcp.cli.suggestions import agent_line, call_of
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.cli.up_state import AlreadyUp, Note, Standing
-from a2c_smcp.cli.variables import unused_variables
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.loops import run_program
 from a2c_smcp.protocol.names import fault_in

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from a2c_smcp.cli.prompt import views
-from a2c_smcp.cli.prompt.console import Console
-from a2c_smcp.cli.prompt.jobs import Job
-from a2c_smcp.cli.prompt.language import Command, WrongUse
+from a2c_smcp.cli.prompt.approvals import OWNER
+from a2c_smcp.cli.prompt.console import Console, Job
+from a2c_smcp.cli.prompt.language import Command, Parameter, WrongUse, parameters_of, read_arguments, to_ask
 from a2c_smcp.computer.inputs.resolver import InputState
 from a2c_smcp.computer.secrets import secrets_of
+from a2c_smcp.computer.secrets.config import told
 from a2c_smcp.mcp_host.config.servers import parse_server, source
+from a2c_smcp.protocol.results import CallToolResult
 
-__all__ = ["OWNING"]
+__all__ = ["CALLING", "LOOKING", "OWNING", "schema_of"]
 
 
 async def _add(console: Console, arguments: list[str]) -> Job:
@@ -121,3 +126,129 @@ OWNING = (
     Command("inputs set", "INPUT [keep]", "Ask for a value; servers that use it restart.", _set),
     Command("inputs clear", "INPUT", "Forget a value.", _clear),
 )
+
+
+_RECORDS = 20
+
+
+async def _status(console: Console, arguments: list[str]) -> None:
+    url = console.computer.mask.text(console.seat.url)
+    console.say(f"{console.computer.name} at {url}: {console.seat.news}")
+    for warning in console.computer.warnings:
+        console.say(warning, "yellow")
+    for server, names in console.computer.secrets().items():
+        if line := told(server, names):
+            console.say(f"treated as secret of {line}")
+    if not console.computer.status():
+        console.say("no MCP servers: server add adds one")
+    elif console.draws_below():
+        console.live = console.status
+    else:
+        console.draw(console.status())
+
+
+async def _tools(console: Console, arguments: list[str]) -> None:
+    found = [each for each in console.computer.get_tools() if not arguments or each["bundle_id"] == arguments[0]]
+    if found:
+        console.draw(views.tools(found, asks=not console.computer.approvals.approves_all))
+    else:
+        console.say("no tools")
+
+
+async def _desktop(console: Console, arguments: list[str]) -> Job:
+    return Job("desktop", partial(_show_desktop, console))
+
+
+async def _show_desktop(console: Console) -> None:
+    windows = await console.computer.get_desktop()
+    console.say("\n\n".join(window.rstrip("\n") for window in windows) or "no windows")
+
+
+async def _history(console: Console, arguments: list[str]) -> None:
+    wanted = arguments[0] if arguments else str(_RECORDS)
+    if not wanted.isdecimal() or not int(wanted):
+        raise WrongUse(f"{wanted!r} is no number of calls")
+    if records := [*console.computer.history][-int(wanted) :]:
+        console.draw(views.history(records))
+    else:
+        console.say("nothing was called yet")
+
+
+LOOKING = (
+    Command("status", "", "Show the servers, kept current at the bottom until Ctrl-C or the next command.", _status),
+    Command("tools", "[SERVER]", "List the tools as agents see them.", _tools),
+    Command("desktop", "", "Show the windows as agents see them.", _desktop),
+    Command("history", "[NUMBER]", "List the last calls.", _history),
+)
+
+
+_TIMEOUT = 3600.0
+"""Somebody is watching, who can end it before."""
+
+
+def schema_of(console: Console, name: str) -> Mapping[str, Any]:
+    """What the tool of this name takes. Raises `WrongUse`."""
+    for tool in console.computer.get_tools():
+        if tool["name"] == name:
+            return tool["params_schema"]
+    raise WrongUse(f"there is no tool {name!r}: tools lists them")
+
+
+async def _call(console: Console, arguments: list[str]) -> Job | None:
+    name, *words = arguments
+    schema = schema_of(console, name)
+    try:
+        given = read_arguments(words, schema)
+    except ValueError as problem:
+        raise WrongUse(str(problem)) from None
+    for parameter in to_ask(schema, given):
+        answer = await console.questions.ask(parameter.question, partial(_read, parameter), hidden=parameter.is_secret)
+        if answer is None:
+            raise WrongUse(f"{name} is not called")
+        given |= answer
+    secrets = [str(given[each.name]) for each in parameters_of(schema) if each.is_secret and each.name in given]
+    console.computer.mask.add(secrets)
+    job = Job(f"call {name}", lambda: _run(console, job, name, given))
+    return job
+
+
+def _read(parameter: Parameter, text: str) -> dict[str, Any]:
+    """An optional argument may be left out."""
+    if text or (parameter.is_required and parameter.types == ("string",)):
+        return {parameter.name: parameter.read(text)}
+    if parameter.is_required:
+        raise ValueError(f"{parameter.name} is needed; Ctrl-C gives up")
+    return {}
+
+
+async def _run(console: Console, job: Job, name: str, params: dict[str, Any]) -> None:
+    req_id = uuid4().hex
+    try:
+        answer = await console.computer.execute_tool(OWNER, req_id, name, params, _TIMEOUT, _noting(job))
+    except asyncio.CancelledError:
+        console.computer.cancel(OWNER.agent, req_id)
+        raise
+    _show(console, name, CallToolResult.from_wire(answer))
+
+
+def _noting(job: Job) -> Callable[[float, float | None, str | None], None]:
+    def note(progress: float, total: float | None, message: str | None) -> None:
+        of = f" of {total:g}" if total is not None else ""
+        job.note = f"{progress:g}{of}{f', {message}' if message else ''}"
+
+    return note
+
+
+def _show(console: Console, name: str, result: CallToolResult) -> None:
+    if result.is_error:
+        console.say(result.text or f"{name} failed and does not say why", "red")
+    elif result.text:
+        console.say(result.text)
+    elif result.structured_content is not None:
+        console.say(json.dumps(result.structured_content, ensure_ascii=False, indent=2))
+    kinds = {str(block.get("type")) for block in result.content if isinstance(block, dict)} - {"text"}
+    for kind in sorted(kinds):
+        console.say(f"there is more, of type {kind}, which cannot be shown here", "yellow")
+
+
+CALLING = (Command("call", "TOOL [NAME=VALUE…]", "Call a tool yourself; what is missing is asked for.", _call),)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import in_terminal
@@ -14,16 +16,15 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import ANSI
-from prompt_toolkit.history import DummyHistory
+from prompt_toolkit.history import DummyHistory, History
 from prompt_toolkit.input import create_input
 from prompt_toolkit.output import create_output
 from prompt_toolkit.renderer import CPR_Support
 from prompt_toolkit.styles import Style
 
-from a2c_smcp.cli.prompt.completion import Candidate
-from a2c_smcp.cli.prompt.lines import Lines
+from a2c_smcp.cli.prompt.language import Candidate
 
-__all__ = ["Editor", "Interrupted"]
+__all__ = ["Editor", "Interrupted", "Lines"]
 
 _FRAME = 0.5
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse"})
@@ -167,3 +168,42 @@ class _Completer(Completer):
         for each in self._complete(document.text_before_cursor):
             blank = " " if each.is_whole and not document.text_after_cursor else ""
             yield Completion(each.text + blank, -each.typed, display=each.text, display_meta=each.about)
+
+
+_LOADED = 1000
+
+
+class Lines(History):
+    """A line is kept when its command is done: only then it is known what in it is a secret. Answers never are."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def append_string(self, string: str) -> None:
+        """What the editor has just read is not taken yet."""
+
+    def remember(self, line: str) -> None:
+        if self.recall(line):
+            self.store_string(line)
+
+    def recall(self, line: str) -> bool:
+        """A line that meant nothing can be brought back and corrected, and is not kept. Whether it is another one."""
+        is_new = [line] != self._loaded_strings[:1]
+        if is_new:
+            self._loaded_strings.insert(0, line)
+        return is_new
+
+    def load_history_strings(self) -> Iterable[str]:
+        try:
+            return self._path.read_text("utf-8").splitlines()[: -_LOADED - 1 : -1]
+        except (OSError, UnicodeDecodeError):
+            return []
+
+    def store_string(self, string: str) -> None:
+        """Where nothing can be kept, the lines last as long as the process."""
+        with suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with os.fdopen(descriptor, "a", encoding="utf-8", errors="replace") as file:
+                file.write(f"{string}\n")

@@ -5,15 +5,17 @@ from __future__ import annotations
 from functools import partial
 
 from a2c_smcp.cli.options import exposed
-from a2c_smcp.cli.prompt.console import Console
-from a2c_smcp.cli.prompt.jobs import Job
+from a2c_smcp.cli.prompt import views
+from a2c_smcp.cli.prompt.approvals import NothingToAnswer
+from a2c_smcp.cli.prompt.console import ANSWERS, Console, Job
 from a2c_smcp.cli.prompt.language import Command, WrongUse
+from a2c_smcp.computer.approval import Decision
 from a2c_smcp.computer.secrets import secrets_in
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.protocol.names import fault_in
 
-__all__ = ["MOVING", "Quit"]
+__all__ = ["ANSWERING", "MOVING", "Quit"]
 
 
 class Quit(Exception):
@@ -59,4 +61,62 @@ MOVING = (
     Command("join", "OFFICE", "Go to another office, or back to one.", _join),
     Command("leave", "", "Leave the office; servers keep running.", _leave),
     Command("quit", "", "Stop the servers and leave, as Ctrl-D does.", _quit),
+)
+
+
+async def _show(console: Console, arguments: list[str]) -> None:
+    waiting, granted = [*console.requests], [*console.grants]
+    for each in waiting:
+        console.say(f"{views.request(each, in_full=True)}\n  {ANSWERS}", "yellow")
+    if granted:
+        console.draw(views.grants(granted))
+    if not waiting:
+        console.say(
+            "no request waits for an answer" if granted else "no request waits, and nothing is allowed for good"
+        )
+
+
+def _answer(console: Console, arguments: list[str], decision: Decision) -> None:
+    try:
+        waiting = console.requests.meant(*arguments)
+    except NothingToAnswer as problem:
+        raise WrongUse(str(problem)) from None
+    console.requests.answer(waiting, decision)
+    if grant := waiting.request.granted_by(decision):
+        console.say(f"{views.granted(grant)}; `approve forget {grant.agent}` takes that back")
+
+
+async def _yes(console: Console, arguments: list[str]) -> None:
+    _answer(console, arguments, "yes")
+
+
+async def _no(console: Console, arguments: list[str]) -> None:
+    _answer(console, arguments, "no")
+
+
+async def _always_tool(console: Console, arguments: list[str]) -> None:
+    _answer(console, arguments, "always")
+
+
+async def _always_agent(console: Console, arguments: list[str]) -> None:
+    _answer(console, arguments, "always_for_agent")
+
+
+async def _forget(console: Console, arguments: list[str]) -> None:
+    agent, tool = [*arguments, None][:2]
+    found = [each for each in console.grants if each.agent == agent and tool in (None, each.tool)]
+    if not found:
+        raise WrongUse(f"nothing like that is allowed to {agent}: approve lists what is")
+    console.grants.forget(found)
+    for grant in found:
+        console.say(f"no longer: {views.granted(grant)}")
+
+
+ANSWERING = (
+    Command("y", "[REQUEST]", "Let the tool run that an agent asks for, this time.", _yes, kept=False),
+    Command("n", "[REQUEST]", "Refuse it.", _no, kept=False),
+    Command("always tool", "[REQUEST]", "Let it run, and whenever this agent asks again.", _always_tool, kept=False),
+    Command("always agent", "[REQUEST]", "Let this agent use every tool from now on.", _always_agent, kept=False),
+    Command("approve", "", "Show requests in full, and what is allowed for good.", _show),
+    Command("approve forget", "AGENT [TOOL]", "Ask again for what was allowed for good.", _forget),
 )

@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from typing import Any
 
-from a2c_smcp.cli.prompt.commands import COMMANDS, known_to
-from a2c_smcp.cli.prompt.completion import complete
+from a2c_smcp.cli.prompt import views
+from a2c_smcp.cli.prompt.computer_commands import CALLING, LOOKING, OWNING, schema_of
 from a2c_smcp.cli.prompt.console import Console
-from a2c_smcp.cli.prompt.editor import Editor, Interrupted
-from a2c_smcp.cli.prompt.language import find, words_of
-from a2c_smcp.cli.prompt.lines import Lines
-from a2c_smcp.cli.prompt.office_commands import Quit
+from a2c_smcp.cli.prompt.editor import Editor, Interrupted, Lines
+from a2c_smcp.cli.prompt.language import Command, Known, WrongUse, complete, find, words_of
+from a2c_smcp.cli.prompt.office_commands import ANSWERING, MOVING, Quit
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.loops import stop_on_signals
 
-__all__ = ["converse"]
+__all__ = ["COMMANDS", "converse", "known_to"]
 
 logger = logging.getLogger(__name__)
 
@@ -100,3 +100,44 @@ def _on_interrupt(console: Console) -> Callable[[], object]:
     with suppress(NotImplementedError):  # Windows
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, on_signal)
     return stop_on_signals
+
+
+async def _help(console: Console, arguments: list[str]) -> None:
+    console.draw(views.help_on(COMMANDS))
+    console.say(
+        "Tab completes; Ctrl-C clears the line, or ends what is going on, or stops this program, as Ctrl-D does"
+    )
+
+
+COMMANDS: tuple[Command, ...] = (
+    *LOOKING,
+    *CALLING,
+    *OWNING,
+    *ANSWERING,
+    *MOVING,
+    Command("help", "", "Show this list.", _help),
+)
+
+
+def known_to(console: Console) -> Known:
+    """What completion may offer at this console."""
+    computer = console.computer
+
+    def schema(tool: str) -> Mapping[str, Any]:
+        try:
+            return schema_of(console, tool)
+        except WrongUse:
+            return {}
+
+    return Known(
+        commands=COMMANDS,
+        names={
+            "SERVER": lambda: {name: each.state for name, each in computer.status().items()},
+            "TOOL": lambda: {each["name"]: each["bundle_id"] for each in computer.get_tools()},
+            "INPUT": lambda: {each.id: each.definition.description or "" for each in computer.inputs.list()},
+            "AGENT": lambda: {each.agent: "" for each in console.grants},
+            "REQUEST": lambda: {f"#{each.number}": each.request.name for each in console.requests},
+            "keep": lambda: {"keep": "beyond the end of this program"},
+        },
+        schema=schema,
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from a2c_smcp.cli.progress import COLOURS
+from a2c_smcp.cli.progress import STATE_COLOURS
 from a2c_smcp.cli.prompt.approvals import Waiting
 from a2c_smcp.cli.prompt.language import Command
 from a2c_smcp.cli.results import first_sentence
@@ -56,7 +56,7 @@ def _status_row(server: ServerStatus, error: str, tally: Tally) -> Sequence[str 
     calls, p50 = tally.of(server.name)
     return (
         server.name,
-        Text(server.state, COLOURS[server.state]),
+        Text(server.state, STATE_COLOURS[server.state]),
         str(server.tools),
         str(max(server.starts - 1, 0)),
         str(calls),

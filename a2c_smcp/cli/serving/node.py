@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import errno
 import gc
 import ipaddress
+import json
 import logging
+import os
+import signal
 import socket
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,7 +23,6 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import Failed, WrongUse
-from a2c_smcp.cli.posts import Lifeline, Post
 from a2c_smcp.cli.serving.stores import directory_at, is_on_this_machine, usable
 from a2c_smcp.loops import on_hangup, stop_on_signals
 from a2c_smcp.server.app import create_app
@@ -29,10 +32,13 @@ from a2c_smcp.server.settings import Settings
 
 __all__ = [
     "Door",
+    "Lifeline",
     "Membership",
+    "Post",
     "cannot_listen",
     "check_node_url",
     "check_spelling",
+    "is_ready",
     "serve",
     "serve_at_post",
     "welcome",
@@ -187,3 +193,56 @@ def _return_large_blocks() -> None:
     """Memory of large messages goes back to the system. By itself glibc would soon keep it, in pieces, for later."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
+
+
+_VARIABLE = "A2C_WORKER_POST"
+_READY = b"ready"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """A worker's place: its name, the store and the port that it shares, and where other nodes find it alone."""
+
+    node: str
+    redis: str
+    port: int
+    side_host: str
+    side_port: int
+    lifeline: int = -1
+
+    @classmethod
+    def from_environment(cls) -> Post | None:
+        """What this process was told, if it is a worker. Nobody whom it starts is told the same."""
+        told = os.environ.pop(_VARIABLE, None)
+        return cls(**json.loads(told)) if told else None
+
+    def environment(self) -> Mapping[str, str]:
+        """That of a worker: a parent's own, and this post, which is no argument that others could read."""
+        return {**os.environ, _VARIABLE: json.dumps(asdict(self))}
+
+
+class Lifeline:
+    """A worker's end of the line. When the other end is closed, its parent is gone, however it died."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._line = socket.socket(fileno=descriptor)
+        self._line.setblocking(False)
+
+    def watch(self) -> None:
+        """Ends this process, as SIGTERM would, if its parent is gone."""
+        loop = asyncio.get_running_loop()
+
+        def lost() -> None:
+            loop.remove_reader(self._line)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        loop.add_reader(self._line, lost)
+
+    def tell_ready(self) -> None:
+        self._line.send(_READY)
+
+
+async def is_ready(line: socket.socket) -> bool:
+    """A parent waits until the worker at the other end serves; `False` if it has ended before."""
+    line.setblocking(False)
+    return await asyncio.get_running_loop().sock_recv(line, len(_READY)) == _READY

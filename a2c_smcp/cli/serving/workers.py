@@ -17,8 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from a2c_smcp.cli.errors import Failed, WrongUse
-from a2c_smcp.cli.posts import Post, is_ready
-from a2c_smcp.cli.serving.node import Door, Membership, cannot_listen, check_spelling, welcome
+from a2c_smcp.cli.serving.node import Door, Membership, Post, cannot_listen, check_spelling, is_ready, welcome
 from a2c_smcp.cli.serving.stores import is_on_this_machine, store_at
 from a2c_smcp.loops import on_hangup, stop_on_signals
 from a2c_smcp.server.run import address_of, reserve
