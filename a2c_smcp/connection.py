@@ -49,7 +49,7 @@ class Later(NamedTuple):
 
 
 class ConnectionLost(Unavailable):
-    opening = "Connection lost"
+    title = "Connection lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,8 @@
-"""What can go wrong, as classes. A class is known on the wire by its code and the opening words of its message."""
+"""The errors of the protocol, as classes.
+
+On the wire an error is a code, a message and details. The message begins with the title of its class, so that the
+receiver can raise the same class again (`SMCPError.from_wire`).
+"""
 
 from __future__ import annotations
 
@@ -44,18 +48,23 @@ Outcome: TypeAlias = Literal["not_run", "unknown", "done"]
 
 
 class SMCPError(Exception):
-    """Anything the protocol answers with an error. By itself: something unforeseen (500).
+    """An error that the protocol can answer with. This class itself stands for an unexpected failure (500).
 
-    For a tool call, `outcome` says whether the tool has run. A class has the one that is usual for it; the place that
-    raises it may know better: `CallTimeout("…", outcome="not_run")`. Nothing but "it never began" is `not_run`.
+    `title` says what kind of error it is, the same for all of its class; `subject` what it is about, such as
+    `server 'files'`; `reason` what is wrong with that. `message` joins them: `title: subject: reason`. `details` are
+    sent along as they are.
+
+    For a tool call, `outcome` says whether the tool has run. Each class has a default; where more is known, pass it:
+    `CallTimeout("…", outcome="not_run")`. `not_run` means that the tool has certainly not begun.
     """
 
     code: ClassVar[int] = 500
-    opening: ClassVar[str] = "Internal error"
-    usual_outcome: ClassVar[Outcome] = "unknown"
+    title: ClassVar[str] = "Internal error"
+    default_outcome: ClassVar[Outcome] = "unknown"
 
-    def __init__(self, about: str = "", **details: Any) -> None:
-        self.message = f"{self.opening}: {about}" if about else self.opening
+    def __init__(self, reason: str = "", *, subject: str = "", **details: Any) -> None:
+        self.subject, self.reason = subject, reason
+        self.message = ": ".join(filter(None, (self.title, subject, reason)))
         self.details = details
         super().__init__(self.message)
 
@@ -63,23 +72,28 @@ class SMCPError(Exception):
         return f"{self.code} {self.message}"
 
     @property
+    def about(self) -> str:
+        """The message without the title, or the title if the message has nothing else."""
+        return ": ".join(filter(None, (self.subject, self.reason))) or self.title
+
+    @property
     def outcome(self) -> Outcome:
-        """What its details say, else what is usual for its class."""
+        """Whether the tool has run: what the details say, or the default of the class."""
         told = self.details.get("outcome")
-        return cast(Outcome, told) if told in _OUTCOMES else self.usual_outcome
+        return cast(Outcome, told) if told in _OUTCOMES else self.default_outcome
 
     @outcome.setter
     def outcome(self, outcome: Outcome) -> None:
         self.details["outcome"] = outcome
 
     def to_wire(self, **more_details: Any) -> dict[str, Any]:
-        """003's nested error object beside the flat copy that the 0.2+ generation reads (WIRE §3)."""
+        """The error as an ack: 003's nested object, and a flat copy that the 0.2+ generation reads (WIRE §3)."""
         error = {"code": self.code, "message": self.message, "details": {**self.details, **more_details}}
         return {"error": error, **error}
 
     @staticmethod
     def from_wire(answer: object) -> SMCPError | None:
-        """The error that an answer carries, as the class raised on the other side; `None` if it carries none."""
+        """The error in an ack, of the class that the other side raised; `None` if the ack is no error."""
         if not isinstance(answer, dict):
             return None
         error = answer.get("error")
@@ -100,159 +114,160 @@ class SMCPError(Exception):
 
 class BadRequest(SMCPError):
     code = 400
-    opening = "Bad request"
-    usual_outcome: ClassVar[Outcome] = "not_run"
+    title = "Bad request"
+    default_outcome: ClassVar[Outcome] = "not_run"
 
 
 class UnsupportedEvent(BadRequest):
-    opening = "Unsupported event"
+    title = "Unsupported event"
 
 
 class AmbiguousComputer(BadRequest):
-    opening = "Several of your offices have this computer, say which with office_id"
+    title = "Several of your offices have this computer, say which with office_id"
 
 
 class InvalidWindowURI(BadRequest, ValueError):
-    opening = "Not a window URI"
+    title = "Not a window URI"
 
 
 class ConfigError(BadRequest, ValueError):
-    opening = "Bad configuration"
+    title = "Bad configuration"
 
 
 class NotPrivate(ConfigError):
     """A file or folder that others on this machine may change."""
 
-    opening = "Not private"
+    title = "Not private"
 
 
 class VersionMismatch(BadRequest):
     code = 4008
-    opening = "Protocol version not supported"
+    title = "Protocol version not supported"
 
 
 class NotAuthenticated(SMCPError):
     code = 401
-    opening = "Not authenticated"
-    usual_outcome: ClassVar[Outcome] = "not_run"
+    title = "Not authenticated"
+    default_outcome: ClassVar[Outcome] = "not_run"
 
 
 class Forbidden(SMCPError):
     code = 403
-    opening = "Forbidden"
-    usual_outcome: ClassVar[Outcome] = "not_run"
+    title = "Forbidden"
+    default_outcome: ClassVar[Outcome] = "not_run"
 
 
 class WrongRole(Forbidden):
-    opening = "Wrong role"
+    title = "Wrong role"
 
 
 class NotInOffice(Forbidden):
-    opening = "Not in this office"
+    title = "Not in this office"
 
 
 class OfficeHasAgent(Forbidden):
-    opening = "Agent sid should be equal to office_id"  # 003's wording
+    title = "Agent sid should be equal to office_id"  # 003's wording
 
 
 class NameTaken(Forbidden):
-    opening = "Name is taken in this office"
+    title = "Name is taken in this office"
 
 
 class NameMismatch(Forbidden):
-    opening = "Not your name"
+    title = "Not your name"
 
 
 class NotAuthorised(Forbidden):
-    opening = "Not authorised"
+    title = "Not authorised"
 
 
 class ApprovalRefused(Forbidden):
-    opening = "Approval refused"
+    title = "Approval refused"
 
 
 class ToolForbidden(Forbidden):
-    opening = "Tool is forbidden"
+    title = "Tool is forbidden"
 
 
 class NotFound(SMCPError):
     code = 404
-    opening = "Not found"
-    usual_outcome: ClassVar[Outcome] = "not_run"
+    title = "Not found"
+    default_outcome: ClassVar[Outcome] = "not_run"
 
 
 class ComputerNotFound(NotFound):
-    opening = "No such computer"
+    title = "No such computer"
 
 
 class ComputerLeft(NotFound):
-    opening = "Computer left while the call was in flight"
-    usual_outcome: ClassVar[Outcome] = "unknown"
+    title = "Computer left while the call was in flight"
+    default_outcome: ClassVar[Outcome] = "unknown"
 
 
 class ToolNotFound(NotFound):
-    opening = "No such tool"
+    title = "No such tool"
 
 
 class ServerNotFound(NotFound):
-    opening = "No such MCP server"
+    title = "No such MCP server"
 
 
 class CallTimeout(SMCPError):
     code = 408
-    opening = "No answer in time"
+    title = "No answer in time"
 
 
 class ResultGone(SMCPError):
     code = 410
-    opening = "This req_id was begun before, its result is not kept"
+    title = "This req_id was begun before, its result is not kept"
 
 
 class TooLarge(SMCPError):
     code = 413
-    opening = "Message too large"
-    usual_outcome: ClassVar[Outcome] = "not_run"
+    title = "Message too large"
+    default_outcome: ClassVar[Outcome] = "not_run"
 
 
 class AnswerTooLarge(TooLarge):
-    opening = "Answer too large"
-    usual_outcome: ClassVar[Outcome] = "unknown"
+    title = "Answer too large"
+    default_outcome: ClassVar[Outcome] = "unknown"
 
 
 class RateLimited(SMCPError):
     code = 429
-    opening = "Too much at once"
-    usual_outcome: ClassVar[Outcome] = "not_run"
+    title = "Too much at once"
+    default_outcome: ClassVar[Outcome] = "not_run"
 
 
 class CallCancelled(SMCPError):
     code = 499
-    opening = "Cancelled by the agent"
+    title = "Cancelled by the agent"
 
 
 class Unavailable(SMCPError):
     code = 503
-    opening = "Server unavailable"
+    title = "Server unavailable"
 
 
 def _tree(cls: type[SMCPError]) -> list[type[SMCPError]]:
     return [cls, *(below for child in cls.__subclasses__() for below in _tree(child))]
 
 
-_FAMILY = _tree(SMCPError)
+_CLASSES = _tree(SMCPError)
 _OUTCOMES = get_args(Outcome)
 _LONGEST_CODE = 9  # digits; Python refuses to read an integer of thousands
 
 
 def _revive(code: int, message: str, details: dict[str, Any]) -> SMCPError:
-    """The class with these opening words, else the general one of the code, else a plain error that keeps the code."""
-    kin = [cls for cls in _FAMILY if cls.code == code]
-    known = next((cls for cls in kin if message.startswith(cls.opening)), None)
-    cls = known or (kin[0] if kin else SMCPError)
+    """The class with this title, or the general one of the code, or `SMCPError` with a code of its own."""
+    same_code = [cls for cls in _CLASSES if cls.code == code]
+    known = next((cls for cls in same_code if message.startswith(cls.title)), None)
+    cls = known or (same_code[0] if same_code else SMCPError)
     error = cls()
     if known is None:
-        error.usual_outcome = "unknown"  # type: ignore[misc]  # not our words: a 404 may mean that it left meanwhile
+        error.default_outcome = "unknown"  # type: ignore[misc]  # another make: its 404 may mean that a computer left
     error.message, error.details = message, details
+    error.reason = message[len(known.title) :].removeprefix(": ") if known else message
     error.args = (message,)
     if cls.code != code:
         error.code = code  # type: ignore[misc]  # a code newer than this tree

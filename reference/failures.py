@@ -59,12 +59,12 @@ def _import_all() -> None:
 
 
 def _row(cls: type[SMCPError], depth: int) -> tuple[str, str, str]:
-    return f"{'&emsp;' * depth}{code(cls.__name__)}", str(cls.code), cls.opening
+    return f"{'&emsp;' * depth}{code(cls.__name__)}", str(cls.code), cls.title
 
 
 def _part(cls: type[SMCPError]) -> tuple[str, ...]:
     above = next(each for each in cls.__mro__[1:] if issubclass(each, SMCPError))
-    return code(cls.__name__), str(cls.code), code(above.__name__), cls.opening, code(_home(cls))
+    return code(cls.__name__), str(cls.code), code(above.__name__), cls.title, code(_home(cls))
 
 
 def _home(cls: type[SMCPError]) -> str:

@@ -276,7 +276,7 @@ async def _compiled(config: MCPServerConfig) -> VRLScript | None:
                 Mapper(meta.ret_object_mapper)
         return await _script(config.vrl) if config.vrl else None
     except ConfigError as error:
-        raise ConfigError(f"server {config.name!r}: {error.message.removeprefix(f'{error.opening}: ')}") from None
+        raise ConfigError(error.about, subject=f"server {config.name!r}") from None
 
 
 async def _script(text: str) -> VRLScript:

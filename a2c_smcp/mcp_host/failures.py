@@ -30,49 +30,49 @@ def in_brief(text: str, most: int) -> str:
 class ServerFailure(SMCPError):
     """Any of the failures below."""
 
-    opening = "MCP server failed"
+    title = "MCP server failed"
 
 
 class ServerExists(BadRequest):
-    opening = "There is an MCP server of this name"
+    title = "There is an MCP server of this name"
 
 
 class StartFailed(ServerFailure):
-    opening = "MCP server did not start"
+    title = "MCP server did not start"
 
 
 class CommandNotFound(StartFailed):
     """Starting again would not help."""
 
-    opening = "Command not found"
+    title = "Command not found"
 
 
 class AuthRequired(ServerFailure):
     """Starting again would not help: somebody has to provide a credential."""
 
-    opening = "MCP server asks for authentication"
+    title = "MCP server asks for authentication"
 
 
 class ServerGone(ServerFailure):
     """The connection ended by itself; whether a call in flight has had its effect is unknown."""
 
-    opening = "MCP server is gone"
+    title = "MCP server is gone"
 
 
 class SessionLost(ServerGone):
     """The server is there, but has forgotten our session: a new one can be opened at once."""
 
-    opening = "MCP server has ended the session"
+    title = "MCP server has ended the session"
 
 
 class ServerNotReady(ServerFailure):
-    opening = "MCP server is not ready"
+    title = "MCP server is not ready"
 
 
 class RequestRefused(ServerFailure):
     """The server answered a request with an error."""
 
-    opening = "MCP server refused the request"
+    title = "MCP server refused the request"
 
 
 class OversizedAnswer(AnswerTooLarge, ServerFailure):

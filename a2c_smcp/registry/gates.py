@@ -17,7 +17,7 @@ __all__ = ["Gate", "Limit", "QueueFull"]
 class QueueFull(RateLimited):
     """As many calls of the tool as may wait are waiting already."""
 
-    opening = "Too many calls of this tool are waiting"
+    title = "Too many calls of this tool are waiting"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ __all__ = ["CallOperation", "UnknownOperation", "read_operation"]
 class UnknownOperation(BadRequest, ValueError):
     """The payload is none of those that `execute` knows."""
 
-    opening = "Unknown operation"
+    title = "Unknown operation"
 
 
 class CallOperation(NamedTuple):

@@ -59,7 +59,7 @@ _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 class InvalidArguments(BadRequest, ValueError):
     """`details["errors"]` has a JSON pointer and a message per fault; neither quotes a value."""
 
-    opening = "Invalid arguments"
+    title = "Invalid arguments"
 
     @classmethod
     def at(cls, faults: list[Fault], *, more: int = 0) -> InvalidArguments:

@@ -27,7 +27,7 @@ _NO_TOOL = (ToolForbidden.code, ToolNotFound.code)
 class NotRecorded(NotFound, LookupError):
     """The log has no call of this tool with these arguments."""
 
-    opening = "No such call in the log"
+    title = "No such call in the log"
 
 
 class RecordedError(Exception):

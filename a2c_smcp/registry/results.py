@@ -16,7 +16,7 @@ __all__ = ["Content", "RawResult", "ToolFailed", "text_of", "value_of"]
 class ToolFailed(SMCPError):
     """A tool that runs elsewhere said that it failed. `result` is what it answered."""
 
-    opening = "Tool failed"
+    title = "Tool failed"
 
     def __init__(self, about: str = "", *, result: Mapping[str, Any] | None = None, **details: Any) -> None:
         super().__init__(about, **details)

@@ -58,7 +58,7 @@ _UNEXPLAINED: list[Fault] = [{"path": "", "message": "does not fit, and is too l
 
 
 class SchemaTooHeavy(TooLarge):
-    opening = "This tool cannot be called, its schema is too heavy to check"
+    title = "This tool cannot be called, its schema is too heavy to check"
 
 
 class _Ready(NamedTuple):

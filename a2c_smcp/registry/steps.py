@@ -14,7 +14,7 @@ __all__ = ["BadPlan", "ReplyStep", "Step", "ToolStep", "read_plan"]
 class BadPlan(BadRequest, ValueError):
     """Steps that cannot be carried out. `details["errors"]` has the `index` and a `message` of each fault."""
 
-    opening = "Bad plan"
+    title = "Bad plan"
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,10 +59,10 @@ def test_every_class_of_the_tree_is_exported() -> None:
     assert {cls for cls in below(SMCPError) if cls.__module__ == errors.__name__} == set(CLASSES)
 
 
-def test_opening_words_tell_the_classes_of_one_code_apart() -> None:
+def test_titles_tell_the_classes_of_one_code_apart() -> None:
     for cls in CLASSES:
         kin = [other for other in CLASSES if other.code == cls.code and other is not cls]
-        assert not any(cls.opening.startswith(other.opening) for other in kin), cls
+        assert not any(cls.title.startswith(other.title) for other in kin), cls
 
 
 @pytest.mark.covers("office-one-agent")
@@ -73,8 +73,24 @@ def test_a_second_agent_is_refused_in_the_words_of_003() -> None:
 @pytest.mark.covers("error-shape")
 @every_class
 def test_an_error_is_nested_and_flat_on_the_wire(cls: type[SMCPError]) -> None:
-    error = {"code": cls.code, "message": f"{cls.opening}: why", "details": {"field": "x"}}
+    error = {"code": cls.code, "message": f"{cls.title}: why", "details": {"field": "x"}}
     assert cls("why", field="x").to_wire() == {"error": error, **error}
+
+
+def test_an_error_knows_what_it_is_about_and_what_is_wrong_with_it() -> None:
+    error = errors.ConfigError("must be an object", subject="server 'files'", fields=["files"])
+    assert error.message == "Bad configuration: server 'files': must be an object"
+    assert (error.subject, error.reason) == ("server 'files'", "must be an object")
+    assert error.about == "server 'files': must be an object"
+    assert error.details == {"fields": ["files"]}
+
+
+@every_class
+def test_what_an_error_is_about_survives_the_wire(cls: type[SMCPError]) -> None:
+    for sent, about in ((cls("why: so", subject="it"), "it: why: so"), (cls(), cls.title)):
+        received = SMCPError.from_wire(sent.to_wire())
+        assert received is not None
+        assert (sent.about, received.about) == (about, about)
 
 
 def test_an_error_with_nothing_to_add_still_has_all_its_keys() -> None:
@@ -92,7 +108,7 @@ def test_every_class_comes_back_from_the_wire(cls: type[SMCPError], shape: str) 
     ]
     error = SMCPError.from_wire(wire)
     assert error is not None
-    assert (type(error), error.code, error.message) == (cls, cls.code, f"{cls.opening}: why")
+    assert (type(error), error.code, error.message) == (cls, cls.code, f"{cls.title}: why")
     assert error.details == {"toolId": "t"}
 
 

@@ -41,7 +41,7 @@ def _object(text: str) -> dict[str, Any]:
     try:
         found = loads_exactly(text)
     except BadRequest as error:
-        raise WrongUse(f"The arguments cannot be read: {error.message.removeprefix('Bad request: ')}", _FORMS) from None
+        raise WrongUse(f"The arguments cannot be read: {error.about}", _FORMS) from None
     if not isinstance(found, dict):
         raise WrongUse("The arguments of a tool are a JSON object", _FORMS)
     return found

@@ -47,7 +47,7 @@ def read(paths: Iterable[Path]) -> tuple[Configuration, tuple[str, ...]]:
     try:
         found = read_all(usable)
     except ConfigError as error:
-        faults.append(_words(error))
+        faults.append(error.about)
     return found, tuple(faults)
 
 
@@ -57,13 +57,9 @@ def _add_faults(path: Path, faults: list[str]) -> bool:
             attempt(path)
         except ConfigError as error:
             found = error.details.get("faults")
-            faults += [f"{path}: {fault}" for fault in found] if found else [_words(error)]
+            faults += [f"{path}: {fault}" for fault in found] if found else [error.about]
             return True
     return False
-
-
-def _words(error: ConfigError) -> str:
-    return error.message.removeprefix(f"{error.opening}: ")
 
 
 def files(situation: Situation) -> Iterator[Finding]:
@@ -158,7 +154,7 @@ async def _input(id_: str, known: Inputs, situation: Situation) -> Finding | Non
     try:
         await known.resolve([id_], server="")
     except MissingInputs as error:
-        fault, _, remedy = error.problems[id_].partition("; ")
+        fault, remedy = error.problems[id_]
         is_asked = not situation.no_input and any(each.id == id_ and each.source is None for each in known.list())
         found = warning if is_asked else problem
         asked = " On a terminal it is asked for." if is_asked else ""

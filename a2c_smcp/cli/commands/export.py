@@ -66,6 +66,6 @@ def _configuration(path: Path) -> Configuration:
         return read_configuration(path)
     except ConfigError as error:
         raise WrongUse(
-            error.message.removeprefix(f"{error.opening}: "),
+            error.about,
             "Name another with --config; `a2c-smcp import` makes an a2c.json.",
         ) from None

@@ -109,7 +109,7 @@ def _documents(source: str, machine: Machine) -> list[Document]:
     try:
         documents = read_documents(_files(source, machine), machine)
     except ConfigError as error:
-        raise Failed(_reason(error), "Correct the file, or name another.") from None
+        raise Failed(error.about, "Correct the file, or name another.") from None
     if not any(document.servers for document in documents):
         names = ", ".join(dict.fromkeys(str(document.path) for document in documents))
         raise Failed(f"There are no MCP servers in {names}", _FILE)
@@ -131,7 +131,7 @@ def _target(into: Path) -> Target:
     try:
         return Target.read(into)
     except ConfigError as error:
-        raise WrongUse(_reason(error), "Correct it, or name another file with --into.") from None
+        raise WrongUse(error.about, "Correct it, or name another file with --into.") from None
 
 
 def _to_keep(conversion: Conversion, secrets: Secrets | None, terminal: Terminal, *, may_ask: bool) -> set[str]:
@@ -159,16 +159,12 @@ def _write(
         if merged.added or merged.replaced:
             merged.target.write()
     except ConfigError as error:
-        raise Failed(_reason(error), "Name another file with --into or --inputs.") from None
+        raise Failed(error.about, "Name another file with --into or --inputs.") from None
     return kept
 
 
 def _values(into: Path, given: Path | None) -> Path:
     return given or beside(into)
-
-
-def _reason(error: ConfigError) -> str:
-    return error.message.removeprefix(f"{error.opening}: ")
 
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}

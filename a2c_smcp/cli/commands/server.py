@@ -177,7 +177,7 @@ def _name(node: str | None) -> str:
     try:
         return check_name(new_name() if node is None else node)
     except ConfigError as error:
-        raise WrongUse(f"--node: {error.message.removeprefix(f'{error.opening}: ')}", "Choose another.") from None
+        raise WrongUse(f"--node: {error.about}", "Choose another.") from None
 
 
 def _auth(

@@ -183,7 +183,7 @@ def _object(text: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = loads_exactly(text)
     except BadRequest as error:
-        raise ValueError(f"{error.message.removeprefix('Bad request: ')}: {_FORMS}") from None
+        raise ValueError(f"{error.about}: {_FORMS}") from None
     return found
 
 

@@ -63,7 +63,7 @@ class _Valkey:
         try:
             child = await self._guardian.launch(self._binary, [self._binary, "-"], environ, str(self._folder))
         except (StartFailed, ServerGone) as error:
-            raise Failed(f"Valkey does not start: {error.message.partition(': ')[2]}", _INSTEAD) from None
+            raise Failed(f"Valkey does not start: {error.about}", _INSTEAD) from None
         self._child = child
         child.stdin.write(_SETTINGS.format(socket=self.socket, folder=self._folder).encode())
         child.stdin.close()

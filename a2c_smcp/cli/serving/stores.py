@@ -144,7 +144,7 @@ def _explained(error: Unavailable, url: str) -> Failed:
 
     if isinstance(error, NameInUse):
         remedy = f"Choose another --node, or stop that process and wait {error.seconds:.0f} s for its lease to end."
-        return Failed(error.message.removeprefix(f"{error.opening}: ").capitalize(), remedy)
+        return Failed(error.about.capitalize(), remedy)
     words = next(words for words in _REMEDIES if words in error.message)
     what = "refuses this user" if words else "cannot be reached"
     return Failed(f"The store {masked(url)} {what}", _REMEDIES[words])

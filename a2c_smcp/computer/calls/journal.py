@@ -147,8 +147,8 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 class JournalFailed(SMCPError):
     """A computer that cannot write down that a call begins does not begin it. The reason is in its log."""
 
-    opening = "The computer cannot record calls, its owner has to look"
-    usual_outcome = "not_run"
+    title = "The computer cannot record calls, its owner has to look"
+    default_outcome = "not_run"
 
 
 @dataclass(slots=True)

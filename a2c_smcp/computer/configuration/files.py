@@ -46,7 +46,7 @@ def read_data(path: Path) -> Any:
     try:
         return _READERS[_form(path)](text)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {_reason(error)}") from None
+        raise ConfigError(error.about, subject=str(path)) from None
 
 
 def parse_configuration(text: str, where: str = "configuration", form: Format = "json") -> Configuration:
@@ -55,7 +55,7 @@ def parse_configuration(text: str, where: str = "configuration", form: Format = 
         data = _READERS[form](text)
         entries, definitions = _servers(data), _inputs(data)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {_reason(error)}") from None
+        raise ConfigError(error.about, subject=where) from None
     faults: list[str] = []
     servers = list(_attempt(entries, parse_server, faults))
     inputs = list(_attempt(definitions, parse_input, faults))
@@ -237,11 +237,7 @@ def _attempt(entries: Iterable[_Entry], parse: Callable[..., _T], faults: list[s
         try:
             yield parse(*arguments)
         except ConfigError as error:
-            faults.append(f"{place}{_reason(error)}")
-
-
-def _reason(error: ConfigError) -> str:
-    return error.message.removeprefix(f"{error.opening}: ")
+            faults.append(f"{place}{error.about}")
 
 
 def _repeated(what: str, names: Iterable[str]) -> list[str]:

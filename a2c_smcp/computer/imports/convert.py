@@ -91,7 +91,7 @@ class _Converter:
             try:
                 self._servers[name] = self._server(name, server, document)
             except ConfigError as error:
-                self._refused[name] = error.message.removeprefix(f"{error.opening}: server {name!r}: ")
+                self._refused[name] = error.reason
 
     def _server(self, name: str, server: Any, document: Document) -> dict[str, Any]:
         raw = self._without_other_meanings(name, server, document) if isinstance(server, dict) else server

@@ -64,7 +64,7 @@ class Definitions:
         try:
             unknown = unknown_fields(parse_input(given))
         except ConfigError as error:
-            self.notes.append(f"{error.message.removeprefix(f'{error.opening}: ')}: it will be asked for instead")
+            self.notes.append(f"{error.about}: it will be asked for instead")
             return _asked(id_, about, password=bool(given.get("password")) or hints_at_secret(id_))
         self.notes += [f"inputs.{id_}.{path} means nothing here, left out" for path in unknown]
         return {key: value for key, value in given.items() if key not in unknown}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.mcp_host.config.servers import CommandInput, PickStringInput, PromptStringInput
 
@@ -18,6 +18,7 @@ __all__ = [
     "CommandFailed",
     "Input",
     "InputError",
+    "InputProblem",
     "InvalidInput",
     "MissingInputs",
     "UnknownInput",
@@ -55,10 +56,20 @@ class UnknownInput(InputError):
         super().__init__(f"{who} {names}: define it under `inputs`, or correct the placeholder")
 
 
+class InputProblem(NamedTuple):
+    """What is wrong with an input, and what its owner can do about it."""
+
+    fault: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.fault}; {self.remedy}"
+
+
 class MissingInputs(InputError):
     """Some inputs of a server have no usable value. The message lists each with its problem and a remedy."""
 
-    def __init__(self, problems: Mapping[str, str], server: str) -> None:
+    def __init__(self, problems: Mapping[str, InputProblem], server: str) -> None:
         self.ids, self.server, self.problems = tuple(problems), server, dict(problems)
         lines = "".join(f"\n  {id_}: {problem}" for id_, problem in problems.items())
         super().__init__(f"server {server!r} cannot start without these inputs:{lines}")
@@ -111,13 +122,14 @@ def check(definition: Input, value: Any, what: str = "") -> None:
         raise InvalidInput(definition.id, f"{what}must be text, or another JSON value that is not null")
 
 
-def advice(definition: Input, error: Exception) -> str:
+def advice(definition: Input, error: Exception) -> InputProblem:
     """What is wrong, and what the owner can do about it."""
-    problem = error.fault if isinstance(error, InvalidInput) else error
+    fault = error.fault if isinstance(error, InvalidInput) else error
     about = f" ({definition.description})" if definition.description else ""
-    return (
-        f"{problem}{about}; give it explicitly, in the environment as {variable_of(definition.id)}, "
-        f"or in the keyring under service {KEYRING_SERVICE!r} and user {definition.id!r}"
+    return InputProblem(
+        f"{fault}{about}",
+        f"give it explicitly, in the environment as {variable_of(definition.id)}, "
+        f"or in the keyring under service {KEYRING_SERVICE!r} and user {definition.id!r}",
     )
 
 

@@ -13,6 +13,7 @@ from a2c_smcp.computer.asking import ask
 from a2c_smcp.computer.inputs.definitions import (
     CommandFailed,
     Input,
+    InputProblem,
     InvalidInput,
     MissingInputs,
     UnknownInput,
@@ -119,7 +120,7 @@ class Inputs:
             raise UnknownInput(unknown, server)
         values: dict[str, Any] = {}
         secrets: set[str] = set()
-        problems: dict[str, str] = {}
+        problems: dict[str, InputProblem] = {}
         for definition in [self._definitions[id_] for id_ in wanted]:
             try:
                 found = await self._find(definition)

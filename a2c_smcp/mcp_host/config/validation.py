@@ -84,7 +84,7 @@ def refused(about: str, faults: Iterable[Fault]) -> ConfigError:
     """The error that says all this; `about` is the file, the server or the input it is in."""
     said = [(_dotted(path), fault) for path, fault in faults]
     text = "; ".join(f"{field}: {fault}" if field else fault for field, fault in said)
-    return ConfigError(f"{about}: {text}", fields=[field for field, _ in said])
+    return ConfigError(text, subject=about, fields=[field for field, _ in said])
 
 
 def _dotted(path: FieldPath) -> str:
