@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 
 from a2c_smcp.cli.checks import server as server_checks
-from a2c_smcp.cli.checks.findings import Level, Situation
+from a2c_smcp.cli.checks.findings import Certificate, Level, Situation, Visit
 from a2c_smcp.cli.checks.machine import EXTRAS
-from a2c_smcp.cli.checks.probe import Certificate, Visit
 from a2c_smcp.cli.commands.doctor import CHECKS
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.cli.programs import PROGRAM, Place, good

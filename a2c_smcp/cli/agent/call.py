@@ -15,7 +15,7 @@ import typer
 from a2c_smcp.cli.agent.run import Visit
 from a2c_smcp.cli.errors import Failed, WrongUse, near
 from a2c_smcp.cli.progress import spinning
-from a2c_smcp.cli.results import put_json, put_text
+from a2c_smcp.cli.terminal import put_json, put_text
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, SMCPError, ToolNotFound
 from a2c_smcp.protocol.codec import loads_exactly
 from a2c_smcp.protocol.results import CallToolResult

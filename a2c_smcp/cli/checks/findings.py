@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
+import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
+from urllib.parse import urlsplit
 
-from a2c_smcp.cli.checks.probe import Visit
+import aiohttp
+
+from a2c_smcp.cli.options import exposed
 from a2c_smcp.cli.setup_files import DEFAULT_HOST, DEFAULT_PORT
 from a2c_smcp.cli.up_state import Note
 from a2c_smcp.computer.configuration.files import Configuration
+from a2c_smcp.connection import Connection
+from a2c_smcp.endpoint import Endpoint
+from a2c_smcp.errors import SMCPError
 
-__all__ = ["Check", "Finding", "Level", "Situation", "ok", "problem", "warning"]
+__all__ = ["Certificate", "Check", "Finding", "Level", "Situation", "Visit", "call_at", "ok", "problem", "warning"]
 
 
 class Level(StrEnum):
@@ -61,3 +72,96 @@ class Situation:
 
 
 Check: TypeAlias = Callable[[Situation], Iterable[Finding] | Awaitable[Iterable[Finding]]]
+
+
+_PATIENCE = 10.0
+_HTTP = {"ws": "http", "wss": "https"}
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Until when it is valid, in epoch seconds; or why it is not accepted, with OpenSSL's number of that."""
+
+    expires: float = 0.0
+    fault: str = ""
+    number: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visit:
+    """`health` is the status of /healthz; `ahead` how many seconds our clock is ahead of the Server's.
+
+    `None` stands for what could not be learned, and a `refusal` of `None` for none.
+    """
+
+    place: str
+    has_key: bool
+    health: int | None = None
+    ahead: float | None = None
+    certificate: Certificate | None = None
+    refusal: SMCPError | None = None
+    exposure: tuple[str, str] | None = None
+
+
+async def call_at(endpoint: Endpoint, *, api_key: str | None) -> Visit:
+    """Looks at everything, joins no office, and leaves."""
+    looked = await asyncio.gather(_certificate(endpoint), _health(endpoint), _knock(endpoint))
+    certificate, (health, ahead), refusal = looked
+    return Visit(
+        place=endpoint.place,
+        has_key=bool(api_key),
+        health=health,
+        ahead=ahead,
+        certificate=certificate,
+        refusal=refusal,
+        exposure=exposed(endpoint.url, api_key),
+    )
+
+
+async def _knock(endpoint: Endpoint) -> SMCPError | None:
+    try:
+        async with Connection(endpoint, lambda event, data: None):
+            return None
+    except SMCPError as error:
+        return error
+
+
+async def _health(endpoint: Endpoint) -> tuple[int | None, float | None]:
+    """The status of /healthz, and the difference of the clocks."""
+    parts = urlsplit(endpoint.url)
+    address = parts._replace(scheme=_HTTP.get(parts.scheme, parts.scheme), path="/healthz", query="").geturl()
+    try:
+        async with (
+            aiohttp.ClientSession(trust_env=not endpoint.is_local, timeout=aiohttp.ClientTimeout(_PATIENCE)) as http,
+            http.get(address, ssl=endpoint.ssl or True, proxy=endpoint.proxy) as answer,
+        ):
+            return answer.status, _ahead(answer.headers.get("Date", ""))
+    except (aiohttp.ClientError, OSError, TimeoutError):
+        return None, None
+
+
+def _ahead(date: str) -> float | None:
+    try:
+        return time.time() - parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError):
+        return None
+
+
+async def _certificate(endpoint: Endpoint) -> Certificate | None:
+    """Of a Server that has one, unless a proxy stands in between."""
+    parts = urlsplit(endpoint.url)
+    if parts.scheme not in ("https", "wss") or endpoint.proxy:
+        return None
+    context = endpoint.ssl or ssl.create_default_context()
+    with suppress(OSError, TimeoutError):
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                _, writer = await asyncio.open_connection(parts.hostname, parts.port or 443, ssl=context)
+        except ssl.SSLCertVerificationError as error:
+            return Certificate(fault=error.verify_message, number=error.verify_code)
+        expires = ssl.cert_time_to_seconds(writer.get_extra_info("peercert")["notAfter"])
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        return Certificate(float(expires))
+    return None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warning
-from a2c_smcp.cli.checks.probe import Visit
+from a2c_smcp.cli.checks.findings import Finding, Situation, Visit, ok, problem, warning
 from a2c_smcp.cli.errors import explained, sentence
 from a2c_smcp.errors import SMCPError, Unavailable, VersionMismatch
 from a2c_smcp.protocol import PROTOCOL_VERSION

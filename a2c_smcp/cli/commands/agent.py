@@ -13,12 +13,13 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli import options as connection
-from a2c_smcp.cli.agent import listings, shell_completion
+from a2c_smcp.cli.agent import shell_completion
+from a2c_smcp.cli.agent import show as listings
 from a2c_smcp.cli.agent.call import Call, read_arguments
 from a2c_smcp.cli.agent.run import Door, Work, visit
-from a2c_smcp.cli.agent.watch import DesktopWatch, Watch
+from a2c_smcp.cli.agent.show import DesktopWatch, Watch
 from a2c_smcp.cli.options import option
-from a2c_smcp.cli.results import is_for_programs
+from a2c_smcp.cli.terminal import is_for_programs
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 
 __all__ = ["agent"]

@@ -14,13 +14,11 @@ from a2c_smcp.cli import logs
 from a2c_smcp.cli import options as connection
 from a2c_smcp.cli.checks import configuration, machine, server
 from a2c_smcp.cli.checks import configuration as secrets
-from a2c_smcp.cli.checks.findings import Check, Finding, Level, Situation
-from a2c_smcp.cli.checks.probe import call_at
+from a2c_smcp.cli.checks.findings import Check, Finding, Level, Situation, call_at
 from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.options import option
-from a2c_smcp.cli.results import put_json, put_text
 from a2c_smcp.cli.setup_files import Place, find_setups, place_of
-from a2c_smcp.cli.terminal import printable
+from a2c_smcp.cli.terminal import printable, put_json, put_text
 from a2c_smcp.cli.up_state import Standing, running_at
 from a2c_smcp.endpoint import Credentials, Endpoint
 from a2c_smcp.errors import ConfigError

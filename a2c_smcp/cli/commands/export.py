@@ -10,8 +10,7 @@ import typer
 
 from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.options import option
-from a2c_smcp.cli.results import put_json
-from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.cli.terminal import Terminal, put_json
 from a2c_smcp.computer.configuration.files import Configuration, read_configuration
 from a2c_smcp.computer.imports.exporting import STYLES
 from a2c_smcp.computer.imports.exporting import export as exported

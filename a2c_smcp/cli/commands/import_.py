@@ -14,10 +14,9 @@ import typer
 
 from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.options import option
-from a2c_smcp.cli.results import put_json, put_text
 from a2c_smcp.cli.setup_files import NAMES, beside, is_open_to_git
 from a2c_smcp.cli.suggestions import invocation
-from a2c_smcp.cli.terminal import Terminal, printable
+from a2c_smcp.cli.terminal import Terminal, printable, put_json, put_text
 from a2c_smcp.computer.imports.convert import Conversion, convert
 from a2c_smcp.computer.imports.programs import PROGRAMS, Document, Machine, read_documents
 from a2c_smcp.computer.imports.target import Merged, StoredValues, Target, difference, merge, store_values

@@ -11,9 +11,8 @@ import typer
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.options import option, unused_variables
-from a2c_smcp.cli.results import is_for_programs, put_json, put_table
 from a2c_smcp.cli.serving.stores import REDIS_HELP, running_stores, store_at
-from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.cli.terminal import Terminal, is_for_programs, put_json, put_table
 from a2c_smcp.loops import run_program
 
 if TYPE_CHECKING:

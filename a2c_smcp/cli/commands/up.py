@@ -19,7 +19,6 @@ from a2c_smcp.cli import options as connection
 from a2c_smcp.cli.errors import Failed, WrongUse, explained, misread
 from a2c_smcp.cli.local_computer import Device
 from a2c_smcp.cli.options import option, unused_variables
-from a2c_smcp.cli.results import put_text
 from a2c_smcp.cli.setup_files import (
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -33,7 +32,7 @@ from a2c_smcp.cli.setup_files import (
     yaml_in,
 )
 from a2c_smcp.cli.suggestions import agent_line, call_of
-from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.cli.terminal import Terminal, put_text
 from a2c_smcp.cli.up_state import AlreadyUp, Note, Standing
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.loops import run_program

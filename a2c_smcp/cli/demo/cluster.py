@@ -18,9 +18,9 @@ import typer
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.cli.demo.nodes import Front, NodeProcess, running_nodes
 from a2c_smcp.cli.demo.steps import DemoFailed, Story, until
-from a2c_smcp.cli.results import put_table
 from a2c_smcp.cli.serving.private_store import private_store
 from a2c_smcp.cli.serving.stores import store_at
+from a2c_smcp.cli.terminal import put_table
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard

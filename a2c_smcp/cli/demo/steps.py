@@ -14,7 +14,7 @@ from shutil import get_terminal_size
 import typer
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.cli.results import put_table
+from a2c_smcp.cli.terminal import put_table
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import CallCancelled, ComputerNotFound, NotAuthenticated
 from a2c_smcp.registry import StepOutcome, run_plan_async

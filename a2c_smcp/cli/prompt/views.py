@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from a2c_smcp.cli.progress import STATE_COLOURS
 from a2c_smcp.cli.prompt.approvals import Waiting
 from a2c_smcp.cli.prompt.language import Command
-from a2c_smcp.cli.results import first_sentence
-from a2c_smcp.cli.terminal import printable
+from a2c_smcp.cli.terminal import first_sentence, printable
 from a2c_smcp.computer.approval import Grant
 from a2c_smcp.computer.calls.reports import Tally
 from a2c_smcp.computer.inputs.resolver import InputState
