@@ -14,13 +14,13 @@ from office import OFFICE, office_of
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer import Computer
-from a2c_smcp.computer.approval import Request
+from a2c_smcp.computer.approval import ApprovalRequest
 from a2c_smcp.errors import ApprovalRefused
 
 shopping = ["milk"]
 
 
-def ask_owner(request: Request) -> bool:
+def ask_owner(request: ApprovalRequest) -> bool:
     print(f"owner: may {request.caller.agent} run {request.name}? no")
     return False
 

@@ -12,7 +12,7 @@ from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.errors import ApprovalRefused
 from a2c_smcp.types import TOOL_NAME
 
-__all__ = ["Approvals", "Approve", "Caller", "Decision", "Grant", "Request", "approve_all"]
+__all__ = ["ApprovalRequest", "Approvals", "Approve", "Caller", "Decision", "Grant", "Request", "approve_all"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApprovalRequest:
     """What the owner is asked. The arguments are masked."""
 
     caller: Caller
@@ -58,10 +58,12 @@ class Request:
         return grants.get(decision) if isinstance(decision, str) else None
 
 
-Approve: TypeAlias = Callable[[Request], Decision | bool | Awaitable[Decision | bool]]
+Request = ApprovalRequest  # the older name
+
+Approve: TypeAlias = Callable[[ApprovalRequest], Decision | bool | Awaitable[Decision | bool]]
 
 
-def approve_all(request: Request) -> bool:
+def approve_all(request: ApprovalRequest) -> bool:
     """What an owner gives as `approve` who lets every tool run. It is told to agents: nothing asks."""
     return True
 
@@ -98,7 +100,7 @@ class Approvals:
             return []
         return [name for name, route in routes.items() if not route.meta.auto_apply and self.allows(agent, route)]
 
-    async def require(self, request: Request, route: ToolRoute) -> None:
+    async def require(self, request: ApprovalRequest, route: ToolRoute) -> None:
         """Returns if the tool may run. Raises `ApprovalRefused`."""
         if self.allows(request.caller.agent, route):
             return
@@ -114,7 +116,7 @@ class Approvals:
         elif decision not in ("yes", True):
             raise ApprovalRefused(f"the owner said no to {request.name!r}")
 
-    async def _answer(self, question: Approve, request: Request) -> Decision | bool:
+    async def _answer(self, question: Approve, request: ApprovalRequest) -> Decision | bool:
         """Who asks may block, and may fail: that is no yes."""
         try:
             decision: Decision | bool = await ask(question, request)

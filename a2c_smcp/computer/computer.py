@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, cast, overload
 
 from a2c_smcp.computer.approval import Approvals, Approve, Caller
-from a2c_smcp.computer.calls.execution import Call, Execution
+from a2c_smcp.computer.calls.execution import Execution, ToolCall
 from a2c_smcp.computer.calls.in_flight import Outcome
 from a2c_smcp.computer.calls.journal import Journal, journal_of
 from a2c_smcp.computer.calls.reports import OnProgress
@@ -84,7 +84,7 @@ class Computer:
         self._on_state = on_state
         self._catalogue = Catalogue(max_message)
         self._execution = Execution(lambda: self._host, self._catalogue, self.approvals, self.mask, max_message)
-        self.history, self.tally = self._execution.history, self._execution.tally
+        self.history, self.statistics = self._execution.history, self._execution.statistics
         self._definitions: dict[str, MCPServerInput] = {}
         self._listeners: list[Callable[[Update], None]] = []
         self._hosting: Hosting | None = None
@@ -275,9 +275,9 @@ class Computer:
         `on_progress` is called with progress, total and message, as the MCP server reports them; it may be async. One
         that comes with a duplicate of a running call hears of it from then on.
         """
-        return await self._execution.result_of(Call(caller, req_id, name, params, timeout), on_progress)
+        return await self._execution.result_of(ToolCall(caller, req_id, name, params, timeout), on_progress)
 
-    def start_tool(self, call: Call, then: Callable[[dict[str, Any]], None]) -> None:
+    def start_tool(self, call: ToolCall, then: Callable[[dict[str, Any]], None]) -> None:
         """The same for those who do not wait: `then` is called with the result, once it is there."""
 
         def settle(outcome: Outcome) -> None:

@@ -24,7 +24,7 @@ from a2c_smcp.cli.prompt.language import (
     words_of,
 )
 from a2c_smcp.cli.prompt.prompt import COMMANDS
-from a2c_smcp.computer.approval import Approvals, Caller, Grant, Request
+from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller, Grant
 
 pytestmark = pytest.mark.covers("prompt")
 
@@ -136,11 +136,11 @@ def test_a_question_says_what_is_wanted_and_hides_secrets() -> None:
 # What agents ask for
 
 
-def request(tool: str = "paint", agent: str = "planner") -> Request:
-    return Request(Caller("desk", agent), tool, "good", tool, {})
+def request(tool: str = "paint", agent: str = "planner") -> ApprovalRequest:
+    return ApprovalRequest(Caller("desk", agent), tool, "good", tool, {})
 
 
-async def waiting_for(requests: Requests, *wanted: Request) -> list[asyncio.Task[Any]]:
+async def waiting_for(requests: Requests, *wanted: ApprovalRequest) -> list[asyncio.Task[Any]]:
     asking = [asyncio.create_task(requests(each)) for each in wanted]
     await asyncio.sleep(0)
     return asking
@@ -180,8 +180,8 @@ async def test_what_is_allowed_for_good_answers_all_that_it_is_for(decision: Any
 @pytest.mark.covers("prompt-approvals")
 async def test_the_owner_needs_no_leave_and_nobody_can_pass_for_him() -> None:
     requests = Requests()
-    assert await requests(Request(OWNER, "paint", "good", "paint", {})) == "yes"
-    (impostor,) = await waiting_for(requests, Request(Caller("", ""), "paint", "good", "paint", {}))
+    assert await requests(ApprovalRequest(OWNER, "paint", "good", "paint", {})) == "yes"
+    (impostor,) = await waiting_for(requests, ApprovalRequest(Caller("", ""), "paint", "good", "paint", {}))
     assert len([*requests]) == 1
     impostor.cancel()
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.computer.approval import Caller, Grant, Request
-from a2c_smcp.computer.calls.reports import Tally
+from a2c_smcp.computer.approval import ApprovalRequest, Caller, Grant
+from a2c_smcp.computer.calls.reports import CallStatistics
 from a2c_smcp.computer.computer import Computer
 from tests.computer.hosted import ready
 from tests.computer.supervised import naughty, quick, script
@@ -24,19 +24,19 @@ class Owner:
     """Thinks until told what to say, in a way that blocks or in one that does not."""
 
     def __init__(self) -> None:
-        self.asked: list[Request] = []
+        self.asked: list[ApprovalRequest] = []
         self.says: Any = "yes"
         self.go = threading.Event()
         self.is_withdrawn = False
         self.is_through = threading.Event()
 
-    def blocking(self, request: Request) -> Any:
+    def blocking(self, request: ApprovalRequest) -> Any:
         self.asked.append(request)
         self.go.wait(20)
         self.is_through.set()
         return self.says
 
-    async def patient(self, request: Request) -> Any:
+    async def patient(self, request: ApprovalRequest) -> Any:
         self.asked.append(request)
         try:
             await until(self.go.is_set)
@@ -49,7 +49,7 @@ class Owner:
 class Tool:
     """A computer with a tool that needs approval, and one that does not."""
 
-    def __init__(self, approve: Callable[[Request], Any]) -> None:
+    def __init__(self, approve: Callable[[ApprovalRequest], Any]) -> None:
         self.runs = 0
         self.computer = Computer("laptop", approve=approve)
         self.computer.tool(self.work, name="work")
@@ -89,7 +89,7 @@ async def test_a_yes_that_comes_late_runs_nothing_and_grants_nothing(says: str) 
         assert (tool.runs, tool.computer.approvals.grants) == (0, set())
 
 
-def _future(request: Request) -> asyncio.Future[str]:
+def _future(request: ApprovalRequest) -> asyncio.Future[str]:
     return asyncio.ensure_future(_yes(request))
 
 
@@ -99,12 +99,12 @@ def _unannotated(request):  # type: ignore[no-untyped-def]
     return answer
 
 
-async def _yes(request: Request) -> str:
+async def _yes(request: ApprovalRequest) -> str:
     return "yes"
 
 
 class Approver:
-    def __call__(self, request: Request) -> Awaitable[str]:
+    def __call__(self, request: ApprovalRequest) -> Awaitable[str]:
         return asyncio.ensure_future(_yes(request))
 
 
@@ -140,7 +140,7 @@ async def test_a_cancel_withdraws_the_question() -> None:
 @pytest.mark.covers("computer-approval")
 @pytest.mark.parametrize("says", ["no", False, None, "perhaps", OSError("no terminal")])
 async def test_only_a_yes_is_a_yes(says: Any) -> None:
-    def approve(request: Request) -> Any:
+    def approve(request: ApprovalRequest) -> Any:
         if isinstance(says, Exception):
             raise says
         return says
@@ -183,25 +183,25 @@ async def test_calls_are_counted_and_timed_without_the_owners_thinking() -> None
     tool = Tool(owner.patient)
     async with tool.computer:
         server = tool.computer.get_tools()[0]["bundle_id"]
-        assert tool.computer.tally.of(server) == (0, None)
+        assert tool.computer.statistics.of(server) == (0, None)
         owner.go.set()
         await tool.call()
         owner.says = "no"
         await tool.call(req_id="r2")
-        calls, p50 = tool.computer.tally.of(server)
+        calls, p50 = tool.computer.statistics.of(server)
         assert calls == 1
         assert p50 is not None
 
 
 def test_the_median_is_of_the_last_calls_of_each_server() -> None:
-    tally = Tally()
+    statistics = CallStatistics()
     for seconds in (9.0, 1.0, 3.0):
-        tally.add("slow", seconds)
-    tally.add("quick", 0.1)
-    assert (tally.of("slow"), tally.of("quick"), tally.of("idle")) == ((3, 3.0), (1, 0.1), (0, None))
+        statistics.add("slow", seconds)
+    statistics.add("quick", 0.1)
+    assert (statistics.of("slow"), statistics.of("quick"), statistics.of("idle")) == ((3, 3.0), (1, 0.1), (0, None))
     for _ in range(200):
-        tally.add("slow", 2.0)
-    assert tally.of("slow") == (203, 2.0)
+        statistics.add("slow", 2.0)
+    assert statistics.of("slow") == (203, 2.0)
 
 
 @pytest.mark.covers("computer-approval")

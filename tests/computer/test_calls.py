@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.computer.approval import Caller
-from a2c_smcp.computer.calls.in_flight import Begin, Calls, Retention
+from a2c_smcp.computer.calls.in_flight import Begin, CallsInFlight, Retention
 from a2c_smcp.computer.calls.journal import Journal
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, ResultGone, TooLarge
 from a2c_smcp.protocol.codec import Written, dumps
@@ -35,7 +35,7 @@ class Work:
 
 @pytest.mark.covers("computer-dedup")
 async def test_a_call_that_comes_again_joins_the_first_and_then_finds_its_result() -> None:
-    calls, work = Calls(), Work()
+    calls, work = CallsInFlight(), Work()
     work.go.clear()
     both = [asyncio.create_task(calls.run(AGENT, "r", "what", work)) for _ in range(2)]
     await asyncio.sleep(0)
@@ -57,7 +57,7 @@ async def test_an_error_that_is_kept_does_not_hold_what_the_call_had_in_hand() -
         except ValueError:
             raise TooLarge from None
 
-    calls = Calls()
+    calls = CallsInFlight()
     for _ in range(2):
         with pytest.raises(TooLarge):
             await calls.run(AGENT, "r", "what", fail)
@@ -68,7 +68,7 @@ async def test_an_error_that_is_kept_does_not_hold_what_the_call_had_in_hand() -
 @pytest.mark.covers("computer-dedup")
 @pytest.mark.parametrize("other", [Caller("lab", "planner"), Caller("desk", "thinker")])
 async def test_equal_req_ids_of_others_are_other_calls(other: Caller) -> None:
-    calls, work = Calls(), Work()
+    calls, work = CallsInFlight(), Work()
     assert await calls.run(AGENT, "r", "what", work) == {"run": 1}
     assert await calls.run(other, "r", "what", work) == {"run": 2}
 
@@ -76,7 +76,7 @@ async def test_equal_req_ids_of_others_are_other_calls(other: Caller) -> None:
 @pytest.mark.covers("computer-dedup")
 @pytest.mark.parametrize(("one", "other"), [(["add", {"a": 1}], ["add", {"a": True}]), (["add", {}], ["sub", {}])])
 async def test_a_req_id_is_not_taken_for_another_call(one: Any, other: Any) -> None:
-    calls, work = Calls(), Work()
+    calls, work = CallsInFlight(), Work()
     await calls.run(AGENT, "r", one, work)
     with pytest.raises(BadRequest):
         await calls.run(AGENT, "r", other, work)
@@ -85,7 +85,7 @@ async def test_a_req_id_is_not_taken_for_another_call(one: Any, other: Any) -> N
 
 @pytest.mark.covers("computer-dedup")
 async def test_of_a_result_too_large_to_keep_only_that_it_ran_is_known() -> None:
-    calls, work = Calls(Retention(most_bytes=5)), Work()
+    calls, work = CallsInFlight(Retention(most_bytes=5)), Work()
     await calls.run(AGENT, "r", "what", work)
     with pytest.raises(ResultGone):
         await calls.run(AGENT, "r", "what", work)
@@ -99,7 +99,7 @@ async def test_a_result_that_is_kept_as_text_too_counts_twice(text: str) -> None
         begin()
         return Written({"text": text}, dumps({"text": text}))
 
-    calls = Calls(Retention(most_bytes=1200))
+    calls = CallsInFlight(Retention(most_bytes=1200))
     await calls.run(AGENT, "r", "what", work)
     with pytest.raises(ResultGone):
         await calls.run(AGENT, "r", "what", work)
@@ -108,7 +108,7 @@ async def test_a_result_that_is_kept_as_text_too_counts_twice(text: str) -> None
 @pytest.mark.covers("computer-dedup")
 async def test_results_are_forgotten_in_time_and_when_their_agent_leaves_but_not_that_the_call_ran() -> None:
     now = [0.0]
-    calls, work = Calls(Retention(results=10), lambda: now[0], Journal(keep=20, clock=lambda: now[0])), Work()
+    calls, work = CallsInFlight(Retention(results=10), lambda: now[0], Journal(keep=20, clock=lambda: now[0])), Work()
     await calls.run(AGENT, "r", "what", work)
     await calls.run(AGENT, "s", "what", work)
     calls.forget("desk", "planner")
@@ -124,7 +124,7 @@ async def test_results_are_forgotten_in_time_and_when_their_agent_leaves_but_not
 
 @pytest.mark.covers("computer-dedup")
 async def test_an_agent_that_enters_drops_what_is_kept_for_others_and_not_its_own() -> None:
-    calls, work = Calls(), Work()
+    calls, work = CallsInFlight(), Work()
     await calls.run(AGENT, "r", "what", work)
     calls.keep_only("desk", "planner")
     assert await calls.run(AGENT, "r", "what", work) == {"run": 1}
@@ -136,7 +136,7 @@ async def test_an_agent_that_enters_drops_what_is_kept_for_others_and_not_its_ow
 
 @pytest.mark.covers("computer-dedup")
 async def test_a_call_that_failed_or_was_cancelled_is_not_run_again_either() -> None:
-    calls, work, runs = Calls(), Work(), []
+    calls, work, runs = CallsInFlight(), Work(), []
 
     async def fail(begin: Begin) -> dict[str, Any]:
         begin()
@@ -160,7 +160,7 @@ async def test_a_call_that_failed_or_was_cancelled_is_not_run_again_either() -> 
 
 @pytest.mark.covers("computer-dedup")
 async def test_more_results_than_are_kept_leave_tombstones() -> None:
-    calls, work = Calls(Retention(most=2)), Work()
+    calls, work = CallsInFlight(Retention(most=2)), Work()
     for number in range(4):
         await calls.run(AGENT, str(number), "what", work)
     with pytest.raises(ResultGone):
@@ -170,7 +170,7 @@ async def test_more_results_than_are_kept_leave_tombstones() -> None:
 
 @pytest.mark.covers("computer-cancel")
 async def test_a_cancel_ends_one_call_for_all_who_wait_and_no_other() -> None:
-    calls, slow, other = Calls(), Work(), Work()
+    calls, slow, other = CallsInFlight(), Work(), Work()
     slow.go.clear()
     other.go.clear()
     waiting = [asyncio.create_task(calls.run(AGENT, "slow", "what", slow)) for _ in range(2)]
@@ -187,7 +187,7 @@ async def test_a_cancel_ends_one_call_for_all_who_wait_and_no_other() -> None:
 @pytest.mark.covers("computer-cancel")
 async def test_a_cancel_that_overtakes_its_call_still_wins_for_a_while() -> None:
     now = [0.0]
-    calls, work = Calls(Retention(cancels=30), clock=lambda: now[0]), Work()
+    calls, work = CallsInFlight(Retention(cancels=30), clock=lambda: now[0]), Work()
     calls.cancel("planner", "r")
     with pytest.raises(CallCancelled):
         await calls.run(AGENT, "r", "what", work)
@@ -197,7 +197,7 @@ async def test_a_cancel_that_overtakes_its_call_still_wins_for_a_while() -> None
 
 @pytest.mark.covers("computer-dedup")
 async def test_a_caller_that_gives_up_does_not_end_the_call() -> None:
-    calls, work = Calls(), Work()
+    calls, work = CallsInFlight(), Work()
     work.go.clear()
     first = asyncio.create_task(calls.run(AGENT, "r", "what", work))
     await asyncio.sleep(0)

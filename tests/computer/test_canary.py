@@ -20,7 +20,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from aiohttp import web
 
-from a2c_smcp.computer.approval import Request
+from a2c_smcp.computer.approval import ApprovalRequest
 from a2c_smcp.computer.computer import Computer
 from tests.computer.hosted import hosted
 from tests.computer.recorded import Recorder
@@ -176,9 +176,9 @@ class Everything(logging.Handler):
 async def test_no_secret_leaves_the_computer_and_each_reaches_its_server(
     shared_hub: Any, agent: Peer, office: str, tmp_path: Path
 ) -> None:
-    canaries, asked, states, logs = Canaries(), list[Request](), list[Any](), Everything()
+    canaries, asked, states, logs = Canaries(), list[ApprovalRequest](), list[Any](), Everything()
 
-    async def approve(request: Request) -> str:
+    async def approve(request: ApprovalRequest) -> str:
         asked.append(request)
         return "no"
 

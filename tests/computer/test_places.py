@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.secrets import ANSWER, CONFIG, MASKED, TOOL, Mask
-from a2c_smcp.computer.secrets.places import is_word
+from a2c_smcp.computer.secrets.messages import is_word
 from a2c_smcp.errors import ToolNotFound
 from a2c_smcp.protocol.results import failed_call
 from a2c_smcp.protocol.window_uri import WindowURI

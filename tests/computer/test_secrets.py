@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from a2c_smcp.computer.secrets import ANSWER, MASKED, Mask, MaskFilter, mask_config, masked_logs, secrets_of
 from a2c_smcp.computer.secrets.forms import forms_of
-from a2c_smcp.computer.secrets.places import is_word
+from a2c_smcp.computer.secrets.messages import is_word
 from tests.computer.pace import within
 
 SECRET = "pa/ss w+rd?é%"

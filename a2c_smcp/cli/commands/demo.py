@@ -32,7 +32,7 @@ from a2c_smcp.cli.demo.steps import (
 )
 from a2c_smcp.cli.errors import Failed
 from a2c_smcp.cli.suggestions import invocation
-from a2c_smcp.computer.approval import Request
+from a2c_smcp.computer.approval import ApprovalRequest
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.installation import install_command
@@ -122,7 +122,7 @@ class _Audience(AgentEvents):
     def on_desktop_updated(self, computer: str, desktops: list[str], office: str) -> None:
         self.desktops.put_nowait(desktops)
 
-    async def approve(self, request: Request) -> bool:
+    async def approve(self, request: ApprovalRequest) -> bool:
         self.asked.put_nowait(f"may agent {request.caller.agent!r} run {request.name!r} of server {request.server!r}?")
         return True
 

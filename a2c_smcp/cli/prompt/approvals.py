@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from a2c_smcp.cli.options import default_agent_name
-from a2c_smcp.computer.approval import Approvals, Caller, Decision, Grant, Request
+from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller, Decision, Grant
 from a2c_smcp.computer.private_files import PrivateFileUnusable, PrivateJSONFile
 
 __all__ = ["OWNER", "Grants", "NothingToAnswer", "Requests", "Waiting"]
@@ -31,7 +31,7 @@ class Waiting:
     """One request. The number is for the owner."""
 
     number: int
-    request: Request
+    request: ApprovalRequest
     answer: asyncio.Future[Decision] = field(repr=False)
 
 
@@ -46,7 +46,7 @@ class Requests:
         self._waiting: dict[int, Waiting] = {}
         self._meant: Waiting | None = None
 
-    async def __call__(self, request: Request) -> Decision:
+    async def __call__(self, request: ApprovalRequest) -> Decision:
         if request.caller is OWNER:
             return "yes"
         number = next(self._numbers)

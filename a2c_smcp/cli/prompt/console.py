@@ -75,7 +75,7 @@ class Console:
         return True
 
     def status(self) -> RenderableType:
-        return views.status(self.computer.status(), self.errors, self.computer.tally)
+        return views.status(self.computer.status(), self.errors, self.computer.statistics)
 
     def below(self) -> str:
         """What stands below the line now, with colours."""

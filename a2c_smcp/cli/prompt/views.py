@@ -12,7 +12,7 @@ from a2c_smcp.cli.prompt.approvals import Waiting
 from a2c_smcp.cli.prompt.language import Command
 from a2c_smcp.cli.terminal import first_sentence, printable
 from a2c_smcp.computer.approval import Grant
-from a2c_smcp.computer.calls.reports import Tally
+from a2c_smcp.computer.calls.reports import CallStatistics
 from a2c_smcp.computer.inputs.resolver import InputState
 from a2c_smcp.computer.types import OwnedTool, ToolCallRecord
 from a2c_smcp.mcp_host.status import ServerStatus
@@ -44,15 +44,17 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Rende
     return drawn
 
 
-def status(servers: Mapping[str, ServerStatus], errors: Mapping[str, str], tally: Tally) -> RenderableType:
+def status(
+    servers: Mapping[str, ServerStatus], errors: Mapping[str, str], statistics: CallStatistics
+) -> RenderableType:
     columns = ("server", "state", "tools", "restarts", "calls", "p50", "last error")
-    return table(columns, [_status_row(each, errors.get(name, ""), tally) for name, each in servers.items()])
+    return table(columns, [_status_row(each, errors.get(name, ""), statistics) for name, each in servers.items()])
 
 
-def _status_row(server: ServerStatus, error: str, tally: Tally) -> Sequence[str | Text]:
+def _status_row(server: ServerStatus, error: str, statistics: CallStatistics) -> Sequence[str | Text]:
     from rich.text import Text
 
-    calls, p50 = tally.of(server.name)
+    calls, p50 = statistics.of(server.name)
     return (
         server.name,
         Text(server.state, STATE_COLOURS[server.state]),

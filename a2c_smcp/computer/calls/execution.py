@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from a2c_smcp.computer.approval import Approvals, Caller, Request
+from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller
 from a2c_smcp.computer.calls.arguments import check_arguments, fits_at_once
-from a2c_smcp.computer.calls.in_flight import Begin, Calls, Outcome
+from a2c_smcp.computer.calls.in_flight import Begin, CallsInFlight, Outcome
 from a2c_smcp.computer.calls.journal import Key
-from a2c_smcp.computer.calls.reports import Followers, OnProgress, Tally
+from a2c_smcp.computer.calls.reports import CallStatistics, Followers, OnProgress
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
 from a2c_smcp.computer.tools.catalogue import FUNCTIONS, Catalogue
@@ -28,7 +28,7 @@ from a2c_smcp.protocol.codec import Written, dumps
 from a2c_smcp.protocol.results import failed_call
 from a2c_smcp.types import TOOL_NAME
 
-__all__ = ["Call", "Execution"]
+__all__ = ["Execution", "ToolCall"]
 
 _GRACE = 0.5
 _HISTORY = 100
@@ -36,7 +36,7 @@ _HEAD_ROOM = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """What an agent wants."""
 
     caller: Caller
@@ -61,9 +61,9 @@ class Execution:
         mask: Mask,
         max_message: int,
     ) -> None:
-        self.calls = Calls()
+        self.calls = CallsInFlight()
         self.history: deque[ToolCallRecord] = deque(maxlen=_HISTORY)
-        self.tally = Tally()
+        self.statistics = CallStatistics()
         self._host = host
         self._catalogue = catalogue
         self._approvals = approvals
@@ -71,7 +71,7 @@ class Execution:
         self._max_message = max_message
         self._followers = Followers()
 
-    async def result_of(self, call: Call, on_progress: OnProgress | None = None) -> dict[str, Any]:
+    async def result_of(self, call: ToolCall, on_progress: OnProgress | None = None) -> dict[str, Any]:
         """The result as it travels; whatever goes wrong is one too."""
         try:
             if on_progress is None:
@@ -81,11 +81,11 @@ class Execution:
         except SMCPError as error:
             return self.failed(call, error)
 
-    def start(self, call: Call, then: Callable[[Outcome], None]) -> None:
+    def start(self, call: ToolCall, then: Callable[[Outcome], None]) -> None:
         """The same without waiting: `then` is called with the result or the error. Raises `SMCPError`, too."""
         self.calls.start(call.caller, call.req_id, [call.name, call.params], partial(self._execute, call), then)
 
-    def failed(self, call: Call, error: SMCPError) -> dict[str, Any]:
+    def failed(self, call: ToolCall, error: SMCPError) -> dict[str, Any]:
         """An error as a result that may leave."""
         error.__traceback__ = None  # it may be kept for duplicates, without the arguments of this call
         return self.fitting(self._mask.data(failed_call(error), ANSWER, self._server_of(call)))
@@ -101,17 +101,17 @@ class Execution:
     def _too_large(self, size: int) -> AnswerTooLarge:
         return AnswerTooLarge(f"{size} bytes, at most {self._max_message} can be sent", size=size)
 
-    def _server_of(self, call: Call) -> str | None:
+    def _server_of(self, call: ToolCall) -> str | None:
         """Whose secrets may be in an error."""
         try:
             return self._catalogue.resolve(call.name).server
         except SMCPError:
             return None
 
-    async def _once(self, call: Call) -> dict[str, Any]:
+    async def _once(self, call: ToolCall) -> dict[str, Any]:
         return await self.calls.run(call.caller, call.req_id, [call.name, call.params], partial(self._execute, call))
 
-    async def _execute(self, call: Call, begin: Begin) -> dict[str, Any]:
+    async def _execute(self, call: ToolCall, begin: Begin) -> dict[str, Any]:
         deadline = asyncio.get_running_loop().time() + call.timeout
         route = await self._resolve(call, deadline)
         if not fits_at_once(route.schema, call.params):
@@ -125,14 +125,14 @@ class Execution:
             try:
                 raw = await self._run(call, route, deadline, partial(_begin_before, deadline, begin))
             finally:
-                self.tally.add(route.server, time.monotonic() - began)
+                self.statistics.add(route.server, time.monotonic() - began)
             if not is_within(raw, self._max_message) and (size := text_in(raw)) > self._max_message:
                 return failed_call(self._too_large(size))  # masking it would only take time
             result = await self._transformed(self._mask.data(raw, ANSWER, route.server), call, route, deadline)
             record["success"] = not result.get("isError")
         return self.fitting(result)
 
-    async def _resolve(self, call: Call, deadline: float) -> ToolRoute:
+    async def _resolve(self, call: ToolCall, deadline: float) -> ToolRoute:
         with suppress(ToolNotFound):
             return self._catalogue.resolve(call.name)
         try:
@@ -142,13 +142,13 @@ class Execution:
             starting = ", ".join(map(repr, self._host().starting))
             raise CallTimeout(f"{call.name!r} may be a tool of {starting}, still starting") from None
 
-    async def _approve(self, call: Call, route: ToolRoute, shown: dict[str, Any]) -> None:
-        await self._approvals.require(Request(call.caller, call.name, route.server, route.tool, shown), route)
+    async def _approve(self, call: ToolCall, route: ToolRoute, shown: dict[str, Any]) -> None:
+        await self._approvals.require(ApprovalRequest(call.caller, call.name, route.server, route.tool, shown), route)
         now = self._catalogue.resolve(call.name)
         if (now.server, now.tool) != (route.server, route.tool):  # while the owner was thinking
             raise ToolNotFound(f"{call.name!r} has become another tool", toolId=call.name)
 
-    async def _run(self, call: Call, route: ToolRoute, deadline: float, begin: Begin) -> dict[str, Any]:
+    async def _run(self, call: ToolCall, route: ToolRoute, deadline: float, begin: Begin) -> dict[str, Any]:
         host = self._host()
         if route.server == FUNCTIONS and FUNCTIONS not in host.configs:
             async with asyncio.timeout_at(deadline):
@@ -163,7 +163,7 @@ class Execution:
         )
 
     async def _transformed(
-        self, result: dict[str, Any], call: Call, route: ToolRoute, deadline: float
+        self, result: dict[str, Any], call: ToolCall, route: ToolRoute, deadline: float
     ) -> dict[str, Any]:
         transform = self._host().transform(route)
         if transform.is_none:
@@ -174,7 +174,7 @@ class Execution:
         return self._mask.data(transformed, ANSWER, route.server)
 
     @contextmanager
-    def _recorded(self, call: Call, route: ToolRoute, shown: dict[str, Any]) -> Iterator[ToolCallRecord]:
+    def _recorded(self, call: ToolCall, route: ToolRoute, shown: dict[str, Any]) -> Iterator[ToolCallRecord]:
         """Keeps the call in the history, and how it ended."""
         record = ToolCallRecord(
             timestamp=datetime.now(UTC).isoformat(),
@@ -197,7 +197,7 @@ class Execution:
             raise
 
 
-async def _check(call: Call, route: ToolRoute, deadline: float) -> None:
+async def _check(call: ToolCall, route: ToolRoute, deadline: float) -> None:
     """The arguments. A check that another process has to do may have to wait for others."""
     try:
         async with asyncio.timeout_at(deadline):

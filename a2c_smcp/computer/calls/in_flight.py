@@ -26,7 +26,7 @@ from a2c_smcp.computer.calls.journal import Journal, Key
 from a2c_smcp.errors import BadRequest, CallCancelled, ResultGone, SMCPError, Unavailable
 from a2c_smcp.protocol.codec import Written
 
-__all__ = ["Begin", "Calls", "Outcome", "Retention"]
+__all__ = ["Begin", "CallsInFlight", "Outcome", "Retention"]
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class _Running:
         self.task.add_done_callback(lambda _: then(_outcome(self)))
 
 
-class Calls:
+class CallsInFlight:
     """No call runs twice for one (office, agent, req_id) while its result, or that it has begun, is remembered."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Calls:
         return outcome
 
     def start(self, caller: Caller, req_id: str, what: Any, work: Work, then: Callable[[Outcome], None]) -> None:
-        """Calls `then` with what comes of `work`, or came of it: it is done once for one `req_id`.
+        """Call `then` with what comes of `work`, or came of it: it is done once for one `req_id`.
 
         `what` tells whether it is the same call. Raises `SMCPError` where nothing is begun.
         """

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.computer.calls.journal import Key
 
-__all__ = ["Figures", "Followers", "OnProgress", "Tally"]
+__all__ = ["CallStatistics", "Figures", "Followers", "OnProgress"]
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Figures(NamedTuple):
     p50: float | None
 
 
-class Tally:
+class CallStatistics:
     """The clock runs from the owner's yes to the answer, whatever that is."""
 
     def __init__(self) -> None:

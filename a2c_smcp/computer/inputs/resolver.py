@@ -28,13 +28,13 @@ from a2c_smcp.computer.inputs.sources import Keychain, argv_of, run
 from a2c_smcp.computer.private_files import PrivateJSONFile
 from a2c_smcp.mcp_host.config.servers import CommandInput
 
-__all__ = ["Approve", "InputState", "Inputs", "Place", "Prompt", "Resolved"]
+__all__ = ["Approve", "InputState", "Inputs", "Prompt", "Resolved", "Storage"]
 
 Prompt: TypeAlias = Callable[[Input], Awaitable[str | None] | str | None]
 """Asks the owner for a value; `None` when there is no answer."""
 Approve: TypeAlias = Callable[[CommandInput, tuple[str, ...]], Awaitable[bool] | bool]
 """Shows a command to the owner; only `True` lets it run."""
-Place: TypeAlias = Literal["memory", "file", "keyring"]
+Storage: TypeAlias = Literal["memory", "file", "keyring"]
 Source: TypeAlias = Literal["explicit", "environment", "keyring", "answer", "command", "default"]
 
 
@@ -134,7 +134,7 @@ class Inputs:
             raise MissingInputs(problems, server)
         return Resolved(values, frozenset(secrets))
 
-    async def set(self, id_: str, value: Any, *, keep: bool = False) -> Place:
+    async def set(self, id_: str, value: Any, *, keep: bool = False) -> Storage:
         """Gives a value. Where it is now: a secret is only ever kept in the keyring, or else in memory."""
         definition = self._defined(id_)
         check(definition, value)
@@ -221,7 +221,7 @@ class Inputs:
                 self._approved.add(argv)
         return await run(argv, environ={name: value for name, value in os.environ.items() if not is_ours(name)})
 
-    async def _keep(self, id_: str, value: Any) -> Place:
+    async def _keep(self, id_: str, value: Any) -> Storage:
         if self._hides(id_):
             return "keyring" if await self._keychain.set(id_, str(value)) else "memory"
         if self._store is None:

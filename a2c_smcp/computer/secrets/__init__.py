@@ -3,7 +3,7 @@
 from a2c_smcp.computer.secrets.config import mask_config, secrets_in, secrets_of
 from a2c_smcp.computer.secrets.logs import MaskFilter, masked_logs
 from a2c_smcp.computer.secrets.mask import MASKED, NO_SERVER, SHORTEST, Mask
-from a2c_smcp.computer.secrets.places import ANSWER, ARGUMENTS, CONFIG, SERVER, TOOL
+from a2c_smcp.computer.secrets.messages import ANSWER, ARGUMENTS, CONFIG, SERVER, TOOL
 
 __all__ = [
     "ANSWER",

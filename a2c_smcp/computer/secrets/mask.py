@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from a2c_smcp.computer.secrets.forms import Form, Index, lines_of, whole_forms_of
-from a2c_smcp.computer.secrets.places import ANSWER, ANYTHING, BLOCK, NAME, RESOURCE, Place, is_word
+from a2c_smcp.computer.secrets.messages import ANSWER, ANYTHING, BLOCK, NAME, RESOURCE, Structure, is_word
 
 __all__ = ["MASKED", "NO_SERVER", "SHORTEST", "Mask"]
 
@@ -94,7 +94,7 @@ class Mask:
             return masked
         return f"{scheme}://{self.name(uri[len(scheme) + len(mark) :], server)}"
 
-    def data(self, value: T, place: Place = ANYTHING, server: str | None = None) -> T:
+    def data(self, value: T, place: Structure = ANYTHING, server: str | None = None) -> T:
         """A copy of a JSON-like value, keys included; the same object where there is no secret in it.
 
         What the protocol defines at its `place` stays. Images, sounds and blobs in the content of an answer are not
@@ -189,7 +189,7 @@ def _is_whole(text: str, start: int, end: int) -> bool:
     return not (_PART_OF_WORD.match(text[start - 1 : start]) or _PART_OF_WORD.match(text[end : end + 1]))
 
 
-def _leaves(value: Any, place: Place) -> tuple[list[str], list[int]]:
+def _leaves(value: Any, place: Structure) -> tuple[list[str], list[int]]:
     """Every text and whole number to be searched. This sees all that leaves the Computer, so it is quick."""
     texts: list[str] = []
     numbers: list[int] = []
@@ -219,7 +219,7 @@ def _searched(answer: dict[Any, Any]) -> list[Any]:
     return parts
 
 
-def _without_binary(value: Any, place: Place) -> Any:
+def _without_binary(value: Any, place: Structure) -> Any:
     if not isinstance(value, dict) or value.keys().isdisjoint(_MAY_BE_BINARY):
         return value
     binary = _binary_key(value, place)
@@ -229,7 +229,7 @@ def _without_binary(value: Any, place: Place) -> Any:
     return rest
 
 
-def _mask(value: Any, place: Place, found: _Found) -> Any:
+def _mask(value: Any, place: Structure, found: _Found) -> Any:
     if isinstance(value, str):
         return _cover_name(value, found.forms, found.names) if place.is_name else _cover(value, found.forms)
     if isinstance(value, dict):
@@ -244,7 +244,7 @@ def _mask(value: Any, place: Place, found: _Found) -> Any:
     return value
 
 
-def _mask_object(value: dict[Any, Any], place: Place, found: _Found) -> dict[Any, Any]:
+def _mask_object(value: dict[Any, Any], place: Structure, found: _Found) -> dict[Any, Any]:
     binary, masked, copies = _binary_key(value, place), dict[Any, Any](), Counter[Any]()
     is_same = True
     for key, old in value.items():
@@ -266,7 +266,7 @@ def _free(key: Any, copies: Counter[Any], *taken: dict[Any, Any]) -> Any:
     return free
 
 
-def _binary_key(value: dict[Any, Any], place: Place) -> str | None:
+def _binary_key(value: dict[Any, Any], place: Structure) -> str | None:
     """Which entry of a content block is base64 of something binary."""
     if place is RESOURCE:
         key = "blob"

@@ -8,7 +8,7 @@ from typing import Any
 
 from a2c_smcp.computer.secrets import MASKED
 from a2c_smcp.computer.secrets.literals import Literals
-from a2c_smcp.computer.secrets.places import is_word
+from a2c_smcp.computer.secrets.messages import is_word
 from a2c_smcp.computer.secrets.replace import replace_secrets
 from a2c_smcp.computer.secrets.rules import Declared, is_public
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from a2c_smcp import smcp
 from a2c_smcp.computer.approval import Caller
-from a2c_smcp.computer.calls.execution import Call
+from a2c_smcp.computer.calls.execution import ToolCall
 from a2c_smcp.computer.calls.journal import Journal
 from a2c_smcp.computer.computer import Computer, Update
 from a2c_smcp.computer.secrets import ANSWER, secrets_in
@@ -190,13 +190,13 @@ class SMCPComputerClient:
         left = await self._catch_up.before_a_call(call.timeout)
         return await self._computer.execute_tool(call.caller, call.req_id, call.name, call.params, left)
 
-    def _call_in(self, data: dict[str, Any]) -> Call:
+    def _call_in(self, data: dict[str, Any]) -> ToolCall:
         """Raises `BadRequest`."""
         codec.decode(_TOOL_CALL, data)
         timeout = codec.timeout_of(_TOOL_CALL, data)
         assert timeout
         caller = Caller(self._office, _agent_in(data))
-        return Call(caller, data["req_id"], data["tool_name"], data["params"], timeout)
+        return ToolCall(caller, data["req_id"], data["tool_name"], data["params"], timeout)
 
     async def _get_tools(self, data: dict[str, Any]) -> dict[str, Any]:
         return self._computer.tools_for(_agent_in(data), data["req_id"])

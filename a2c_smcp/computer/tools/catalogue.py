@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from a2c_smcp.computer.calls.arguments import misfit
 from a2c_smcp.computer.secrets import TOOL, Mask
-from a2c_smcp.computer.secrets.places import NAME
+from a2c_smcp.computer.secrets.messages import NAME
 from a2c_smcp.computer.tools.names import Precedence
 from a2c_smcp.computer.tools.table import ToolRoute, ToolTable, build_table, diff, fitted
 from a2c_smcp.computer.types import OwnedTool

@@ -21,7 +21,7 @@ __all__ = [
     "RESOURCE",
     "SERVER",
     "TOOL",
-    "Place",
+    "Structure",
     "is_word",
 ]
 
@@ -31,15 +31,15 @@ _WORDS = re.compile(rf"{_WORD}(?:[ _./+:-]{_WORD})*")
 
 
 @dataclass(frozen=True)
-class Place:
+class Structure:
     """What stands at one place of a message. The items of a list stand where it does.
 
     `fields` are the keys that the protocol defines there. The values of all other keys stand at `others`; those keys
     are names themselves if they are `named`. In a text that `is_name` words stay, and numbers stay there, too.
     """
 
-    fields: Mapping[str, Place] = field(default_factory=dict)
-    others: Place | None = None
+    fields: Mapping[str, Structure] = field(default_factory=dict)
+    others: Structure | None = None
     named: bool = False
     is_name: bool = False
 
@@ -49,18 +49,18 @@ def is_word(text: str) -> bool:
     return len(text) <= _LONGEST and _WORDS.fullmatch(text) is not None
 
 
-def _all(place: Place, keys: str) -> dict[str, Place]:
+def _all(place: Structure, keys: str) -> dict[str, Structure]:
     return dict.fromkeys(keys.split(), place)
 
 
-ANYTHING = Place()
-NAME = Place(is_name=True)
-ARGUMENTS = Place(named=True)
-_NAMES = Place(named=True, others=NAME)
+ANYTHING = Structure()
+NAME = Structure(is_name=True)
+ARGUMENTS = Structure(named=True)
+_NAMES = Structure(named=True, others=NAME)
 
-_KEYWORDS: dict[str, Place] = {}
-_SCHEMA = Place(_KEYWORDS)
-_SCHEMAS = Place(named=True, others=_SCHEMA)
+_KEYWORDS: dict[str, Structure] = {}
+_SCHEMA = Structure(_KEYWORDS)
+_SCHEMAS = Structure(named=True, others=_SCHEMA)
 _KEYWORDS |= {
     **_all(ANYTHING, "title description default examples $comment"),
     **_all(NAME, "type enum const format pattern required readOnly writeOnly deprecated"),
@@ -73,16 +73,16 @@ _KEYWORDS |= {
     **_all(_NAMES, "dependentRequired dependencies"),
 }
 
-TOOL = Place(
+TOOL = Structure(
     {
         **_all(NAME, "name bundle_id"),
         "description": ANYTHING,
         **_all(_SCHEMA, "params_schema return_schema"),
-        "meta": Place(_all(NAME, "a2c_tool_meta MCP_TOOL_ANNOTATION")),
+        "meta": Structure(_all(NAME, "a2c_tool_meta MCP_TOOL_ANNOTATION")),
     }
 )
 
-_META = Place(
+_META = Structure(
     {
         **_all(NAME, "a2c_cancelled a2c_ret_object a2c_vrl_transformed"),
         **_all(ANYTHING, "a2c_ret_object_error a2c_vrl_error"),
@@ -91,48 +91,50 @@ _META = Place(
 _DESCRIBED = {
     **_all(NAME, "type uri mimeType size"),
     **_all(ANYTHING, "text data blob name title description"),
-    "annotations": Place(_all(NAME, "audience priority lastModified")),
-    "icons": Place(_all(NAME, "src mimeType sizes theme")),
+    "annotations": Structure(_all(NAME, "audience priority lastModified")),
+    "icons": Structure(_all(NAME, "src mimeType sizes theme")),
     "_meta": _META,
 }
-RESOURCE = Place(_DESCRIBED)
-BLOCK = Place({**_DESCRIBED, "resource": RESOURCE})
-_FAULT = Place({"path": NAME, "message": ANYTHING})
-_DETAILS = Place({**_all(NAME, "toolId field server size outcome mcp_code"), "mcp_message": ANYTHING, "errors": _FAULT})
+RESOURCE = Structure(_DESCRIBED)
+BLOCK = Structure({**_DESCRIBED, "resource": RESOURCE})
+_FAULT = Structure({"path": NAME, "message": ANYTHING})
+_DETAILS = Structure(
+    {**_all(NAME, "toolId field server size outcome mcp_code"), "mcp_message": ANYTHING, "errors": _FAULT}
+)
 _ERROR = {"code": NAME, "message": ANYTHING, "details": _DETAILS}
-ANSWER = Place(
+ANSWER = Structure(
     {
         "content": BLOCK,
         "structuredContent": ANYTHING,
         "isError": NAME,
         "_meta": _META,
-        "error": Place(_ERROR),
+        "error": Structure(_ERROR),
         **_ERROR,
     }
 )
 
-_TOOL_META = Place({**_all(NAME, "auto_apply alias tags"), "ret_object_mapper": _NAMES})
-_PARAMETERS = Place(
+_TOOL_META = Structure({**_all(NAME, "auto_apply alias tags"), "ret_object_mapper": _NAMES})
+_PARAMETERS = Structure(
     {
         **_all(ANYTHING, "command args cwd url"),
         **_all(NAME, "encoding encoding_error_handler timeout sse_read_timeout terminate_on_close"),
-        **_all(Place(named=True), "env headers"),
+        **_all(Structure(named=True), "env headers"),
     }
 )
-SERVER = Place(
+SERVER = Structure(
     {
         **_all(NAME, "name type disabled forbidden_tools desktop"),
-        "tool_meta": Place(named=True, others=_TOOL_META),
+        "tool_meta": Structure(named=True, others=_TOOL_META),
         "default_tool_meta": _TOOL_META,
         "vrl": ANYTHING,
         "server_parameters": _PARAMETERS,
     }
 )
-_INPUT = Place(
+_INPUT = Structure(
     {
         **_all(NAME, "id type options password"),
         **_all(ANYTHING, "description default command"),
-        "args": Place(named=True),
+        "args": Structure(named=True),
     }
 )
-CONFIG = Place({"servers": Place(named=True, others=SERVER), "inputs": _INPUT})
+CONFIG = Structure({"servers": Structure(named=True, others=SERVER), "inputs": _INPUT})
