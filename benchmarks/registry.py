@@ -23,7 +23,7 @@ from pydantic_ai.tool_manager import ToolManager
 from pydantic_ai.usage import RunUsage
 
 from a2c_smcp.registry import MCPRegistry
-from a2c_smcp.registry.hooks import ToolCall
+from a2c_smcp.registry.calls.hooks import ToolCall
 from benchmarks.report import save
 from benchmarks.table import Row, in_turn, median, options, per, ratio, report
 

@@ -5,27 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.loops import LoopIsRunning
-from a2c_smcp.registry.bounds import ToolTimeout
+from a2c_smcp.registry.calls.hooks import Hook, ToolCall
+from a2c_smcp.registry.calls.limits import Limit, QueueFull, ToolTimeout
+from a2c_smcp.registry.calls.retry import Retry
 from a2c_smcp.registry.functions import FunctionTool
-from a2c_smcp.registry.gates import Limit, QueueFull
-from a2c_smcp.registry.hooks import Hook, ToolCall
 from a2c_smcp.registry.operations import UnknownOperation
 from a2c_smcp.registry.parameters import InvalidArguments
-from a2c_smcp.registry.plan import PlanRun, StepOutcome, run_plan, run_plan_async
+from a2c_smcp.registry.planning.plan import BadPlan, Failure, PlanRun, StepOutcome, run_plan, run_plan_async
+from a2c_smcp.registry.planning.recorder import NotRecorded, RecordedError, Recorder, ReplayedTool, replay
+from a2c_smcp.registry.planning.telemetry import OpenTelemetryHook
 from a2c_smcp.registry.policy import Policy
-from a2c_smcp.registry.recorder import NotRecorded, RecordedError, Recorder, ReplayedTool, replay
 from a2c_smcp.registry.registry import MCPRegistry
 from a2c_smcp.registry.results import ToolFailed
-from a2c_smcp.registry.retry import Retry
-from a2c_smcp.registry.steps import BadPlan
-from a2c_smcp.registry.telemetry import OpenTelemetryHook
 from a2c_smcp.registry.toolset import UnknownTool
 
 if TYPE_CHECKING:
-    from a2c_smcp.registry.remote import RemoteMCPAdapter
+    from a2c_smcp.registry.remote.servers import RemoteMCPAdapter
 
 __all__ = [
     "BadPlan",
+    "Failure",
     "FunctionTool",
     "Hook",
     "InvalidArguments",
@@ -58,6 +57,6 @@ def __getattr__(name: str) -> Any:
     """The SDK behind adapters takes longer to import than all the rest; who has no MCP server is spared it."""
     if name != "RemoteMCPAdapter":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from a2c_smcp.registry.remote import RemoteMCPAdapter
+    from a2c_smcp.registry.remote.servers import RemoteMCPAdapter
 
     return RemoteMCPAdapter

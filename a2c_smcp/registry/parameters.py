@@ -29,7 +29,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, core_schema
 from typing_extensions import TypedDict
 
 from a2c_smcp.errors import BadRequest
-from a2c_smcp.registry.schemas import Fault, pointer
+from a2c_smcp.registry.schemas.check import Fault, pointer
 
 __all__ = ["Fit", "InvalidArguments", "Parameters", "by_name", "object_schema"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from a2c_smcp.registry.traits import Traits, as_words
+from a2c_smcp.registry.tool_info import Traits, as_words
 
 __all__ = ["Policy"]
 

@@ -10,24 +10,24 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.registry.batches import Planned, call_each
-from a2c_smcp.registry.entrances import Arguments
-from a2c_smcp.registry.envelopes import envelope as enveloped
-from a2c_smcp.registry.formats import Format
+from a2c_smcp.registry.calls.batch import Planned, call_each
+from a2c_smcp.registry.calls.hooks import Hooks
+from a2c_smcp.registry.calls.limits import Limit
+from a2c_smcp.registry.calls.methods import Arguments
+from a2c_smcp.registry.calls.pipeline import Rules, compile_entry, refusal
+from a2c_smcp.registry.calls.retry import Retry
 from a2c_smcp.registry.functions import FunctionTool
-from a2c_smcp.registry.gates import Limit
-from a2c_smcp.registry.hooks import Hooks
 from a2c_smcp.registry.operations import read_operation
-from a2c_smcp.registry.pipeline import Rules, compile_entry, refusal
+from a2c_smcp.registry.planning.provider_formats import Format
 from a2c_smcp.registry.policy import Policy
-from a2c_smcp.registry.retry import Retry
+from a2c_smcp.registry.results import envelope as enveloped
+from a2c_smcp.registry.tool_info import as_words
 from a2c_smcp.registry.toolset import Entry, ToolSet, unknown_tool
-from a2c_smcp.registry.traits import as_words
 
 if TYPE_CHECKING:
-    from a2c_smcp.registry.attached import AttachedServer, AttachedServers, ServerOptions
-    from a2c_smcp.registry.remote import ServerConfig
-    from a2c_smcp.registry.serving import RegistryServer
+    from a2c_smcp.registry.remote.attached import AttachedServer, AttachedServers, ServerOptions
+    from a2c_smcp.registry.remote.servers import ServerConfig
+    from a2c_smcp.registry.remote.serving import RegistryServer
 
 __all__ = ["MCPRegistry"]
 
@@ -97,7 +97,7 @@ class MCPRegistry:
     @cached_property
     def mcp_servers(self) -> AttachedServers:
         """The MCP servers that were added, by name."""
-        from a2c_smcp.registry.attached import AttachedServers
+        from a2c_smcp.registry.remote.attached import AttachedServers
 
         return AttachedServers(self)
 
@@ -116,7 +116,7 @@ class MCPRegistry:
 
     def mcp_server(self, config: ServerConfig, **options: Unpack[ServerOptions]) -> AttachedServer:
         """A context manager, sync and async: `add_mcp_server` for a while. Gives the names."""
-        from a2c_smcp.registry.attached import AttachedServer
+        from a2c_smcp.registry.remote.attached import AttachedServer
 
         return AttachedServer(self, config, **options)
 
@@ -124,7 +124,7 @@ class MCPRegistry:
         self, name: str = "registry", *, version: str = "", instructions: str | None = None
     ) -> RegistryServer:
         """This registry as an MCP server: `run_stdio()`, or `http_app()` for streamable HTTP."""
-        from a2c_smcp.registry.serving import RegistryServer
+        from a2c_smcp.registry.remote.serving import RegistryServer
 
         return RegistryServer(self, name, version=version, instructions=instructions)
 

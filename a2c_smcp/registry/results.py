@@ -1,20 +1,30 @@
-"""What an MCP result means to a Python program: a value, or an exception."""
+"""Results of tools: 001 §7's envelope, an MCP result as a Python value, a Python value as an MCP result."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+import logging
+import math
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from a2c_smcp.errors import SMCPError
+from a2c_smcp.loops import is_cancelled
+
+__all__ = ["Content", "RawResult", "ToolFailed", "envelope", "mcp_result", "text_of", "value_of"]
+
+logger = logging.getLogger(__name__)
 
 MAX_REASON = 1000
 
-__all__ = ["Content", "RawResult", "ToolFailed", "text_of", "value_of"]
+_ENVELOPE_KEYS = frozenset({"output", "meta"})
 
 
 class ToolFailed(SMCPError):
-    """A tool that runs elsewhere said that it failed. `result` is what it answered."""
+    """A remote tool answered that it failed. `result` is its answer."""
 
     title = "Tool failed"
 
@@ -24,20 +34,31 @@ class ToolFailed(SMCPError):
 
 
 class Content(list[dict[str, Any]]):
-    """Blocks of content, such as images, which are just that again where a registry is served over MCP."""
+    """Content blocks of an MCP result, such as images. `mcp_result` passes them on unchanged."""
 
 
 class RawResult(dict[str, Any]):
-    """An MCP result as it came, which is just that again where a registry is served over MCP."""
+    """A whole MCP result. `mcp_result` passes it on unchanged."""
+
+
+def envelope(result: Any, *, tool: str, duration: float) -> dict[str, Any]:
+    """Returns `{"output": …, "meta": {…}}` (001 §7).
+
+    A result that has this shape is completed, not wrapped again. Its own `meta` wins over `tool` and `duration`.
+    """
+    measured = {"tool": tool, "duration": duration}
+    if not _is_envelope(result):
+        return {"output": result, "meta": measured}
+    return {"output": result["output"], "meta": measured | result.get("meta", {})}
 
 
 def value_of(result: Mapping[str, Any]) -> Any:
-    """`structuredContent` where there is one, else the text, else the content as it came; `None` if there is none.
+    """The Python value of an MCP result: `structuredContent`, else the text, else the content; `None` if it is empty.
 
-    Raises `ToolFailed` for a result that is an error.
+    Raises `ToolFailed` for an error result.
     """
     if result.get("isError"):
-        raise ToolFailed(text_of(result) or _reason_in(result.get("structuredContent")), result=result)
+        raise ToolFailed(text_of(result) or _structured_reason(result.get("structuredContent")), result=result)
     if result.get("structuredContent") is not None:
         return result["structuredContent"]
     content = result.get("content") or []
@@ -47,16 +68,79 @@ def value_of(result: Mapping[str, Any]) -> Any:
 
 
 def text_of(result: Mapping[str, Any]) -> str:
-    """What the result says in words, one line per block."""
+    """The text blocks of an MCP result, one line each."""
     return "\n".join(block["text"] for block in result.get("content") or [] if _is_text(block))
 
 
-def _reason_in(structured: Any) -> str:
-    """Why a tool failed, of one that says it in no words of its own: 0.4.2's computers put it under `error`."""
+async def mcp_result(tool: str, call: Awaitable[Any]) -> dict[str, Any]:
+    """Awaits a call of `tool` and returns its outcome as an MCP result: what it raises becomes an error result.
+
+    Raises only `CancelledError`, if the current task is cancelled.
+    """
+    try:
+        return _success(await call)
+    except asyncio.CancelledError:
+        if is_cancelled():
+            raise
+        return _error("The tool was cancelled.")
+    except ToolFailed as failure:
+        return dict(failure.result) or _error(failure.message)
+    except SMCPError as error:
+        return _error(error.message)
+    except (Exception, SystemExit) as error:  # a function that exits must not end the program that hosts it
+        logger.warning("Tool %r failed", tool, exc_info=True)
+        return _error(str(error) or type(error).__name__)
+
+
+def _is_envelope(result: Any) -> bool:
+    return (
+        isinstance(result, dict)
+        and "output" in result
+        and result.keys() <= _ENVELOPE_KEYS
+        and isinstance(result.get("meta", {}), dict)
+    )
+
+
+def _structured_reason(structured: Any) -> str:
+    """The reason of a failure without text: computers of 0.4.2 put it under `error`."""
     reason = structured.get("error", structured) if isinstance(structured, Mapping) else None
     if not reason or isinstance(reason, str):
         return reason or ""
     return json.dumps(reason, ensure_ascii=False, default=str)[:MAX_REASON]
+
+
+def _success(value: Any) -> dict[str, Any]:
+    if isinstance(value, RawResult):
+        return dict(value)
+    if isinstance(value, Content):
+        return {"content": [*value], "isError": False}
+    plain = _without_nan(to_jsonable_python(value, bytes_mode="base64", fallback=str))
+    if plain is None:
+        return {"content": [], "isError": False}
+    if isinstance(plain, str):
+        return {"content": [_text(plain)], "isError": False}
+    return {
+        "content": [_text(json.dumps(plain, ensure_ascii=False))],
+        "structuredContent": plain if isinstance(plain, dict) else {"result": plain},
+        "isError": False,
+    }
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN and no infinities: they become null, as in JavaScript."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _error(text: str) -> dict[str, Any]:
+    return {"content": [_text(text)], "isError": True}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
 def _is_text(block: Any) -> bool:

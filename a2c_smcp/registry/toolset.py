@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from a2c_smcp.errors import ToolForbidden, ToolNotFound
-from a2c_smcp.registry.entrances import AsyncCall, SyncCall
-from a2c_smcp.registry.formats import in_format, portable_name
-from a2c_smcp.registry.traits import Traits
+from a2c_smcp.registry.calls.methods import AsyncCall, SyncCall
+from a2c_smcp.registry.planning.provider_formats import in_format, portable_name
+from a2c_smcp.registry.tool_info import Traits
 
 __all__ = ["Entry", "ToolSet", "UnknownTool", "unknown_tool"]
 

@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 from a2c_smcp.registry import FunctionTool
-from a2c_smcp.registry.docstrings import read_docstring
+from a2c_smcp.registry.functions import read_docstring
 from a2c_smcp.registry.parameters import InvalidArguments
 
 if TYPE_CHECKING:

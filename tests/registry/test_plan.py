@@ -10,8 +10,17 @@ from typing import Any
 import pytest
 
 from a2c_smcp.registry import FunctionTool, MCPRegistry
-from a2c_smcp.registry.plan import Failure, PlanRun, StepOutcome, run_plan, run_plan_async
-from a2c_smcp.registry.steps import BadPlan, ReplyStep, ToolStep, read_plan
+from a2c_smcp.registry.planning.plan import (
+    BadPlan,
+    Failure,
+    PlanRun,
+    ReplyStep,
+    StepOutcome,
+    ToolStep,
+    read_plan,
+    run_plan,
+    run_plan_async,
+)
 
 Run = Callable[..., PlanRun]
 

@@ -8,7 +8,7 @@ import pytest
 
 from a2c_smcp.errors import ToolForbidden
 from a2c_smcp.registry import MCPRegistry, Policy
-from a2c_smcp.registry.wire import wire_call, wire_tools
+from a2c_smcp.registry.results import mcp_result
 from tests.registry.tools import tool
 
 pytestmark = pytest.mark.covers("registry-policy")
@@ -73,8 +73,8 @@ async def test_a_forbidden_tool_is_nowhere_to_be_seen(registry: MCPRegistry) -> 
     assert [name for name, _ in registry.items()] == ["ls"]
     for wanted in ("openai", "anthropic", "gemini", "mcp"):
         assert "'rm'" not in str(registry.describe(wanted))  # type: ignore[call-overload]
-    assert [shown["name"] for shown in wire_tools(registry)] == ["ls"]
-    assert (await wire_call(registry, "rm"))["isError"]
+    assert [shown["name"] for shown in registry.describe("mcp")] == ["ls"]
+    assert (await mcp_result("rm", registry.acall("rm", {})))["isError"]
     with pytest.raises(KeyError) as caught:
         registry.call("rmm", {})
     assert "did you mean" not in str(caught.value)

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 from a2c_smcp.errors import ToolNotFound
 from a2c_smcp.loops import LoopIsRunning
-from a2c_smcp.registry.wire import wire_call, wire_tools
+from a2c_smcp.registry.results import mcp_result
 from sage.libs.agents.action.mcp_registry import MCPRegistry
 from tests.registry.tools import Bare, EchoTool
 
@@ -209,7 +209,7 @@ def test_tools_may_change_while_another_thread_looks(registry: MCPRegistry) -> N
     def look() -> None:
         while not stop.is_set():
             try:
-                json.dumps([registry.describe(), wire_tools(registry), [*registry]])
+                json.dumps([registry.describe(), registry.describe("mcp"), [*registry]])
             except Exception as error:
                 failures.append(error)
 
@@ -398,7 +398,7 @@ def test_tools_are_listed_as_mcp_lists_them(registry: MCPRegistry) -> None:
     annotations = {"readOnlyHint": True}
     registry.tool(annotations=annotations, _meta={"x": 1}, title="Weather", auto_apply=True)(weather)
     registry.register(Bare("quiet", lambda _: None))
-    wire, quiet = wire_tools(registry)
+    wire, quiet = registry.describe("mcp")
     assert wire["name"] == "weather"
     assert wire["description"] == "The weather in a city."
     assert wire["inputSchema"]["required"] == ["city"]
@@ -434,7 +434,7 @@ async def test_results_travel_as_text_and_structure(
     registry: MCPRegistry, value: Any, text: str, structured: dict[str, Any] | None
 ) -> None:
     registry.register(Bare("give", lambda _: value))
-    result = await wire_call(registry, "give", {})
+    result = await mcp_result("give", registry.acall("give", {}))
     assert text_of(result) == text
     assert result.get("structuredContent") == structured
     assert result["isError"] is False
@@ -444,7 +444,7 @@ async def test_results_travel_as_text_and_structure(
 @pytest.mark.covers("registry-wire")
 async def test_arguments_may_be_missing(registry: MCPRegistry) -> None:
     registry.register(Bare("same", lambda arguments: arguments))
-    assert (await wire_call(registry, "same"))["structuredContent"] == {}
+    assert (await mcp_result("same", registry.acall("same", {})))["structuredContent"] == {}
 
 
 CIRCLE: list[Any] = []
@@ -466,7 +466,7 @@ async def test_whatever_a_tool_raises_is_an_error_result(
     registry: MCPRegistry, call: Callable[[dict[str, Any]], Any], text: str
 ) -> None:
     registry.register(Bare("bad", call))
-    result = await wire_call(registry, "bad", {})
+    result = await mcp_result("bad", registry.acall("bad", {}))
     assert result["isError"] is True
     assert text in text_of(result)
     assert "Traceback" not in text_of(result)
@@ -479,7 +479,7 @@ async def test_the_owner_finds_the_traceback_in_the_log(
 ) -> None:
     registry.register(Bare("bad", raising(Said("oh"))))
     with caplog.at_level(logging.WARNING, "a2c_smcp.registry"):
-        await wire_call(registry, "bad", {})
+        await mcp_result("bad", registry.acall("bad", {}))
     assert "Tool 'bad' failed" in caplog.text
     assert "Traceback" in caplog.text
 
@@ -487,10 +487,10 @@ async def test_the_owner_finds_the_traceback_in_the_log(
 @pytest.mark.covers("registry-wire")
 async def test_unknown_tools_and_bad_arguments_are_error_results(registry: MCPRegistry) -> None:
     registry.tool(weather)
-    unknown = await wire_call(registry, "wether", {})
+    unknown = await mcp_result("wether", registry.acall("wether", {}))
     assert unknown["isError"]
     assert "did you mean 'weather'" in text_of(unknown)
-    unfit = await wire_call(registry, "weather", {"city": ["secret-7f3a"]})
+    unfit = await mcp_result("weather", registry.acall("weather", {"city": ["secret-7f3a"]}))
     assert unfit["isError"]
     assert text_of(unfit) == "Invalid arguments: city: Input should be a valid string"
 
@@ -504,7 +504,7 @@ async def test_a_cancel_of_the_call_goes_through(registry: MCPRegistry) -> None:
         started.set()
         await asyncio.Event().wait()
 
-    call = asyncio.ensure_future(wire_call(registry, "sleep", {}))
+    call = asyncio.ensure_future(mcp_result("sleep", registry.acall("sleep", {})))
     async with asyncio.timeout(30):
         await started.wait()
         call.cancel()

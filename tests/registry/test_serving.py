@@ -17,8 +17,8 @@ from mcp.client.subscriptions import ToolsListChanged
 from mcp.types import ImageContent, TextContent, ToolListChangedNotification
 
 from a2c_smcp.registry import FunctionTool, MCPRegistry, Retry
+from a2c_smcp.registry.remote.serving import RegistryServer, _Served
 from a2c_smcp.registry.results import ToolFailed, value_of
-from a2c_smcp.registry.serving import RegistryServer, _Served
 from tests.computer.supervised import free_port
 from tests.registry.servers import PATIENCE, good, is_listening, until
 

@@ -18,7 +18,7 @@ from a2c_smcp.cli.terminal import put_table
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import CallCancelled, ComputerNotFound, NotAuthenticated
 from a2c_smcp.registry import StepOutcome, run_plan_async
-from a2c_smcp.registry.steps import ReplyStep, Step, ToolStep
+from a2c_smcp.registry.planning.plan import ReplyStep, Step, ToolStep
 
 __all__ = [
     "ACTS",

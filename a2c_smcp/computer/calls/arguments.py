@@ -6,7 +6,14 @@ import logging
 from typing import Any
 
 from a2c_smcp.errors import BadRequest
-from a2c_smcp.registry.schemas import Fault, Schema, SchemaTooHeavy, compile_schema, find_faults_async, find_faults_here
+from a2c_smcp.registry.schemas.check import (
+    Fault,
+    Schema,
+    SchemaTooHeavy,
+    compile_schema,
+    find_faults_async,
+    find_faults_here,
+)
 
 __all__ = ["Schema", "SchemaTooHeavy", "check_arguments", "compile_schema", "fits_at_once", "misfit"]
 

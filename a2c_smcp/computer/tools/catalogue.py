@@ -19,7 +19,7 @@ from a2c_smcp.mcp_host.status import State
 from a2c_smcp.protocol.codec import Written, dumps
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.parameters import InvalidArguments, Parameters
-from a2c_smcp.registry.wire import wire_call, wire_tools
+from a2c_smcp.registry.results import mcp_result
 from a2c_smcp.types import TOOL_NAME
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Functions:
 
     def offer(self) -> tuple[BaseServerConfig, list[dict[str, Any]]]:
         """What a server would have in its configuration, and what it would list."""
-        return BaseServerConfig(name=FUNCTIONS, tool_meta=self._meta), wire_tools(self._registry)
+        return BaseServerConfig(name=FUNCTIONS, tool_meta=self._meta), self._registry.describe("mcp")
 
     async def call(self, name: TOOL_NAME, params: dict[str, Any], begin: Callable[[], None]) -> dict[str, Any]:
         """The result in MCP's spelling. Raises `BadRequest` for arguments that the function would not take.
@@ -188,4 +188,4 @@ class Functions:
         except InvalidArguments as error:
             raise misfit(error.details["errors"]) from None
         begin()
-        return await wire_call(self._registry, name, params)
+        return await mcp_result(name, self._registry.acall(name, params))

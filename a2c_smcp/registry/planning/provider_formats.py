@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
-from a2c_smcp.registry.gemini import reduced_schema
-from a2c_smcp.registry.objects import one_object
-from a2c_smcp.registry.traits import Traits
+from a2c_smcp.registry.planning.provider_schemas import one_object, reduced_schema
+from a2c_smcp.registry.tool_info import Traits
 
 __all__ = ["FORMATS", "Format", "in_format", "portable_name"]
 

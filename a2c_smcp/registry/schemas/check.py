@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, TypeAlias
 from jsonschema_rs import FancyRegexOptions, ReferencingError, RegexOptions, Validator
 
 from a2c_smcp.errors import TooLarge
-from a2c_smcp.registry.schema_checks import CheckFailed, CheckImpossible, checks
-from a2c_smcp.registry.schema_worker import Misfit, compiled, first_line, fits, misfits
-from a2c_smcp.registry.weighing import local_target, weigh
+from a2c_smcp.registry.schemas.weight import local_target, weigh
+from a2c_smcp.registry.schemas.worker import Misfit, compiled, first_line, fits, misfits
+from a2c_smcp.registry.schemas.worker_process import CheckFailed, CheckImpossible, checks
 
 __all__ = [
     "Fault",

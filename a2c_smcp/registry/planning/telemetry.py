@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from a2c_smcp.registry.hooks import Hook, ToolCall
+from a2c_smcp.registry.calls.hooks import Hook, ToolCall
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider

@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from pydantic_core import PydanticSerializationError, to_json
 
 from a2c_smcp.errors import BadRequest, CallTimeout, Forbidden, RateLimited, SMCPError, ToolNotFound
-from a2c_smcp.registry.entrances import Arguments, AsyncCall, SyncCall
-from a2c_smcp.registry.traits import Traits, kind_of
+from a2c_smcp.registry.calls.methods import Arguments, AsyncCall, SyncCall
+from a2c_smcp.registry.tool_info import Traits, kind_of
 
 __all__ = ["Hook", "Hooks", "ToolCall", "Values", "observed", "observed_async"]
 

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 
 from a2c_smcp.errors import ServerNotFound
 from a2c_smcp.registry.registry import MCPRegistry
-from a2c_smcp.registry.remote import (
+from a2c_smcp.registry.remote.servers import (
     CALL_LIMIT,
     START_LIMIT,
     Address,

@@ -15,8 +15,8 @@ from mcp.types import Tool
 from pydantic import BaseModel, Field
 
 from a2c_smcp.registry import MCPRegistry
-from a2c_smcp.registry.formats import FORMATS, portable_name
-from a2c_smcp.registry.gemini import reduced_schema
+from a2c_smcp.registry.planning.provider_formats import FORMATS, portable_name
+from a2c_smcp.registry.planning.provider_schemas import reduced_schema
 from tests.registry.tools import Bare, EchoTool, tool
 
 pytestmark = pytest.mark.covers("registry-formats")

@@ -19,7 +19,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import ValidationError
 
 from a2c_smcp.registry.registry import MCPRegistry
-from a2c_smcp.registry.wire import wire_call, wire_tools
+from a2c_smcp.registry.results import mcp_result
 
 __all__ = ["RegistryServer"]
 
@@ -127,11 +127,11 @@ class _Served(Server[None]):
     async def _list_tools(
         self, context: _Request, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        tools = (_tool(wire) for wire in wire_tools(self._registry))
+        tools = (_tool(wire) for wire in self._registry.describe("mcp"))
         return types.ListToolsResult(tools=[tool for tool in tools if tool is not None])
 
     async def _call_tool(self, context: _Request, params: types.CallToolRequestParams) -> types.CallToolResult:
-        result = await wire_call(self._registry, params.name, params.arguments)
+        result = await mcp_result(params.name, self._registry.acall(params.name, params.arguments or {}))
         return types.CallToolResult.model_validate(result)
 
 

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from a2c_smcp.errors import ConfigError, SMCPError
-from a2c_smcp.registry.bounds import Bounds, bounded, bounded_async
-from a2c_smcp.registry.entrances import Arguments, AsyncCall, Entrance, SyncCall, entrance_of, run_to_its_end
-from a2c_smcp.registry.gates import Gate, Limit
-from a2c_smcp.registry.hooks import Hooks, observed, observed_async
+from a2c_smcp.registry.calls.arguments import Prepare, preparation, prepared, prepared_async
+from a2c_smcp.registry.calls.hooks import Hooks, observed, observed_async
+from a2c_smcp.registry.calls.limits import Bounds, Gate, Limit, bounded, bounded_async
+from a2c_smcp.registry.calls.methods import Arguments, AsyncCall, Entrance, SyncCall, entrance_of, run_to_its_end
+from a2c_smcp.registry.calls.retry import Retry, retried, retried_async
 from a2c_smcp.registry.policy import Policy
-from a2c_smcp.registry.retry import Retry, retried, retried_async
+from a2c_smcp.registry.tool_info import Traits, read_traits
 from a2c_smcp.registry.toolset import MAX_QUOTED, Entry
-from a2c_smcp.registry.traits import Traits, read_traits
-from a2c_smcp.registry.validation import Prepare, preparation, prepared, prepared_async
 
 __all__ = ["Rules", "compile_entry", "refusal"]
 

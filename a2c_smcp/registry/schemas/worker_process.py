@@ -16,7 +16,7 @@ from a2c_smcp.mcp_host.processes.worker import ENVIRONMENT, worker_command
 
 __all__ = ["CheckFailed", "CheckImpossible", "Checks", "checks"]
 
-_COMMAND = worker_command(Path(__file__).with_name("schema_worker.py"))
+_COMMAND = worker_command(Path(__file__).with_name("worker.py"))
 _STARTED_WITHIN = 15.0
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from a2c_smcp.errors import NotFound, SMCPError, ToolForbidden, ToolNotFound
-from a2c_smcp.registry.hooks import Hook, ToolCall
+from a2c_smcp.registry.calls.hooks import Hook, ToolCall
 
 __all__ = ["NotRecorded", "RecordedError", "Recorder", "ReplayedTool", "replay"]
 

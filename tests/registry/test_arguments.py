@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from a2c_smcp.registry import FunctionTool, InvalidArguments, MCPRegistry, Retry
-from a2c_smcp.registry.defaults import compile_defaults
-from a2c_smcp.registry.schemas import SchemaTooHeavy, compile_schema, find_faults
+from a2c_smcp.registry.calls.arguments import compile_defaults
+from a2c_smcp.registry.schemas.check import SchemaTooHeavy, compile_schema, find_faults
 from tests.bystander import calling_meanwhile
 from tests.registry.tools import tool
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import LoopIsRunning
-from a2c_smcp.registry.entrances import Arguments, AsyncCall, SyncCall
+from a2c_smcp.registry.calls.methods import Arguments, AsyncCall, SyncCall
 
 __all__ = ["Retry", "retried", "retried_async"]
 

@@ -1,0 +1,5 @@
+"""Tools of MCP servers in a registry, and a registry as an MCP server. Only this folder needs the `mcp` package."""
+
+from a2c_smcp.registry.remote.servers import RemoteMCPAdapter
+
+__all__ = ["RemoteMCPAdapter"]
