@@ -349,10 +349,14 @@ def test_what_is_checked_once_is_what_both_checks_would_say(annotation: Any, val
     registry.tool(give)
     assert FunctionTool(give).fit is not None
     arguments = {"value": value}
-    if find_faults(compile_schema(unchecked.input_schema), arguments):
+    faults = find_faults(compile_schema(unchecked.input_schema), arguments)
+    try:
+        expected = unchecked.call(arguments)
+    except InvalidArguments:  # 10**400 fits the schema, and is no float
+        faults = faults or [{}]
+    if faults:
         with pytest.raises(InvalidArguments):
             registry.call("give", arguments)
         return
-    expected = unchecked.call(arguments)
     given = registry.call("give", arguments)
     assert (given, type(given)) == (expected, type(expected))
