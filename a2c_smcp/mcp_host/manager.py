@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,10 +13,10 @@ from a2c_smcp.mcp_host.failures import ServerExists
 from a2c_smcp.mcp_host.message_limits import MAX_BYTES
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
+from a2c_smcp.mcp_host.sessions.session import ToolRequest
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, ServerStatus, State
 from a2c_smcp.mcp_host.supervisor import Supervisor
 from a2c_smcp.mcp_host.transports.http import StreamableTransport
-from a2c_smcp.mcp_host.transports.pending_request import OnProgress
 from a2c_smcp.mcp_host.transports.sse import SSETransport
 from a2c_smcp.mcp_host.transports.stdio import StdioTransport
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
@@ -134,25 +134,9 @@ class Manager:
         await self.stop()
         await self._guard.close()
 
-    async def call_tool(
-        self,
-        name: str,
-        tool: str,
-        arguments: Mapping[str, Any],
-        timeout: float,
-        *,
-        cap: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        begin: Callable[[], None] = lambda: None,
-    ) -> dict[str, Any]:
-        """The raw MCP result. Raises `ServerFailure` or `CallTimeout`; a failing tool is a result.
-
-        `begin` is called directly before the request is written.
-        """
-        return await self._server(name).call_tool(
-            tool, arguments, timeout, cap=cap, on_progress=on_progress, meta=meta, begin=begin
-        )
+    async def call_tool(self, name: str, request: ToolRequest) -> dict[str, Any]:
+        """The raw MCP result. Raises `ServerFailure` or `CallTimeout`; a failing tool is a result."""
+        return await self._server(name).call_tool(request)
 
     async def read_resource(self, name: str, uri: str, timeout: float) -> dict[str, Any]:
         return await self._server(name).read_resource(uri, timeout)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from a2c_smcp.errors import CallTimeout, SMCPError
@@ -14,9 +15,8 @@ from a2c_smcp.mcp_host.failures import ServerFailure, ServerGone, ServerNotReady
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.listings import uris_of
 from a2c_smcp.mcp_host.sessions.offers import OfferChange
-from a2c_smcp.mcp_host.sessions.session import EventKind, MCPSession
+from a2c_smcp.mcp_host.sessions.session import EventKind, MCPSession, ToolRequest
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, Restarts, ServerStatus, State
-from a2c_smcp.mcp_host.transports.pending_request import OnProgress
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
 
 __all__ = ["Supervisor"]
@@ -124,24 +124,14 @@ class Supervisor:
             await asyncio.wait([self._ending])
             self._ending = None
 
-    async def call_tool(
-        self,
-        tool: str,
-        arguments: Mapping[str, Any],
-        timeout: float,
-        *,
-        cap: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        begin: Callable[[], None] = lambda: None,
-    ) -> dict[str, Any]:
-        """Waits for a server that is starting or asleep, and for its turn; `timeout` covers all of it."""
-        deadline = self._loop.time() + timeout
-        session = await self._turn(timeout)
+    async def call_tool(self, request: ToolRequest) -> dict[str, Any]:
+        """Wait for a server that is starting or asleep, and for its turn; the timeout covers all of it."""
+        deadline = self._loop.time() + request.timeout
+        session = await self._turn(request.timeout)
         try:
             left = max(deadline - self._loop.time(), 0.001)
-            begin()
-            result = await session.call_tool(tool, arguments, left, cap=cap, on_progress=on_progress, meta=meta)
+            request.begin()
+            result = await session.call_tool(replace(request, timeout=left))
         except CallTimeout:
             self._timed_out()
             raise

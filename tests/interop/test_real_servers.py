@@ -14,6 +14,7 @@ import pytest
 
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
 from a2c_smcp.mcp_host.manager import Manager
+from a2c_smcp.mcp_host.sessions.session import ToolRequest
 from tests.computer.supervised import all_gone, eventually, is_alive, managed, text_of
 from tests.interop.conftest import CACHE, python_of
 from tests.interop.driver import Driver
@@ -63,9 +64,9 @@ async def test_a_server_on_an_older_sdk_is_used_and_its_window_is_watched(peer: 
         assert manager.status()["desk"].state == "ready"
         assert manager.status()["desk"].revision < "2026"
         assert [tool["name"] for tool in manager.tools("desk")] == ["add", "slow", "note", "picture"]
-        assert text_of(await manager.call_tool("desk", "add", {"a": 1, "b": 2}, 5)) == "3"
+        assert text_of(await manager.call_tool("desk", ToolRequest("add", {"a": 1, "b": 2}, 5))) == "3"
         assert [window["uri"] for window in manager.windows("desk")] == [WATCHED]
-        await manager.call_tool("desk", "note", {"text": "done"}, 5)
+        await manager.call_tool("desk", ToolRequest("note", {"text": "done"}, 5))
         await events.until(lambda _: events.of("desk", "window_updated", WATCHED))
         assert await read(manager, WATCHED) == "done"
         pid = pid_of(manager, "desk")
@@ -102,14 +103,14 @@ async def test_fastmcp_over_http_is_used(drive: Start, peer: str, kind: str) -> 
 async def it_is_used(manager: Manager) -> None:
     assert manager.status()["desk"].state == "ready", manager.status()["desk"].reason
     assert names_of(manager.tools("desk")) == {"add", "fail", "grow"}
-    result = await manager.call_tool("desk", "add", {"a": 1, "b": 2}, 5)
+    result = await manager.call_tool("desk", ToolRequest("add", {"a": 1, "b": 2}, 5))
     assert (text_of(result), result["structuredContent"]) == ("3", {"result": 3})
-    failed = await manager.call_tool("desk", "fail", {}, 5)
+    failed = await manager.call_tool("desk", ToolRequest("fail", {}, 5))
     assert failed["isError"]
     assert "this tool always fails" in text_of(failed)
-    await manager.call_tool("desk", "grow", {"name": "novel"}, 5)
+    await manager.call_tool("desk", ToolRequest("grow", {"name": "novel"}, 5))
     await eventually(lambda: "novel" in names_of(manager.tools("desk")))
-    assert text_of(await manager.call_tool("desk", "novel", {}, 5)) == "novel"
+    assert text_of(await manager.call_tool("desk", ToolRequest("novel", {}, 5))) == "novel"
 
 
 @with_node
@@ -118,8 +119,10 @@ async def test_the_everything_server_is_used_and_leaves_nothing_behind() -> None
     async with managed(stdio("everything", *npm("everything"))) as (manager, _, _events):
         assert manager.status()["everything"].state == "ready", manager.status()["everything"].reason
         assert {"echo", "get-sum", "get-tiny-image"} <= names_of(manager.tools("everything"))
-        assert text_of(await manager.call_tool("everything", "echo", {"message": "三 ☃"}, 5)) == "Echo: 三 ☃"
-        image = await manager.call_tool("everything", "get-tiny-image", {}, 5)
+        assert (
+            text_of(await manager.call_tool("everything", ToolRequest("echo", {"message": "三 ☃"}, 5))) == "Echo: 三 ☃"
+        )
+        image = await manager.call_tool("everything", ToolRequest("get-tiny-image", {}, 5))
         assert "image" in {block["type"] for block in image["content"]}
         pid = pid_of(manager, "everything")
         await manager.stop("everything")
@@ -134,11 +137,11 @@ async def test_the_memory_server_comes_back_with_what_it_knew_and_leaves_nothing
     async with managed(config) as (manager, changes, _):
         assert manager.status()["memory"].state == "ready", manager.status()["memory"].reason
         assert {"create_entities", "read_graph"} <= names_of(manager.tools("memory"))
-        await manager.call_tool("memory", "create_entities", {"entities": [entity]}, 5)
+        await manager.call_tool("memory", ToolRequest("create_entities", {"entities": [entity]}, 5))
         first = pid_of(manager, "memory")
         os.kill(first, signal.SIGKILL)
         await changes.until(lambda _: len(changes.of("memory", "ready")) == 2, within=10)
-        known = json.loads(text_of(await manager.call_tool("memory", "read_graph", {}, 5)))
+        known = json.loads(text_of(await manager.call_tool("memory", ToolRequest("read_graph", {}, 5))))
         assert known["entities"] == [entity]
         second = pid_of(manager, "memory")
         await manager.stop("memory")

@@ -23,6 +23,7 @@ from a2c_smcp.mcp_host.failures import (
 )
 from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.policy import HostPolicy
+from a2c_smcp.mcp_host.sessions.session import ToolRequest
 from a2c_smcp.mcp_host.status import Recovery, Restarts
 from tests.computer.pace import within
 from tests.computer.supervised import good, is_alive, managed, naughty, quick, serving, text_of
@@ -35,7 +36,7 @@ def pid_of(manager: Manager, name: str) -> int:
 
 
 async def echo(manager: Manager, name: str) -> str:
-    return text_of(await manager.call_tool(name, "echo", {"to": name}, 5))
+    return text_of(await manager.call_tool(name, ToolRequest("echo", {"to": name}, 5)))
 
 
 @pytest.mark.covers("supervise-states")
@@ -66,7 +67,7 @@ async def test_a_missing_command_is_a_failed_server_at_once() -> None:
         assert (status.state, status.starts) == ("failed", 1)
         assert "'no-such-program' is not on PATH" in status.reason
         with pytest.raises(ServerNotReady, match="'missing' is failed"):
-            await manager.call_tool("missing", "x", {}, 5)
+            await manager.call_tool("missing", ToolRequest("x", {}, 5))
 
 
 @pytest.mark.covers("supervise-states")
@@ -116,7 +117,7 @@ async def test_starts_are_bounded_and_one_that_hangs_gives_its_turn_away() -> No
 async def test_a_killed_server_fails_its_calls_at_once_and_is_back_soon() -> None:
     async with managed(naughty(), policy=HostPolicy()) as (manager, changes, events):
         before = pid_of(manager, "fine")
-        call = asyncio.create_task(manager.call_tool("fine", "never", {}, 30))
+        call = asyncio.create_task(manager.call_tool("fine", ToolRequest("never", {}, 30)))
         await echo(manager, "fine")
         events.entries.clear()
         with within(3):
@@ -224,22 +225,22 @@ async def test_a_forgotten_session_is_opened_again_and_nothing_is_told_but_what_
         with serving(token="older") as (port, _):
             manager, changes, events = await later.enter_async_context(managed(_at(port)))
             assert manager.status()["web"].revision == "2025-11-25"
-            await manager.call_tool("web", "add", {"a": 1, "b": 1}, 5)
+            await manager.call_tool("web", ToolRequest("add", {"a": 1, "b": 1}, 5))
             events.entries.clear()
         with serving(token="older", port=port):
             await changes.until(lambda _: len(changes.of("web", "ready")) == 2)
             assert "ended the session" in changes.of("web", "backoff")[0][2]
             assert events.entries == []
-            await manager.call_tool("web", "add", {"a": 1, "b": 1}, 5)
+            await manager.call_tool("web", ToolRequest("add", {"a": 1, "b": 1}, 5))
 
 
 @pytest.mark.covers("supervise-restart")
 async def test_a_server_that_has_gone_mute_is_restarted_after_calls_that_time_out() -> None:
     async with managed(naughty()) as (manager, changes, _):
-        await manager.call_tool("fine", "mute", {}, 5)
+        await manager.call_tool("fine", ToolRequest("mute", {}, 5))
         for _ in range(3):
             with pytest.raises(CallTimeout):
-                await manager.call_tool("fine", "echo", {}, 0.1)
+                await manager.call_tool("fine", ToolRequest("echo", {}, 0.1))
         await changes.until(lambda _: len(changes.of("fine", "ready")) == 2)
         assert await echo(manager, "fine")
 
@@ -250,7 +251,7 @@ async def test_slow_tools_of_a_healthy_server_do_not_restart_it() -> None:
         before = pid_of(manager, "fine")
         for _ in range(4):
             with pytest.raises(CallTimeout):
-                await manager.call_tool("fine", "never", {}, 0.05)
+                await manager.call_tool("fine", ToolRequest("never", {}, 0.05))
         assert await echo(manager, "fine")
         assert pid_of(manager, "fine") == before
         assert len(changes.entries) == 2
@@ -274,17 +275,17 @@ async def test_an_unused_server_is_stopped_keeps_its_tools_and_starts_with_the_n
 @pytest.mark.covers("supervise-idle-stop")
 async def test_a_server_with_a_call_in_flight_is_not_idle() -> None:
     async with managed(naughty(), policy=quick(idle_stop=0.2)) as (manager, changes, _):
-        await manager.call_tool("fine", "progress", {"steps": 6, "pause": 0.1}, 5)
+        await manager.call_tool("fine", ToolRequest("progress", {"steps": 6, "pause": 0.1}, 5))
         assert not changes.of("fine", "stopped")
 
 
 @pytest.mark.covers("supervise-isolation")
 async def test_the_calls_of_one_server_are_limited_and_the_waiting_counts() -> None:
     async with managed(naughty(), policy=quick(calls_at_once=1)) as (manager, _, _events):
-        blocking = asyncio.create_task(manager.call_tool("fine", "never", {}, 30))
+        blocking = asyncio.create_task(manager.call_tool("fine", ToolRequest("never", {}, 30)))
         await asyncio.sleep(0)
         with pytest.raises(CallTimeout, match="had no time for it"):
-            await manager.call_tool("fine", "echo", {}, 0.2)
+            await manager.call_tool("fine", ToolRequest("echo", {}, 0.2))
         blocking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await blocking

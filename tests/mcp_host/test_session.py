@@ -12,6 +12,7 @@ import pytest
 from a2c_smcp.errors import BadRequest, CallTimeout
 from a2c_smcp.mcp_host.failures import RequestRefused, ServerGone, StartFailed
 from a2c_smcp.mcp_host.sessions.listings import WindowList, repaired_tool
+from a2c_smcp.mcp_host.sessions.session import ToolRequest
 from tests.computer.pace import within
 from tests.computer.supervised import Notebook, good, naughty, quick, session, text_of
 
@@ -26,12 +27,12 @@ def heard(result: dict[str, Any], method: str) -> list[dict[str, Any]]:
 async def test_the_newest_revision_is_spoken_where_it_is_understood() -> None:
     async with session(good()) as one:
         assert one.revision == "2026-07-28"
-        result = await one.call_tool("add", {"a": 1, "b": 2}, 5)
+        result = await one.call_tool(ToolRequest("add", {"a": 1, "b": 2}, 5))
         assert result["structuredContent"] == {"result": 3}
         assert "resultType" not in result
         assert "resultType" not in await one.read_resource("window://good/two")
-        assert (await one.call_tool("fail", {}, 5))["isError"] is True
-        assert (await one.call_tool("no_such_tool", {}, 5))["isError"] is True
+        assert (await one.call_tool(ToolRequest("fail", {}, 5)))["isError"] is True
+        assert (await one.call_tool(ToolRequest("no_such_tool", {}, 5)))["isError"] is True
         with pytest.raises(RequestRefused):
             await one.read_resource("window://good/none")
         await one.check(5)
@@ -43,7 +44,7 @@ async def test_older_servers_are_met_in_their_own_revision(mode: str, revision: 
     async with session(naughty(mode)) as one:
         assert one.revision == revision
         assert not one.legacy
-        assert text_of(await one.call_tool("echo", {"a": 1}, 5)) == '{"a": 1}'
+        assert text_of(await one.call_tool(ToolRequest("echo", {"a": 1}, 5))) == '{"a": 1}'
         await one.check(5)
 
 
@@ -51,9 +52,9 @@ async def test_older_servers_are_met_in_their_own_revision(mode: str, revision: 
 async def test_a_server_that_dies_of_the_probe_is_started_the_older_way_and_remembered() -> None:
     async with session(naughty("dies_at_discover")) as one:
         assert one.legacy
-        await one.call_tool("echo", {}, 5)
+        await one.call_tool(ToolRequest("echo", {}, 5))
     async with session(naughty("dies_at_discover"), legacy=True) as again:
-        await again.call_tool("echo", {}, 5)
+        await again.call_tool(ToolRequest("echo", {}, 5))
 
 
 @pytest.mark.covers("mcp-eras")
@@ -67,20 +68,20 @@ async def test_a_server_that_ignores_the_probe_is_not_waited_for_twice() -> None
 async def test_arguments_that_cannot_be_written_cost_their_own_call_only() -> None:
     async with session(naughty()) as one:
         with pytest.raises(BadRequest):
-            await one.call_tool("echo", {"x": object()}, 5)
-        assert text_of(await one.call_tool("echo", {"a": 1}, 5)) == '{"a": 1}'
+            await one.call_tool(ToolRequest("echo", {"x": object()}, 5))
+        assert text_of(await one.call_tool(ToolRequest("echo", {"a": 1}, 5))) == '{"a": 1}'
 
 
 @pytest.mark.covers("mcp-raw-results")
 async def test_results_pass_through_untouched() -> None:
     async with session(naughty()) as one:
-        assert await one.call_tool("odd", {"kind": "extra"}, 5) == {
+        assert await one.call_tool(ToolRequest("odd", {"kind": "extra"}, 5)) == {
             "content": [{"type": "hologram", "data": 1}],
             "mood": {"deep": [1, None]},
             "_meta": {"a": {"b": 1}},
         }
-        assert await one.call_tool("odd", {"kind": "no_content"}, 5) == {}
-        numbers = await one.call_tool("odd", {"kind": "numbers"}, 5)
+        assert await one.call_tool(ToolRequest("odd", {"kind": "no_content"}, 5)) == {}
+        numbers = await one.call_tool(ToolRequest("odd", {"kind": "numbers"}, 5))
         assert numbers["structuredContent"]["n"] == 123456789012345678901234567890
 
 
@@ -88,21 +89,21 @@ async def test_results_pass_through_untouched() -> None:
 async def test_arguments_arrive_unchanged() -> None:
     arguments = {"none": None, "deep": [{"none": None}], "big": 10**40, "odd": "\ud800", "text": "漢\u2028"}
     async with session(naughty()) as one:
-        assert json.loads(text_of(await one.call_tool("echo", arguments, 5))) == arguments
+        assert json.loads(text_of(await one.call_tool(ToolRequest("echo", arguments, 5)))) == arguments
 
 
 @pytest.mark.covers("mcp-raw-results")
 async def test_a_failing_tool_is_a_result() -> None:
     async with session(naughty()) as one:
-        refused = await one.call_tool("error", {}, 5)
+        refused = await one.call_tool(ToolRequest("error", {}, 5))
         assert refused == {"isError": True, "content": [{"type": "text", "text": "the disk is full"}]}
-        assert "not an MCP result" in text_of(await one.call_tool("odd", {"kind": "no_object"}, 5))
+        assert "not an MCP result" in text_of(await one.call_tool(ToolRequest("odd", {"kind": "no_object"}, 5)))
 
 
 @pytest.mark.covers("mcp-raw-results")
 async def test_a_tool_that_wants_interactive_input_is_an_error_result_that_says_so() -> None:
     async with session(naughty()) as one:
-        result = await one.call_tool("odd", {"kind": "input"}, 5)
+        result = await one.call_tool(ToolRequest("odd", {"kind": "input"}, 5))
     assert result["isError"] is True
     assert "interactive input" in text_of(result)
 
@@ -112,20 +113,20 @@ async def test_a_tool_that_wants_interactive_input_is_an_error_result_that_says_
 async def test_what_a_server_asks_of_us_is_refused_politely(method: str) -> None:
     params = {"messages": [], "maxTokens": 1, "message": "m", "requestedSchema": {"type": "object", "properties": {}}}
     async with session(naughty()) as one:
-        reply = (await one.call_tool("ask", {"method": method, "params": params}, 5))["structuredContent"]
+        reply = (await one.call_tool(ToolRequest("ask", {"method": method, "params": params}, 5)))["structuredContent"]
         assert reply["error"]["code"] < 0
-        assert (await one.call_tool("ask", {"method": "ping"}, 5))["structuredContent"]["result"] == {}
+        assert (await one.call_tool(ToolRequest("ask", {"method": "ping"}, 5)))["structuredContent"]["result"] == {}
 
 
 @pytest.mark.covers("mcp-robust")
 async def test_a_cancelled_call_is_cancelled_at_the_server_and_hurts_no_other() -> None:
     async with session(naughty()) as one:
-        calls = [asyncio.create_task(one.call_tool("never", {"n": n}, 30)) for n in range(3)]
-        await one.call_tool("echo", {}, 5)
+        calls = [asyncio.create_task(one.call_tool(ToolRequest("never", {"n": n}, 30))) for n in range(3)]
+        await one.call_tool(ToolRequest("echo", {}, 5))
         calls[1].cancel()
         with pytest.raises(asyncio.CancelledError):
             await calls[1]
-        cancelled = heard(await one.call_tool("heard", {}, 5), "notifications/cancelled")
+        cancelled = heard(await one.call_tool(ToolRequest("heard", {}, 5)), "notifications/cancelled")
         assert len(cancelled) == 1
         assert not calls[0].done()
         assert not calls[2].done()
@@ -138,8 +139,8 @@ async def test_a_cancelled_call_is_cancelled_at_the_server_and_hurts_no_other() 
 async def test_a_call_that_takes_too_long_is_cancelled_and_the_connection_lives_on() -> None:
     async with session(naughty()) as one:
         with within(1), pytest.raises(CallTimeout, match=r"'never' took longer than 0\.2 s"):
-            await one.call_tool("never", {}, 0.2)
-        assert len(heard(await one.call_tool("heard", {}, 5), "notifications/cancelled")) == 1
+            await one.call_tool(ToolRequest("never", {}, 0.2))
+        assert len(heard(await one.call_tool(ToolRequest("heard", {}, 5)), "notifications/cancelled")) == 1
 
 
 @pytest.mark.covers("mcp-robust")
@@ -147,11 +148,11 @@ async def test_progress_is_told_in_order_and_renews_the_patience_up_to_a_cap() -
     told: list[tuple[float, float | None, str | None]] = []
     async with session(good()) as one:
         slow = {"steps": 8, "pause": 0.1}
-        result = await one.call_tool("slow", slow, 0.5, on_progress=lambda *how_far: told.append(how_far))
+        result = await one.call_tool(ToolRequest("slow", slow, 0.5, on_progress=lambda *how_far: told.append(how_far)))
         assert text_of(result) == "done"
         assert told == [(float(n), 8.0, f"step {n}") for n in range(1, 9)]
         with pytest.raises(CallTimeout):
-            await one.call_tool("slow", slow, 0.5, cap=0.4)
+            await one.call_tool(ToolRequest("slow", slow, 0.5, cap=0.4))
 
 
 @pytest.mark.covers("mcp-robust")
@@ -160,7 +161,7 @@ async def test_a_progress_callback_that_fails_does_no_harm(caplog: pytest.LogCap
         raise ValueError("not my day")
 
     async with session(naughty()) as one:
-        await one.call_tool("progress", {"steps": 2, "pause": 0}, 5, on_progress=broken)
+        await one.call_tool(ToolRequest("progress", {"steps": 2, "pause": 0}, 5, on_progress=broken))
     assert "a progress callback failed" in caplog.text
 
 
@@ -168,18 +169,18 @@ async def test_a_progress_callback_that_fails_does_no_harm(caplog: pytest.LogCap
 async def test_a_crash_in_a_call_fails_every_call_in_flight_at_once_with_the_reason() -> None:
     events = Notebook()
     async with session(naughty(), events=events) as one:
-        waiting = [asyncio.create_task(one.call_tool("never", {}, 30)) for _ in range(3)]
-        await one.call_tool("echo", {}, 5)
+        waiting = [asyncio.create_task(one.call_tool(ToolRequest("never", {}, 30))) for _ in range(3)]
+        await one.call_tool(ToolRequest("echo", {}, 5))
         with within(1):
             with pytest.raises(ServerGone, match="exited with code 5: falling over"):
-                await one.call_tool("crash", {}, 30)
+                await one.call_tool(ToolRequest("crash", {}, 30))
             for call in waiting:
                 with pytest.raises(ServerGone):
                     await call
         await events.until(lambda told: told)
         assert [entry[0] for entry in events.entries] == ["lost"]
         with pytest.raises(ServerGone):
-            await one.call_tool("echo", {}, 5)
+            await one.call_tool(ToolRequest("echo", {}, 5))
 
 
 @pytest.mark.covers("mcp-robust")
@@ -279,11 +280,11 @@ async def test_windows_take_part_where_they_can_be_subscribed_to(caplog: pytest.
 async def test_a_new_window_and_a_touched_one_are_told_and_can_be_read() -> None:
     events, uri = Notebook(), "window://good/three"
     async with session(good(), events=events) as one:
-        await one.call_tool("open_window", {"uri": uri, "text": "new here"}, 5)
+        await one.call_tool(ToolRequest("open_window", {"uri": uri, "text": "new here"}, 5))
         await events.until(lambda _: events.of("windows_changed"))
         assert uri in [window["uri"] for window in one.windows]
         assert (await one.read_resource(uri))["contents"][0]["text"] == "new here"
-        await one.call_tool("touch_window", {"uri": uri}, 5)
+        await one.call_tool(ToolRequest("touch_window", {"uri": uri}, 5))
         await events.until(lambda _: events.of("window_updated", uri))
 
 
@@ -291,12 +292,12 @@ async def test_a_new_window_and_a_touched_one_are_told_and_can_be_read() -> None
 async def test_changes_are_told_only_if_something_has_changed() -> None:
     events = Notebook()
     async with session(good(), events=events) as one:
-        await one.call_tool("open_window", {"uri": "window://good/two", "text": "again"}, 5)
-        await one.call_tool("touch_window", {"uri": "window://nobody/listed"}, 5)
-        await one.call_tool("grow", {"name": "novel"}, 5)
+        await one.call_tool(ToolRequest("open_window", {"uri": "window://good/two", "text": "again"}, 5))
+        await one.call_tool(ToolRequest("touch_window", {"uri": "window://nobody/listed"}, 5))
+        await one.call_tool(ToolRequest("grow", {"name": "novel"}, 5))
         await events.until(lambda told: told)
         assert events.entries == [("tools_changed", None)]
-        assert text_of(await one.call_tool("novel", {}, 5)) == "novel"
+        assert text_of(await one.call_tool(ToolRequest("novel", {}, 5))) == "novel"
 
 
 @pytest.mark.covers("desktop-watch", "mcp-robust")
@@ -305,7 +306,7 @@ async def test_updates_in_a_tight_loop_are_merged_and_block_nothing() -> None:
     async with session(naughty("updates"), policy=quick(notice_pause=0.1), events=events) as one:
         began = time.monotonic()
         for number in range(20):
-            assert text_of(await one.call_tool("echo", {"n": number}, 5)) == f'{{"n": {number}}}'
+            assert text_of(await one.call_tool(ToolRequest("echo", {"n": number}, 5))) == f'{{"n": {number}}}'
         await events.until(lambda told: len(told) > 3)
         took = time.monotonic() - began
         assert len(events.of("window_updated", WINDOW)) <= took / 0.1 + 2

@@ -15,6 +15,7 @@ import pytest
 from a2c_smcp.errors import CallTimeout
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
 from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, SessionLost
+from a2c_smcp.mcp_host.sessions.session import ToolRequest
 from tests.computer.pace import within
 from tests.computer.supervised import Notebook, free_port, quick, serving, session, text_of
 
@@ -48,10 +49,12 @@ async def test_tools_windows_progress_and_large_results_work_over_http(kind: str
     told: list[Any] = []
     async with session(http(kind, port), legacy=legacy) as one:
         assert len(one.tools) >= 9
-        assert (await one.call_tool("add", {"a": 20, "b": 22}, 5))["structuredContent"] == {"result": 42}
-        await one.call_tool("slow", {"steps": 3, "pause": 0.01}, 5, on_progress=lambda *how_far: told.append(how_far))
+        assert (await one.call_tool(ToolRequest("add", {"a": 20, "b": 22}, 5)))["structuredContent"] == {"result": 42}
+        await one.call_tool(
+            ToolRequest("slow", {"steps": 3, "pause": 0.01}, 5, on_progress=lambda *how_far: told.append(how_far))
+        )
         assert [how_far[0] for how_far in told] == [1, 2, 3]
-        assert len(text_of(await one.call_tool("big", {"size": 5_000_000}, 20))) == 5_000_000
+        assert len(text_of(await one.call_tool(ToolRequest("big", {"size": 5_000_000}, 20)))) == 5_000_000
         assert (await one.read_resource("window://good/two"))["contents"][0]["text"] == "second"
         assert bool(one.windows) == (one.revision == "2026-07-28")
         await one.check(5)
@@ -62,11 +65,11 @@ async def test_tools_windows_progress_and_large_results_work_over_http(kind: str
 async def test_a_cancelled_or_late_call_hurts_no_other_over_http(kind: str, legacy: bool, port: int) -> None:
     async with session(http(kind, port), legacy=legacy) as one:
         slow = {"steps": 5, "pause": 0.1}
-        first, second = (asyncio.create_task(one.call_tool("slow", slow, 10)) for _ in range(2))
-        await one.call_tool("add", {"a": 1, "b": 1}, 5)
+        first, second = (asyncio.create_task(one.call_tool(ToolRequest("slow", slow, 10))) for _ in range(2))
+        await one.call_tool(ToolRequest("add", {"a": 1, "b": 1}, 5))
         first.cancel()
         with pytest.raises(CallTimeout):
-            await one.call_tool("slow", {"steps": 1, "pause": 5}, 0.2)
+            await one.call_tool(ToolRequest("slow", {"steps": 1, "pause": 5}, 0.2))
         assert text_of(await second) == "done"
         with pytest.raises(asyncio.CancelledError):
             await first
@@ -76,11 +79,11 @@ async def test_a_cancelled_or_late_call_hurts_no_other_over_http(kind: str, lega
 async def test_changes_are_told_over_http(port: int) -> None:
     events, uri = Notebook(), "window://good/three"
     async with session(http("streamable", port), events=events) as one:
-        await one.call_tool("open_window", {"uri": uri, "text": "new"}, 5)
+        await one.call_tool(ToolRequest("open_window", {"uri": uri, "text": "new"}, 5))
         await events.until(lambda _: events.of("windows_changed"))
-        await one.call_tool("touch_window", {"uri": uri}, 5)
+        await one.call_tool(ToolRequest("touch_window", {"uri": uri}, 5))
         await events.until(lambda _: events.of("window_updated", uri))
-        await one.call_tool("grow", {"name": "novel"}, 5)
+        await one.call_tool(ToolRequest("grow", {"name": "novel"}, 5))
         await events.until(lambda _: events.of("tools_changed"))
 
 
@@ -109,8 +112,8 @@ async def test_a_killed_server_is_missed_in_a_call_and_while_idle(kind: str, leg
             session(http(kind, port), legacy=legacy, events=idle),
             session(http(kind, port), legacy=legacy, events=busy) as one,
         ):
-            call = asyncio.create_task(one.call_tool("slow", {"steps": 100, "pause": 0.1}, 30))
-            await one.call_tool("add", {"a": 1, "b": 1}, 5)
+            call = asyncio.create_task(one.call_tool(ToolRequest("slow", {"steps": 100, "pause": 0.1}, 30)))
+            await one.call_tool(ToolRequest("add", {"a": 1, "b": 1}, 5))
             process.kill()
             with within(1), pytest.raises(ServerGone):
                 await call
@@ -128,7 +131,7 @@ async def test_a_session_the_server_has_forgotten_is_lost_not_gone() -> None:
             await events.until(lambda _: events.of("lost"))
             assert isinstance(events.entries[0][1], SessionLost)
             with pytest.raises(SessionLost):
-                await one.call_tool("add", {"a": 1, "b": 1}, 5)
+                await one.call_tool(ToolRequest("add", {"a": 1, "b": 1}, 5))
 
 
 @every_kind
@@ -137,7 +140,7 @@ async def test_headers_are_sent_and_a_refusal_asks_for_authentication(
     kind: str, legacy: bool, guarded_port: int
 ) -> None:
     async with session(http(kind, guarded_port, headers={"Authorization": "Bearer sesame"}), legacy=legacy) as one:
-        await one.call_tool("add", {"a": 1, "b": 1}, 5)
+        await one.call_tool(ToolRequest("add", {"a": 1, "b": 1}, 5))
     with pytest.raises(AuthRequired, match="HTTP 401"):
         async with session(http(kind, guarded_port), legacy=legacy):
             pass
@@ -167,7 +170,7 @@ async def test_silence_is_looked_into_and_only_a_mute_server_is_lost() -> None:
                 config = http(kind, port, sse_read_timeout={"streamable": "PT0.3S", "sse": 0.3}[kind])
                 opened = session(config, legacy=legacy, events=events, policy=quick(health_limit=0.5))
                 one = await stack.enter_async_context(opened)
-            await one.call_tool("slow", {"steps": 1, "pause": 1.0}, 5)
+            await one.call_tool(ToolRequest("slow", {"steps": 1, "pause": 1.0}, 5))
             assert not any(events.entries for events in books)
             os.kill(process.pid, signal.SIGSTOP)
             for events in books:

@@ -24,6 +24,7 @@ from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.computer.types import ToolCallRecord
 from a2c_smcp.errors import AnswerTooLarge, CallTimeout, SMCPError, ToolNotFound
 from a2c_smcp.mcp_host.message_limits import is_within, text_in
+from a2c_smcp.mcp_host.sessions.session import ToolRequest
 from a2c_smcp.protocol.codec import Written, dumps
 from a2c_smcp.protocol.results import failed_call
 from a2c_smcp.types import TOOL_NAME
@@ -158,9 +159,8 @@ class Execution:
             self._followers.tell(call.key, progress, total, message and self._mask.text(message, route.server))
 
         left = max(deadline - asyncio.get_running_loop().time(), 0.001)
-        return await host.manager.call_tool(
-            route.server, route.tool, call.params, left, cap=left, on_progress=tell, begin=begin
-        )
+        request = ToolRequest(route.tool, call.params, left, cap=left, on_progress=tell, begin=begin)
+        return await host.manager.call_tool(route.server, request)
 
     async def _transformed(
         self, result: dict[str, Any], call: ToolCall, route: ToolRoute, deadline: float

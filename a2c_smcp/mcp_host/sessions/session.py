@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal, Protocol
 
@@ -22,7 +23,16 @@ from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest
 from a2c_smcp.mcp_host.transports.pending_request import OnProgress, PendingRequest
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
 
-__all__ = ["EventKind", "MCPSession", "OnEvent", "error_result", "finished", "tool_result", "wants_input"]
+__all__ = [
+    "EventKind",
+    "MCPSession",
+    "OnEvent",
+    "ToolRequest",
+    "error_result",
+    "finished",
+    "tool_result",
+    "wants_input",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +43,22 @@ class OnEvent(Protocol):
     """Called in the event loop; it must return at once. `about` is a window's URI, or the failure."""
 
     def __call__(self, kind: EventKind, about: str | ServerFailure | None = None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """A tool of an MCP server to be called, under the name that the server gives it.
+
+    `timeout` counts from the last progress, `cap` from the beginning; without a `cap` the policy has one. `begin` is
+    called directly before the request is written; if it raises, nothing is written.
+    """
+
+    tool: str
+    arguments: Mapping[str, Any]
+    timeout: float
+    cap: float | None = None
+    on_progress: OnProgress | None = None
+    begin: Callable[[], None] = lambda: None
 
 
 class MCPSession:
@@ -99,20 +125,12 @@ class MCPSession:
         if self._owner is not None:
             await asyncio.wait([self._owner], timeout=self._policy.stop_limit)
 
-    async def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        timeout: float,
-        *,
-        cap: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        """The result as the server sent it. `timeout` counts from the last progress, `cap` from now."""
-        job = PendingRequest(f"tool {name!r}", timeout, cap or self._policy.call_cap, on_progress)
+    async def call_tool(self, request: ToolRequest) -> dict[str, Any]:
+        """The result as the server sent it."""
+        cap = request.cap or self._policy.call_cap
+        job = PendingRequest(f"tool {request.tool!r}", request.timeout, cap, request.on_progress)
         token = f"a2c-{next(self._tokens)}"
-        params = {"name": name, "arguments": dict(arguments), "_meta": {**(meta or {}), "progressToken": token}}
+        params = {"name": request.tool, "arguments": dict(request.arguments), "_meta": {"progressToken": token}}
         self._progress[token] = job
         try:
             return tool_result(await self._ask(job, MCPRequest("tools/call", params)))

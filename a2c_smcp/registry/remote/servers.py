@@ -24,6 +24,7 @@ from a2c_smcp.mcp_host.config.servers import BaseServerConfig, MCPServerConfig, 
 from a2c_smcp.mcp_host.failures import ServerExists, ServerNotReady
 from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.sessions.offers import OfferChange
+from a2c_smcp.mcp_host.sessions.session import ToolRequest
 from a2c_smcp.registry.parameters import InvalidArguments
 from a2c_smcp.registry.results import RawResult, ToolFailed, value_of
 from a2c_smcp.registry.toolset import UnknownTool, unknown_tool
@@ -113,7 +114,7 @@ class Servers:
         offers = [offer["name"] for offer in self._manager.tools(name)]
         if tool not in offers:
             raise _not_offered(tool, name, offers)
-        return await self._manager.call_tool(name, tool, arguments, max(deadline - loop.time(), 0.001))
+        return await self._manager.call_tool(name, ToolRequest(tool, arguments, max(deadline - loop.time(), 0.001)))
 
     def tools(self, lease: Lease) -> list[dict[str, Any]]:
         """What the server offers now, in its own words."""
