@@ -1,12 +1,12 @@
-"""How much an MCP server may send in one message, and what its caller gets when that is too much.
+"""Limits on the size of a message of an MCP server, and the error answer that replaces a message over a limit.
 
 A message is a line of a pipe, the body of an HTTP response or one event of a stream. It is limited in bytes, after
-decompression, and in JSON values, because a few bytes (`{},`) can become many objects. What is over a limit is never
-parsed and not kept: an error answer takes its place, so that the request it belongs to fails at once and the
-connection lives on. Which request that is can be read from the beginning or the end of the message.
+decompression, and in JSON values, because a few bytes (`{},`) can become many objects. A message that is over a limit
+is neither parsed nor kept. An error answer replaces it, so that the request it answers fails at once and the connection
+goes on. The id of that request is read from the beginning or the end of the message.
 
-A long list of tools or resources is the exception: it is cut to more than is ever used of it, before it is parsed.
-Scanning a message costs a twentieth of parsing it, and the event loop does nothing else meanwhile.
+A long list of tools or resources is the exception: before it is parsed it is cut, to more items than are ever used.
+Scanning a message costs a twentieth of parsing it, and it holds the event loop as parsing does.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import chain
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import orjson
-from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCRequest, JSONRPCResponse
+from mcp_types import INTERNAL_ERROR
 
 from a2c_smcp.mcp_host.failures import OversizedAnswer
 
@@ -30,13 +28,11 @@ __all__ = [
     "MAX_BYTES",
     "MAX_RESULT_VALUES",
     "MAX_VALUES",
-    "MOST_UNANSWERED",
     "PEEK",
     "check_result",
     "cut_listing",
     "has_too_many_values",
     "is_within",
-    "limit_requests",
     "over_bytes",
     "over_values",
     "refusal",
@@ -48,15 +44,15 @@ __all__ = [
 MAX_BYTES = 16 * 1024 * 1024
 """WIRE §6: four times what can be sent on to an agent."""
 MAX_VALUES = 300_000
-"""As many as the SDK's models read in a sixth of a second, which is how long they hold the event loop."""
+"""The SDK's models parse so many in a sixth of a second, and hold the event loop as long."""
 MAX_ITEMS = 2000
-"""Of a list of tools or resources in a large message."""
+"""Items that are kept of a list of tools or resources in a large message."""
 LARGE = 1024 * 1024
-"""Smaller messages are parsed as they are."""
+"""Bytes. Lists in smaller messages are not cut."""
 MAX_RESULT_VALUES = 250_000
-"""In what is handed on to an agent: each of them is looked at when secrets are masked."""
+"""Values in a result for an agent: masking secrets visits each of them."""
 PEEK = 1024
-"""So much is kept of either end of a message that is too large."""
+"""Bytes that are kept of the beginning and of the end of a message that is too large."""
 
 _SAID = "the server's answer exceeded the {} limit"
 _READ = re.compile(re.escape(_SAID).replace(r"\{\}", r"\d+ (?:byte|value)"))
@@ -74,12 +70,12 @@ def over_values(limit: int = MAX_VALUES) -> str:
 
 
 def too_large(said: str) -> OversizedAnswer | None:
-    """The failure that one of our own error answers stands for; `None` for any other text."""
+    """Return the failure that one of our own error answers stands for; `None` for any other text."""
     return OversizedAnswer(found[0]) if (found := _READ.search(said)) else None
 
 
 def refusal(said: str, beginning: str, end: str = "") -> str:
-    """The error answer in place of a message, as JSON; empty if it is not known which request that answers."""
+    """Return the error answer that replaces a message, as JSON; empty if the id of its request is not found."""
     found = _AT_BEGINNING.match(beginning) or _AT_END.search(end)
     return refusal_of(json.loads(found["id"]), said) if found else ""
 
@@ -98,7 +94,7 @@ _items = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def cut_listing(text: str | bytes) -> bytes | None:
-    """The same answer with the first `MAX_ITEMS` of its list; `None` if it is none, or not that long."""
+    """Return the answer with the first `MAX_ITEMS` of its list; `None` if it has no list that is longer."""
     try:
         message = _message.decode(text)
         cut = {name: items[:MAX_ITEMS] for name, items in _lists(message.result) if len(items) > MAX_ITEMS}
@@ -115,7 +111,7 @@ def _lists(result: dict[str, msgspec.Raw]) -> Iterator[tuple[str, list[msgspec.R
 
 
 def has_too_many_values(text: str) -> bool:
-    """Counted without parsing: commas and brackets outside of strings."""
+    """Count commas and brackets outside of strings, without parsing."""
     if len(text) <= MAX_VALUES or _separators(text) <= MAX_VALUES:
         return False
     plain = text.replace("\\\\", "").replace('\\"', "") if "\\" in text else text
@@ -129,7 +125,7 @@ def _separators(text: str) -> int:
 
 
 def check_result(result: dict[str, Any]) -> None:
-    """Raises `OversizedAnswer` for one with too many values."""
+    """Raises `OversizedAnswer` for a result with too many values."""
     if is_within(result, MAX_RESULT_VALUES):
         return
     count = 0
@@ -140,7 +136,7 @@ def check_result(result: dict[str, Any]) -> None:
 
 
 def is_within(result: dict[str, Any], most: int) -> bool:
-    """Whether its JSON has at most so many bytes, and so no more values or characters. This spares counting them."""
+    """Return whether its JSON has at most so many bytes, and therefore no more values or characters."""
     try:
         return len(orjson.dumps(result)) <= most
     except TypeError:  # a huge number, a lone surrogate
@@ -148,7 +144,7 @@ def is_within(result: dict[str, Any], most: int) -> bool:
 
 
 def text_in(result: dict[str, Any]) -> int:
-    """The characters of all its texts, keys included: as JSON it has at least as many bytes."""
+    """Return the number of characters in its texts and keys: its JSON has at least as many bytes."""
     return sum(
         len(text)
         for level in _levels(result)
@@ -159,61 +155,9 @@ def text_in(result: dict[str, Any]) -> int:
 
 
 def _levels(result: dict[str, Any]) -> Iterator[list[dict[str, Any] | list[Any]]]:
-    """The objects and arrays in it, those at the same depth together."""
+    """Yield the objects and arrays of each depth together."""
     level: list[Any] = [result]
     while level:
         yield level
         inner = chain.from_iterable(node.values() if isinstance(node, dict) else node for node in level)
         level = [child for child in inner if isinstance(child, dict | list)]
-
-
-MOST_UNANSWERED = 64
-
-
-def limit_requests(read: Any, write: Any) -> tuple[Any, Any]:
-    """Both streams of a connection, with the limit."""
-    unanswered = _Unanswered()
-    return _Incoming(read, unanswered), _Outgoing(write, unanswered)
-
-
-class _Unanswered:
-    count = 0
-
-
-class _Stream:
-    def __init__(self, stream: Any, unanswered: _Unanswered) -> None:
-        self._stream = stream
-        self._unanswered = unanswered
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._stream.__aexit__(kind, error, traceback)
-
-
-class _Incoming(_Stream):
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        while True:
-            item: SessionMessage | Exception = await self._stream.__anext__()
-            if not (isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCRequest)):
-                return item
-            if self._unanswered.count < MOST_UNANSWERED:
-                self._unanswered.count += 1
-                return item
-
-
-class _Outgoing(_Stream):
-    async def send(self, item: SessionMessage) -> None:
-        await self._stream.send(item)
-        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
-            self._unanswered.count -= 1

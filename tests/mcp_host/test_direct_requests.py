@@ -1,4 +1,4 @@
-"""Requests straight to a server's pipe, through a real pipe."""
+"""Requests direct to a server's pipe, through a real pipe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Server:
     """The other end of the pipe."""
 
     def __init__(self, pipe: asyncio.StreamWriter, stdin: asyncio.StreamReader, ears: asyncio.ReadTransport) -> None:
-        self.straight = DirectRequests(pipe)
+        self.direct = DirectRequests(pipe)
         self.pipe = pipe
         self.ears = ears
         self._stdin = stdin
@@ -50,7 +50,7 @@ async def server() -> AsyncIterator[Server]:
         lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(writing, "wb", 0)
     )
     server = Server(asyncio.StreamWriter(mouth, protocol, None, loop), stdin, ears)
-    running = asyncio.create_task(server.straight.run())
+    running = asyncio.create_task(server.direct.write_waiting())
     yield server
     mouth.close()
     ears.close()
@@ -64,11 +64,11 @@ def job() -> PendingRequest:
 @pytest.mark.parametrize("as_text", [False, True], ids=["number", "text"])
 async def test_an_answer_finds_its_request(server: Server, as_text: bool) -> None:
     one, other = job(), job()
-    server.straight.ask(CALL, one)
-    server.straight.ask(CALL, other)
+    server.direct.send(CALL, one)
+    server.direct.send(CALL, other)
     numbers = [(await server.hears())["id"] for _ in range(2)]
     for number in reversed(numbers):
-        assert server.straight.takes({"id": str(number) if as_text else number, "result": {"n": number}})
+        assert server.direct.handle({"id": str(number) if as_text else number, "result": {"n": number}})
     assert [(await each.outcome)["n"] for each in (one, other)] == numbers
     for each in (one, other):
         each.close()
@@ -76,11 +76,11 @@ async def test_an_answer_finds_its_request(server: Server, as_text: bool) -> Non
 
 async def test_answers_that_come_together_are_taken_together(server: Server) -> None:
     one, other = job(), job()
-    server.straight.ask(CALL, one)
-    server.straight.ask(CALL, other)
+    server.direct.send(CALL, one)
+    server.direct.send(CALL, other)
     numbers = [(await server.hears())["id"] for _ in range(2)]
     answers = [{"jsonrpc": "2.0", "id": number, "result": {"n": number}} for number in numbers]
-    assert server.straight.takes_all(b"".join(json.dumps(answer).encode() + b"\n" for answer in answers))
+    assert server.direct.handle_lines(b"".join(json.dumps(answer).encode() + b"\n" for answer in answers))
     assert [(await each.outcome)["n"] for each in (one, other)] == numbers
     for each in (one, other):
         each.close()
@@ -106,11 +106,11 @@ async def test_answers_that_come_together_are_taken_together(server: Server) -> 
 )
 async def test_of_lines_that_are_not_only_answers_none_is_taken_at_once(server: Server, lines: str) -> None:
     one = job()
-    server.straight.ask(CALL, one)
+    server.direct.send(CALL, one)
     number = (await server.hears())["id"]
-    assert not server.straight.takes_all(lines.replace("%d", str(number)).encode())
+    assert not server.direct.handle_lines(lines.replace("%d", str(number)).encode())
     assert not one.outcome.done()
-    assert server.straight.takes({"id": number, "result": {}})
+    assert server.direct.handle({"id": number, "result": {}})
     one.close()
 
 
@@ -129,8 +129,8 @@ async def test_of_lines_that_are_not_only_answers_none_is_taken_at_once(server: 
 )
 async def test_an_error_and_an_odd_answer_refuse_the_request(server: Server, answer: dict[str, Any], said: str) -> None:
     one = job()
-    server.straight.ask(CALL, one)
-    assert server.straight.takes({"id": (await server.hears())["id"], **answer})
+    server.direct.send(CALL, one)
+    assert server.direct.handle({"id": (await server.hears())["id"], **answer})
     with pytest.raises(RequestRefused) as refused:
         await one.outcome
     assert str(refused.value.details["mcp_message"]).endswith(said)
@@ -140,41 +140,41 @@ async def test_an_error_and_an_odd_answer_refuse_the_request(server: Server, ans
 
 async def test_a_server_is_told_of_a_request_for_which_nobody_waits_and_its_answer_is_nobodys(server: Server) -> None:
     one = job()
-    server.straight.ask(CALL, one)
+    server.direct.send(CALL, one)
     number = (await server.hears())["id"]
     one.close()
     told = await server.hears()
     assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", number)
-    assert not server.straight.takes({"id": number, "result": {}})
+    assert not server.direct.handle({"id": number, "result": {}})
 
 
 async def test_what_is_nobodys_answer_is_left_to_others(server: Server) -> None:
     assert not any(
-        server.straight.takes(message)
+        server.direct.handle(message)
         for message in ([], 7, {}, {"id": 99, "result": {}}, {"id": None}, {"id": 1, "method": "ping"})
     )
 
 
 async def test_progress_is_told_before_the_answer_that_follows_it(server: Server) -> None:
     heard: list[Any] = []
-    server.straight.on_progress = lambda method, params: heard.append(params["progress"])
-    assert server.straight.takes({"method": "notifications/progress", "params": {"progress": 1}})
-    assert not server.straight.takes({"method": "notifications/progress", "params": "nonsense"})
-    assert not server.straight.takes({"method": "notifications/message", "params": {}})
+    server.direct.on_progress = lambda method, params: heard.append(params["progress"])
+    assert server.direct.handle({"method": "notifications/progress", "params": {"progress": 1}})
+    assert not server.direct.handle({"method": "notifications/progress", "params": "nonsense"})
+    assert not server.direct.handle({"method": "notifications/message", "params": {}})
     assert heard == [1]
 
 
 async def test_signs_that_end_a_line_for_some_are_escaped_and_half_a_pair_too(server: Server) -> None:
     one, text = job(), "é\u2028\ud800"
-    server.straight.ask(MCPRequest("tools/call", {"name": text}), one)
+    server.direct.send(MCPRequest("tools/call", {"name": text}), one)
     assert (await server.hears())["params"]["name"] == text
     one.close()
 
 
 async def test_what_every_request_is_stamped_with_stands_beside_its_own_meta(server: Server) -> None:
     one = job()
-    server.straight.stamp = {"revision": "2026-07-28"}
-    server.straight.ask(CALL, one)
+    server.direct.common_meta = {"revision": "2026-07-28"}
+    server.direct.send(CALL, one)
     assert (await server.hears())["params"]["_meta"] == {"revision": "2026-07-28", "progressToken": "t"}
     assert "revision" not in CALL.params["_meta"]
     one.close()
@@ -182,55 +182,55 @@ async def test_what_every_request_is_stamped_with_stands_beside_its_own_meta(ser
 
 async def test_what_a_server_does_not_read_waits_and_nothing_overtakes_it(server: Server) -> None:
     server.ears.pause_reading()
-    jobs = [job() for _ in range(6)]
-    for each in jobs[:3]:
-        server.straight.ask(LARGE, each)
-    for each in jobs[3:5]:
-        server.straight.ask(CALL, each)
-    jobs[3].close()
+    pending = [job() for _ in range(6)]
+    for each in pending[:3]:
+        server.direct.send(LARGE, each)
+    for each in pending[3:5]:
+        server.direct.send(CALL, each)
+    pending[3].close()
     server.ears.resume_reading()
     first = (await server.hears())["id"]
-    server.straight.ask(CALL, jobs[5])
+    server.direct.send(CALL, pending[5])
     assert [(await server.hears())["id"] - first for _ in range(4)] == [1, 2, 4, 5]  # 3 was given up in time
-    jobs[0].close()
+    pending[0].close()
     assert (await server.hears())["params"]["requestId"] == first
-    for each in jobs:
+    for each in pending:
         each.close()
 
 
 async def test_the_sdk_has_its_turn_at_a_busy_pipe(server: Server) -> None:
     server.ears.pause_reading()
-    jobs = [job() for _ in range(10)]
-    for each in jobs:
-        server.straight.ask(LARGE, each)
+    pending = [job() for _ in range(10)]
+    for each in pending:
+        server.direct.send(LARGE, each)
     turn = asyncio.create_task(server.pipe.drain())
     await asyncio.sleep(0)
     server.ears.resume_reading()
     for _ in range(5):
         await server.hears()
-        jobs.append(job())
-        server.straight.ask(LARGE, jobs[-1])
+        pending.append(job())
+        server.direct.send(LARGE, pending[-1])
     assert turn.done()
-    for each in jobs:
+    for each in pending:
         each.close()
 
 
 async def test_python_values_are_written_as_the_sdk_would_and_others_refused(server: Server) -> None:
     one = job()
     values = {"when": date(2026, 7, 28), "which": UUID(int=7), "no number": math.nan, "some": (1, 2)}
-    server.straight.ask(MCPRequest("tools/call", {"name": "add", "arguments": values}), one)
+    server.direct.send(MCPRequest("tools/call", {"name": "add", "arguments": values}), one)
     written = (await server.hears())["params"]["arguments"]
     assert written == {"when": "2026-07-28", "which": str(UUID(int=7)), "no number": None, "some": [1, 2]}
     with pytest.raises(BadRequest):
-        server.straight.ask(MCPRequest("tools/call", {"name": "add", "arguments": {"x": object()}}), one)
+        server.direct.send(MCPRequest("tools/call", {"name": "add", "arguments": {"x": object()}}), one)
     one.close()
 
 
 async def test_a_pipe_that_is_closed_is_left_alone(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    jobs = [job() for _ in range(20)]
-    for each in jobs:
-        server.straight.ask(CALL, each)
+    pending = [job() for _ in range(20)]
+    for each in pending:
+        server.direct.send(CALL, each)
     server.pipe.close()
-    for each in jobs:
+    for each in pending:
         each.close()
     assert not caplog.records

@@ -248,7 +248,7 @@ async def test_when_the_computer_is_killed_all_its_children_are_gone_within_two_
 
 @linux_only
 @pytest.mark.covers("supervise-orphans")
-async def test_a_killed_guardian_takes_no_server_with_it_and_is_replaced() -> None:
+async def test_a_killed_guard_takes_no_server_with_it_and_is_replaced() -> None:
     guard = ProcessGuard()
     argv = [sys.executable, "-c", "import sys; print('here', flush=True); sys.stdin.read()"]
     try:

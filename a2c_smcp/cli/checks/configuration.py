@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from a2c_smcp.computer.secrets.config import names_of_secrets, told
 from a2c_smcp.computer.secrets.rules import Kind
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import CommandInput, MCPServerConfig, StdioConfig, source
-from a2c_smcp.mcp_host.processes.environment import child_environment
+from a2c_smcp.mcp_host.processes.environment import child_environment, find_command, why_not_found
 
 __all__ = ["commands", "files", "inputs", "read", "secrets"]
 
@@ -105,15 +104,10 @@ def _command_fault(server: StdioConfig) -> Finding | None:
     cwd = Path(asked.cwd or os.curdir)
     if not cwd.is_dir():
         return problem(f"The folder of server {server.name!r}, {str(cwd)!r}, is not there.", "Make it, or correct cwd.")
-    if _is_there(command, cwd, child_environment(os.environ, asked.env).get("PATH", os.defpath)):
+    if find_command(command, str(cwd.absolute()), child_environment(os.environ, asked.env)):
         return None
-    where = "is not on PATH" if Path(command).name == command else "does not exist or is not executable"
-    return problem(f"{command!r} of server {server.name!r} {where}.", _INSTALL.get(command, _ELSE))
-
-
-def _is_there(command: str, cwd: Path, search: str) -> bool:
-    has_folder = Path(command).name != command
-    return shutil.which(str(cwd.absolute() / command) if has_folder else command, path=search) is not None
+    fault = f"{command!r} of server {server.name!r} {why_not_found(command)}."
+    return problem(fault, _INSTALL.get(command, _ELSE))
 
 
 async def inputs(situation: Situation) -> list[Finding]:
@@ -167,7 +161,7 @@ def _command_input(definition: CommandInput) -> Finding | None:
         command = argv_of(definition.command, definition.args)[0]
     except CommandFailed as error:
         return problem(f"Input {definition.id!r}: {error}.", "Correct it in the file.")
-    if shutil.which(command) is None:
+    if find_command(command, os.curdir, os.environ) is None:
         return problem(f"The command of input {definition.id!r} is not on PATH.", _INSTALL.get(command, _ELSE))
     return None
 

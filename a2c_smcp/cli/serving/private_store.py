@@ -54,14 +54,14 @@ class _Valkey:
 
     def __init__(self, binary: Path, folder: Path, guard: ProcessGuard) -> None:
         self.socket = folder / PRIVATE_SOCKET
-        self._binary, self._folder, self._guardian = str(binary), folder, guard
+        self._binary, self._folder, self._guard = str(binary), folder, guard
         self._child: GuardedProcess | None = None
 
     async def start(self) -> None:
         """Returns when it takes connections."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("A2C_")}
         try:
-            child = await self._guardian.launch(self._binary, [self._binary, "-"], environ, str(self._folder))
+            child = await self._guard.launch(self._binary, [self._binary, "-"], environ, str(self._folder))
         except (StartFailed, ServerGone) as error:
             raise Failed(f"Valkey does not start: {error.about}", _INSTEAD) from None
         self._child = child

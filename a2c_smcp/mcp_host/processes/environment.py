@@ -1,10 +1,12 @@
-"""What of the Computer's own environment its MCP servers may see: nothing that could be a secret."""
+"""The environment of a child process: the variables it may see, none of them a secret, and where its command is."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping
 
-__all__ = ["child_environment", "proxies"]
+__all__ = ["child_environment", "find_command", "proxies", "why_not_found"]
 
 _SAFE = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR"})
 _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
@@ -27,17 +29,37 @@ _CERTIFICATES = frozenset(
         "UV_SYSTEM_CERTS",
     }
 )
-"""Where the certificates of trusted authorities are. Behind a company's proxy nothing works without them."""
+"""Paths of certificates of trusted authorities. Behind a company's proxy nothing works without them."""
 
 
 def child_environment(own: Mapping[str, str], configured: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the harmless variables of our own environment, and those that are configured for the child."""
     inherited = {name: value for name, value in own.items() if _is_safe(name) and not value.startswith("()")}
     return inherited | dict(configured or {})
 
 
 def proxies(own: Mapping[str, str]) -> list[str]:
-    """The addresses of proxies, which servers are given. There may be a password in them."""
+    """Return the addresses of proxies, which a child sees. They may hold a password."""
     return [value for name, value in own.items() if name.upper() in _PROXIES]
+
+
+def find_command(command: str, cwd: str, environment: Mapping[str, str]) -> str | None:
+    """Return the absolute path of a program; `None` if it is not there or not executable.
+
+    A command with a folder in it is relative to `cwd`; any other is searched on the PATH of the environment.
+    """
+    name = os.path.join(cwd, command) if _has_folder(command) else command  # noqa: PTH118
+    path = shutil.which(name, path=environment.get("PATH", os.defpath))
+    return os.path.abspath(path) if path else None  # noqa: PTH100
+
+
+def why_not_found(command: str) -> str:
+    """Return the end of a sentence that begins with the command."""
+    return "does not exist or is not executable" if _has_folder(command) else "is not on PATH"
+
+
+def _has_folder(command: str) -> bool:
+    return bool(os.path.dirname(command))  # noqa: PTH120  # pathlib takes "./x" for "x"
 
 
 def _is_safe(name: str) -> bool:

@@ -1,4 +1,14 @@
-"""The Computer's side of the guard process: asks for servers, and holds their pipes."""
+"""Starts processes that end with this one, and holds their pipes. The other side is `guard_program`.
+
+There are three kinds of processes. This one (the host) asks for a process to be started. The guard process, one per
+`ProcessGuard`, forks a watcher for each. The watcher starts the process, is its parent, and ends it with all its
+descendants: when the host asks for it (`GuardedProcess.end`), when the process exits, and when the host is gone, also
+after SIGKILL. So the guard process may be killed without an effect on running processes; the next `launch` finds its
+socket closed and starts another.
+
+The host owns one end of three pipes and of a control socket per process. On the control socket a watcher first answers
+with the pid or an error, later writes the exit code, and closes the socket when no process is left.
+"""
 
 from __future__ import annotations
 
@@ -19,48 +29,49 @@ from a2c_smcp.mcp_host.failures import ServerGone, StartFailed
 
 __all__ = ["GuardedProcess", "ProcessGuard"]
 
-_KEEPER = Path(__file__).with_name("guard_program.py")
+_PROGRAM = Path(__file__).with_name("guard_program.py")
 _PIPE_BYTES = 1024 * 1024
 _READ_AHEAD = 1024 * 1024
 
-
 Control = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Intercept = Callable[[bytes], bool]
+"""Returns whether it has handled these bytes; those that it has not are read as usual."""
 
 
-class _Tap(asyncio.StreamReaderProtocol):
-    """Offers what comes to `take`, where there is one, before the reader gets it.
+class _Interceptable(asyncio.StreamReaderProtocol):
+    """Offers incoming bytes to `intercept`, where there is one, before the reader gets them.
 
-    From the first piece on that is not taken, all goes to the reader, in order.
+    After the first bytes that were not handled, all bytes go to the reader, so that they stay in order.
     """
 
-    take: Callable[[bytes], bool] | None = None
+    intercept: Intercept | None = None
 
     def data_received(self, data: bytes) -> None:
-        if self.take is None or not self.take(data):
-            self.take = None
+        if self.intercept is None or not self.intercept(data):
+            self.intercept = None
             super().data_received(data)
 
 
 @dataclass(frozen=True, slots=True)
 class Pipes:
-    """Our ends of a server's pipes."""
+    """Our ends of the pipes of a process."""
 
     stdin: asyncio.StreamWriter
     stdout: asyncio.StreamReader
     _stdout_transport: asyncio.ReadTransport
-    _tap: _Tap
+    _stdout_protocol: _Interceptable
     stderr: asyncio.StreamReader
     _stderr_transport: asyncio.ReadTransport
-    _: _Tap
+    _stderr_protocol: _Interceptable
 
-    async def read(self, most: int, take: Callable[[bytes], bool] | None) -> bytes:
-        self._tap.take = take
+    async def read(self, most: int, intercept: Intercept | None) -> bytes:
+        self._stdout_protocol.intercept = intercept
         try:
             return await self.stdout.read(most)
         finally:
-            self._tap.take = None
+            self._stdout_protocol.intercept = None
 
-    async def rest(self, seconds: float) -> None:
+    async def pause(self, seconds: float) -> None:
         if self._stdout_transport.is_reading():
             self._stdout_transport.pause_reading()
             await asyncio.sleep(seconds)
@@ -73,7 +84,7 @@ class Pipes:
 
 
 class GuardedProcess:
-    """A running server: its pipes, and the keeper that tells of its end. `gone` is set when no process is left."""
+    """A running process with its pipes. `exited` is set at its end, `gone` when none of its descendants is left."""
 
     def __init__(self, pid: int, pipes: Pipes, control: Control) -> None:
         self.pid = pid
@@ -84,19 +95,19 @@ class GuardedProcess:
         self.exited = asyncio.Event()
         self.gone = asyncio.Event()
         self._pipes = pipes
-        self._news, self._orders = control
-        self._listener = asyncio.get_running_loop().create_task(self._listen())
+        self._reports, self._orders = control
+        self._listening = asyncio.get_running_loop().create_task(self._listen())
 
-    async def read(self, most: int, take: Callable[[bytes], bool] | None) -> bytes:
-        """The next of stdout that `take` does not take: it is asked at once, not in a turn of the loop."""
-        return await self._pipes.read(most, take)
+    async def read(self, most: int, intercept: Intercept | None) -> bytes:
+        """Return the next bytes of stdout that `intercept` does not handle; it is called as soon as they arrive."""
+        return await self._pipes.read(most, intercept)
 
-    async def rest(self, seconds: float) -> None:
-        """Leaves stdout unread for a moment."""
-        await self._pipes.rest(seconds)
+    async def pause(self, seconds: float) -> None:
+        """Leave stdout unread for a moment."""
+        await self._pipes.pause(seconds)
 
     async def end(self, *, grace: float, term: float, limit: float) -> None:
-        """Closes stdin, waits `grace`, sends SIGTERM, waits `term`, sends SIGKILL; at most `limit` seconds in all."""
+        """Close stdin, wait `grace`, send SIGTERM, wait `term`, send SIGKILL. Return within `limit` seconds."""
         self.stdin.close()
         if not self._orders.is_closing():
             self._orders.write(json.dumps({"grace": grace, "term": term}).encode() + b"\n")
@@ -104,14 +115,14 @@ class GuardedProcess:
             async with asyncio.timeout(limit):
                 await self.gone.wait()
         except TimeoutError:
-            self._listener.cancel()  # the keeper stays behind, and goes on killing
+            self._listening.cancel()  # the watcher goes on without us
         finally:
             self._orders.close()
             self._pipes.close()
 
     async def _listen(self) -> None:
         try:
-            while line := await self._news.readline():
+            while line := await self._reports.readline():
                 self.exit_code = json.loads(line)["exit"]
                 self.exited.set()
         except ConnectionError:
@@ -123,28 +134,28 @@ class GuardedProcess:
 
 
 class ProcessGuard:
-    """One for a whole Computer. The process behind it starts with the first server, and again if it was killed."""
+    """One for a whole host. The guard process starts with the first `launch`, and again if it was killed."""
 
     def __init__(self) -> None:
-        self._door: socket.socket | None = None
+        self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     async def launch(self, path: str, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> GuardedProcess:
-        """Starts `path`. Raises `StartFailed` if it cannot be executed."""
+        """Start the program at `path`. Raises `StartFailed` if it cannot be executed."""
         if not hasattr(socket, "send_fds"):
             raise StartFailed("servers over stdio are not run on Windows itself, but on WSL; those over HTTP are")
         with ExitStack() as failing:
             ours, theirs = socket.socketpair()
             failing.callback(ours.close)
-            ends = _Ends(failing)
+            ends = _PipeEnds(failing)
             try:
-                self._hand_over([theirs.fileno(), *ends.theirs])
+                self._send([theirs.fileno(), *ends.theirs])
             finally:
                 theirs.close()
                 ends.close_theirs()
             control = await asyncio.open_unix_connection(sock=ours)
             failing.callback(control[1].close)
-            spec = {"path": path, "argv": [*argv], "env": {**env}, "cwd": cwd, "computer": os.getpid()}
+            spec = {"path": path, "argv": [*argv], "env": {**env}, "cwd": cwd, "host": os.getpid()}
             answer = await _ask(control, spec)
             if problem := answer.get("error"):
                 raise StartFailed(problem)
@@ -153,27 +164,27 @@ class ProcessGuard:
         return child
 
     async def close(self) -> None:
-        """Lets the guard process end. Keepers of servers that still run end with their servers."""
+        """Let the guard process end. Watchers of processes that still run end with them."""
         process = self._process
-        if self._door is not None:
-            self._door.close()
-        self._door = self._process = None
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = self._process = None
         if process is not None:
             await in_thread(_await_exit, process)  # also when the interpreter is about to end
 
-    def _hand_over(self, descriptors: list[int]) -> None:
+    def _send(self, descriptors: list[int]) -> None:
         try:
-            socket.send_fds(self._open_door(), [b"+"], descriptors)
+            socket.send_fds(self._open_socket(), [b"+"], descriptors)
         except OSError:
             self._forget()
-            socket.send_fds(self._open_door(), [b"+"], descriptors)
+            socket.send_fds(self._open_socket(), [b"+"], descriptors)
 
-    def _open_door(self) -> socket.socket:
-        if self._door is None:
-            self._door, theirs = socket.socketpair()
+    def _open_socket(self) -> socket.socket:
+        if self._socket is None:
+            self._socket, theirs = socket.socketpair()
             with theirs:
                 self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and script
-                    [sys.executable, "-I", "-S", str(_KEEPER)],
+                    [sys.executable, "-I", "-S", str(_PROGRAM)],
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -181,17 +192,17 @@ class ProcessGuard:
                     cwd="/",
                     start_new_session=True,
                 )
-        return self._door
+        return self._socket
 
     def _forget(self) -> None:
-        if self._door is not None and self._process is not None:
-            self._door.close()
+        if self._socket is not None and self._process is not None:
+            self._socket.close()
             _await_exit(self._process)
-        self._door = self._process = None
+        self._socket = self._process = None
 
 
-class _Ends:
-    """Both ends of a server's three pipes, before they belong to anybody."""
+class _PipeEnds:
+    """Both ends of three new pipes."""
 
     def __init__(self, failing: ExitStack) -> None:
         read_in, write_in = os.pipe()
@@ -220,12 +231,12 @@ class _Ends:
 
 
 async def _ask(control: Control, spec: dict[str, Any]) -> dict[str, Any]:
-    news, orders = control
+    reports, orders = control
     orders.write(json.dumps(spec).encode() + b"\n")
     await orders.drain()
-    line = await news.readline()
+    line = await reports.readline()
     if not line:
-        raise ServerGone("its guard was killed")
+        raise ServerGone("its guard process was killed")
     answer: dict[str, Any] = json.loads(line)
     return answer
 
@@ -238,15 +249,15 @@ async def _writer(pipe: Any) -> asyncio.StreamWriter:
     return asyncio.StreamWriter(transport, protocol, None, loop)
 
 
-async def _reader(pipe: Any) -> tuple[asyncio.StreamReader, asyncio.ReadTransport, _Tap]:
+async def _reader(pipe: Any) -> tuple[asyncio.StreamReader, asyncio.ReadTransport, _Interceptable]:
     reader = asyncio.StreamReader(limit=_READ_AHEAD)
     connect = asyncio.get_running_loop().connect_read_pipe
-    transport, tap = await connect(lambda: _Tap(reader), pipe)
-    return reader, transport, tap
+    transport, protocol = await connect(lambda: _Interceptable(reader), pipe)
+    return reader, transport, protocol
 
 
 def _widen(pipe: int) -> None:
-    """A larger pipe lets a server write a large result in fewer turns, where the system allows it."""
+    """Let a process write more at a time, where the system allows it."""
     try:
         import fcntl
 

@@ -1,9 +1,10 @@
-"""The guard process: starts MCP servers, and ends every process that came of them. Standard library only.
+"""The guard process and its watchers (see `guard`). Standard library only.
 
-It runs as a script whose standard input is a unix socket. Each message there carries a control socket and the stdin,
-stdout and stderr of one server to be; the guard forks a keeper for it. The keeper is the server's parent and the
-subreaper of all its descendants, so that whoever changes session or loses its parent is still found. It ends them
-when told to, when the server exits, and when the Computer is gone, however the Computer died.
+It runs as a script whose standard input is a unix socket to the host. Each message there carries a control socket and
+the stdin, stdout and stderr for one process; the guard forks a watcher for it. The watcher makes itself the subreaper
+of all descendants of the process, so that it still finds those that change their session or lose their parent. It ends
+them when the host asks for it, when the process exits, and when the host is gone: then the control socket closes, or,
+where a fork of the host holds that open, the pidfd of the host reports its end.
 """
 
 from __future__ import annotations
@@ -20,46 +21,46 @@ import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-__all__ = ["keep"]
+__all__ = ["serve", "watch"]
 
 _ON_LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_ABANDONED = (0.3, 0.5)  # seconds: after the end of its stdin, after SIGTERM
-_LEFT_BEHIND = (0.0, 0.3)
+_HOST_GONE = (0.3, 0.5)  # seconds to wait before SIGTERM, and before SIGKILL
+_LEADER_GONE = (0.0, 0.3)
 _KILL_AGAIN = 0.05
 _NOTHING_DUE = 3600.0
 
 
-def guard(door: socket.socket) -> None:
-    """Forks a keeper for each server asked for, until the Computer closes the door."""
+def serve(host: socket.socket) -> None:
+    """Fork a watcher for each message, until the host closes the socket."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     while True:
-        message, descriptors, _, _ = socket.recv_fds(door, 1, 4)
+        message, descriptors, _, _ = socket.recv_fds(host, 1, 4)
         if not message:
             return
         if os.fork() == 0:
-            door.close()
-            _keep_and_exit(descriptors)
+            host.close()
+            _watch_and_exit(descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _keep_and_exit(descriptors: list[int]) -> NoReturn:
+def _watch_and_exit(descriptors: list[int]) -> NoReturn:
     try:
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
         control, *stdio = descriptors
         with socket.socket(fileno=control) as connection:
-            keep(connection, stdio)
+            watch(connection, stdio)
     finally:
         os._exit(0)
 
 
-def keep(control: socket.socket, stdio: list[int]) -> None:
-    """One server from its start until none of its processes is left."""
+def watch(control: socket.socket, stdio: list[int]) -> None:
+    """Start one process, and stay until none of its descendants is left."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     order = _read_line(control)
     if not order:
@@ -69,47 +70,47 @@ def keep(control: socket.socket, stdio: list[int]) -> None:
     leader, problem = _launch(spec, stdio)
     for descriptor in stdio:
         os.close(descriptor)
-    _tell(control, {"error": problem} if problem else {"pid": leader})
+    _report(control, {"error": problem} if problem else {"pid": leader})
     if not problem:
-        _Watch(control, leader, spec["computer"]).run()
+        _Watcher(control, leader, spec["host"]).run()
 
 
-class _Watch:
-    """Waits for the server, the Computer and the clock, and escalates from patience to SIGKILL."""
+class _Watcher:
+    """Waits for the process, the host and the clock, and escalates from waiting over SIGTERM to SIGKILL."""
 
-    def __init__(self, control: socket.socket, leader: int, computer: int) -> None:
+    def __init__(self, control: socket.socket, leader: int, host: int) -> None:
         self._control = control
         self._leader = leader
         self._leader_lives = True
         self._due = float("inf")
-        self._then: Iterator[tuple[int, float]] = iter(())
+        self._next_signals: Iterator[tuple[int, float]] = iter(())
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         self._wakeups = _child_signals()
         self._poll.register(self._wakeups, select.POLLIN)
-        self._computer = _pidfd(computer)
-        if self._computer is not None:
-            self._poll.register(self._computer, select.POLLIN)
+        self._host = _pidfd(host)
+        if self._host is not None:
+            self._poll.register(self._host, select.POLLIN)
 
     def run(self) -> None:
         while self._reap():
             left = max(0.0, min(self._due - time.monotonic(), _NOTHING_DUE))
             for descriptor, _ in self._poll.poll(left * 1000):
-                self._heard(descriptor)
+                self._handle(descriptor)
             if time.monotonic() >= self._due:
                 self._escalate()
         if not _ON_LINUX:
             with contextlib.suppress(OSError):
                 os.killpg(self._leader, signal.SIGKILL)
 
-    def _heard(self, descriptor: int) -> None:
+    def _handle(self, descriptor: int) -> None:
         if descriptor == self._wakeups.fileno():
             self._wakeups.recv(4096)
             return
         order = _read_line(self._control) if descriptor == self._control.fileno() else b""
         if not order:
             self._poll.unregister(descriptor)
-            self._begin(*_ABANDONED)
+            self._begin(*_HOST_GONE)
         else:
             patience = json.loads(order)
             self._begin(patience["grace"], patience["term"])
@@ -118,17 +119,17 @@ class _Watch:
         due = time.monotonic() + grace
         if due < self._due:
             self._due = due
-            self._then = _escalation(term)
+            self._next_signals = _escalation(term)
 
     def _escalate(self) -> None:
-        number, pause = next(self._then)
+        number, pause = next(self._next_signals)
         self._due = time.monotonic() + pause
         for pid in _descendants(os.getpid()) if _ON_LINUX else [-self._leader]:
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
 
     def _reap(self) -> bool:
-        """Whether a process of this server is left."""
+        """Return whether a descendant is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -138,8 +139,8 @@ class _Watch:
                 return True
             if pid == self._leader and self._leader_lives:
                 self._leader_lives = False
-                _tell(self._control, {"exit": os.waitstatus_to_exitcode(status)})
-                self._begin(*_LEFT_BEHIND)
+                _report(self._control, {"exit": os.waitstatus_to_exitcode(status)})
+                self._begin(*_LEADER_GONE)
 
 
 def _escalation(term: float) -> Iterator[tuple[int, float]]:
@@ -149,17 +150,17 @@ def _escalation(term: float) -> Iterator[tuple[int, float]]:
 
 
 def _launch(spec: dict[str, Any], stdio: list[int]) -> tuple[int, str]:
-    """The server's process id, or what was wrong."""
+    """Return the process id, and what was wrong; empty if nothing was."""
     failed, failing = os.pipe()
-    keeper = os.getpid()
+    watcher = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
             os.setsid()
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != keeper:
+            if os.getppid() != watcher:
                 os._exit(1)
-            _become(spec, stdio)
+            _execute(spec, stdio)
         except (OSError, ValueError) as error:
             os.write(failing, str(error).encode("utf-8", "replace"))
         finally:
@@ -169,7 +170,7 @@ def _launch(spec: dict[str, Any], stdio: list[int]) -> tuple[int, str]:
         return pid, outcome.read().decode("utf-8", "replace")
 
 
-def _become(spec: dict[str, Any], stdio: list[int]) -> NoReturn:
+def _execute(spec: dict[str, Any], stdio: list[int]) -> NoReturn:
     for target, descriptor in enumerate(stdio):
         os.dup2(descriptor, target)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
@@ -201,7 +202,7 @@ def _child_signals() -> socket.socket:
 
 
 def _pidfd(pid: int) -> int | None:
-    """Tells of the Computer's end even where a fork of it still holds our socket."""
+    """Return a descriptor that reports the end of a process; `None` where the system has none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -224,11 +225,11 @@ def _read_line(control: socket.socket) -> bytes:
     return bytes(line)
 
 
-def _tell(control: socket.socket, news: dict[str, Any]) -> None:
+def _report(control: socket.socket, report: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):
-        control.sendall(json.dumps(news).encode() + b"\n")
+        control.sendall(json.dumps(report).encode() + b"\n")
 
 
 if __name__ == "__main__":
-    with socket.socket(fileno=0) as entrance:
-        guard(entrance)
+    with socket.socket(fileno=0) as connection:
+        serve(connection)

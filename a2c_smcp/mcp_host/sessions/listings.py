@@ -1,4 +1,8 @@
-"""What MCP servers list, taken one by one: repaired where possible, left out where not, and never too much of it."""
+"""Lists of tools and resources that an MCP server sends in pages: read, repaired and bounded.
+
+A server may never end its pages, list more than we can use, or list items with faults. Items are repaired where
+possible and left out otherwise.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,13 @@ __all__ = [
     "Collector",
     "ToolList",
     "WindowList",
-    "all_pages",
+    "read_pages",
     "repaired_tool",
     "uris_of",
 ]
 
 MAX_TOOLS, MAX_TOOL_BYTES, MAX_LISTED_BYTES = 1000, 64 * 1024, 4 * 1024 * 1024
-"""WIRE §6, for each server; more bytes than that could not be sent to an agent."""
+"""WIRE §6, for each server; more bytes could not be sent to an agent."""
 MAX_WINDOWS = 1000
 WINDOW_SCHEME = "window://"
 _NAMED = 5
@@ -42,7 +46,7 @@ _OPTIONAL: dict[str, type] = {
 
 
 def repaired_tool(raw: object) -> dict[str, Any] | None:
-    """The tool as listed, without the fields that have the wrong shape. `None` without a usable name."""
+    """Return the tool without the fields of the wrong type; `None` if it has no usable name."""
     if not isinstance(raw, dict):
         return None
     name = raw.get("name")
@@ -55,7 +59,7 @@ def repaired_tool(raw: object) -> dict[str, Any] | None:
 
 
 class ToolList:
-    """The usable tools, the first of each name, and what its owner should know about the others."""
+    """The usable tools, the first of each name, and warnings about the others."""
 
     def __init__(self) -> None:
         self._tools: dict[str, dict[str, Any]] = {}
@@ -83,7 +87,7 @@ class ToolList:
         return warnings
 
     def take(self, listed: list[object]) -> bool:
-        """The next page. Whether more are wanted."""
+        """Add a page. Return whether more are wanted."""
         for place, raw in enumerate(listed):
             if len(self) == MAX_TOOLS or self._room <= 0:
                 self._beyond += len(listed) - place
@@ -121,7 +125,7 @@ class WindowList:
         return list(self._windows.values())
 
     def take(self, listed: list[object]) -> bool:
-        """The next page. Whether more are wanted."""
+        """Add a page. Return whether more are wanted."""
         for raw in listed:
             if len(self) < MAX_WINDOWS and _is_window(raw):
                 self._windows.setdefault(raw["uri"], raw)
@@ -135,7 +139,7 @@ def _is_window(raw: object) -> TypeGuard[dict[str, Any]]:
 
 
 def _size(listed: dict[str, Any]) -> int | None:
-    """In bytes, as JSON; `None` if it cannot be written as such."""
+    """Return the bytes of its JSON; `None` if it cannot be written as JSON."""
     try:
         text = dumps(listed)
     except (BadRequest, RecursionError):
@@ -151,23 +155,23 @@ logger = logging.getLogger(__name__)
 
 
 class Collector(Protocol):
-    """What is made of the items, page by page, so that nothing else of a page is kept."""
+    """Takes the items of a page at a time, so that nothing else of a page is kept."""
 
     def take(self, listed: list[object]) -> bool:
-        """Whether more are wanted."""
+        """Add a page. Return whether more are wanted."""
         ...
 
     def __len__(self) -> int: ...
 
 
-async def all_pages(
+async def read_pages(
     ask: Callable[[str | None], Awaitable[dict[str, Any]]],
     field: str,
     collector: Collector,
     policy: HostPolicy,
     name: str,
 ) -> None:
-    """All pages, or those that came in time. Raises `TimeoutError(field)` if not one did."""
+    """Read all pages, or those that came in time. Raises `TimeoutError(field)` if none did."""
     cursor: str | None = None
     seen: set[str] = set()
     with anyio.move_on_after(policy.listing_limit):

@@ -1,4 +1,4 @@
-"""What one MCP server offers, tools and windows, and what of it has changed."""
+"""The tools and windows that one MCP server offers, kept up to date."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio.abc
 
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused, ServerFailure, StartFailed
 from a2c_smcp.mcp_host.policy import HostPolicy
-from a2c_smcp.mcp_host.sessions.listings import ToolList, WindowList, all_pages, uris_of
+from a2c_smcp.mcp_host.sessions.listings import ToolList, WindowList, read_pages, uris_of
 from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
 from a2c_smcp.mcp_host.sessions.subscriptions import AnnouncedChanges, Announcements, Subscriptions
 
@@ -24,26 +24,32 @@ OnOfferChange = Callable[[OfferChange, str | None], None]
 
 
 class Offers:
-    """Kept up to date by `follow()`, a task of the connection's owner. Windows are in only if they are watched."""
+    """`keep_current` is a task of the session. Windows are listed only if the server announces changes of them."""
 
     def __init__(
-        self, name: str, policy: HostPolicy, on_change: OnOfferChange, notices: Announcements, *, all_windows: bool
+        self,
+        name: str,
+        policy: HostPolicy,
+        on_change: OnOfferChange,
+        announcements: Announcements,
+        *,
+        all_windows: bool,
     ) -> None:
         self.tools: list[dict[str, Any]] = []
         self.windows: list[dict[str, Any]] = []
         self.warnings: list[str] = []
-        """What the owner should know about the tools."""
+        """Sentences for the owner about tools that are left out."""
         self._name = name
         self._policy = policy
         self._on_change = on_change
-        self._notices = notices
+        self._announcements = announcements
         self._all_windows = all_windows
-        self._warned = False
+        self._has_warned = False
 
-    async def take(self, client: SDKClient, tasks: anyio.abc.TaskGroup) -> None:
-        """Lists everything. A server that cannot show its windows is used without them."""
+    async def list_all(self, client: SDKClient, tasks: anyio.abc.TaskGroup) -> None:
+        """List tools and windows. A server that does not list its windows in time is used without them."""
         self._client = client
-        self._subscriptions = Subscriptions(client, tasks, self._notices.doubt, self._policy)
+        self._subscriptions = Subscriptions(client, tasks, self._announcements.add_all, self._policy)
         try:
             self.tools = await self._list_tools()
         except TimeoutError:
@@ -53,33 +59,33 @@ class Offers:
         except TimeoutError:
             logger.warning("%s: did not list its resources in time", self._name)
 
-    async def follow(self) -> None:
+    async def keep_current(self) -> None:
         while True:
-            news = await self._notices.take()
+            changes = await self._announcements.take()
             try:
-                await self._look_into(news)
+                await self._list_changed(changes)
             except (ServerFailure, TimeoutError) as error:
-                logger.warning("%s: announced a change and did not show it: %s", self._name, error)
+                logger.warning("%s: announced a change and did not list it: %s", self._name, error)
             except Exception:
-                logger.exception("%s: a notice could not be followed", self._name)
+                logger.exception("%s: an announced change could not be handled", self._name)
             await anyio.sleep(self._policy.notice_pause)
 
-    async def _look_into(self, news: AnnouncedChanges) -> None:
-        if news.tools and (tools := await self._list_tools()) != self.tools:
+    async def _list_changed(self, changes: AnnouncedChanges) -> None:
+        if changes.tools and (tools := await self._list_tools()) != self.tools:
             self.tools = tools
             self._on_change("tools_changed", None)
-        if news.resources:
+        if changes.resources:
             before, self.windows = self.windows, await self._list_windows()
             if uris_of(before) != uris_of(self.windows):
                 self._on_change("windows_changed", None)
-        for uri in news.updated.keys() & uris_of(self.windows):
+        for uri in changes.updated.keys() & uris_of(self.windows):
             self._on_change("window_updated", uri)
 
     async def _list_tools(self) -> list[dict[str, Any]]:
         found = ToolList()
         warnings: list[str] = []
         try:
-            await all_pages(self._client.list_tools, "tools", found, self._policy, self._name)
+            await read_pages(self._client.list_tools, "tools", found, self._policy, self._name)
         except RequestRefused:
             return []
         except OversizedAnswer as error:
@@ -89,13 +95,13 @@ class Offers:
             if warning not in self.warnings:
                 logger.warning("%s: %s", self._name, warning)
         self.warnings = warnings
-        return self._client.learn(found.tools)
+        return self._client.with_valid_headers(found.tools)
 
     async def _list_windows(self) -> list[dict[str, Any]]:
         found = WindowList()
         if self._client.has_resources:
             try:
-                await all_pages(self._client.list_resources, "resources", found, self._policy, self._name)
+                await read_pages(self._client.list_resources, "resources", found, self._policy, self._name)
             except RequestRefused:
                 pass
             except OversizedAnswer as error:
@@ -104,7 +110,7 @@ class Offers:
         is_watched = await self._subscriptions.follow([window["uri"] for window in windows])
         if not windows or is_watched or self._all_windows:
             return windows
-        if not self._warned:
+        if not self._has_warned:
             logger.warning("%s: its windows stay off the desktop, it has no subscriptions (desktop: any)", self._name)
-            self._warned = True
+            self._has_warned = True
         return []

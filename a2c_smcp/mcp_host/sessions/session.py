@@ -84,9 +84,9 @@ class MCPSession:
         self._client: SDKClient | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
         self._scope = anyio.CancelScope()
-        self._notices = Announcements()
-        self._offers = Offers(name, policy, self._emit, self._notices, all_windows=all_windows)
-        self._jobs: set[PendingRequest] = set()
+        self._announcements = Announcements()
+        self._offers = Offers(name, policy, self._emit, self._announcements, all_windows=all_windows)
+        self._pending: set[PendingRequest] = set()
         self._progress: dict[str, PendingRequest] = {}
         self._tokens = count(1)
         self._failure: ServerFailure | None = None
@@ -153,7 +153,7 @@ class MCPSession:
         await self._do(PendingRequest("a health check", timeout, timeout), _check)
 
     async def _ask(self, job: PendingRequest, request: MCPRequest) -> dict[str, Any]:
-        result = await self._do(job, lambda client: client.ask(request), request)
+        result = await self._do(job, lambda client: client.request(request), request)
         check_result(result)
         return result
 
@@ -161,20 +161,20 @@ class MCPSession:
         self,
         job: PendingRequest,
         work: Callable[[SDKClient], Awaitable[dict[str, Any]]],
-        straight: MCPRequest | None = None,
+        direct: MCPRequest | None = None,
     ) -> dict[str, Any]:
-        """By a task of the connection, unless it can go straight to the server."""
+        """By a task of the connection, unless it can go direct to the server."""
         if self._tasks is None or self._client is None or self._failure is not None:
             job.close()
             raise self._failure or ServerGone("it has not been started")
-        self._jobs.add(job)
+        self._pending.add(job)
         try:
-            if straight is None or not self._client.ask_straight(straight, job):
+            if direct is None or not self._client.request_directly(direct, job):
                 self._tasks.start_soon(self._work, job, work)
             return await job.outcome
         finally:
             job.close()
-            self._jobs.discard(job)
+            self._pending.discard(job)
 
     async def _work(self, job: PendingRequest, work: Callable[[SDKClient], Awaitable[dict[str, Any]]]) -> None:
         assert self._client is not None
@@ -214,13 +214,13 @@ class MCPSession:
         try:
             async with (
                 transport.connect(self._fail) as (read, write),
-                SDKClient(read, write, self._heard, transport.straight) as client,
+                SDKClient(read, write, self._heard, transport.direct) as client,
             ):
                 try:
                     if self.legacy:
-                        await client.agree_legacy()
+                        await client.initialize()
                     else:
-                        self.legacy = not await client.agree(probe_limit=self._policy.probe_limit)
+                        self.legacy = not await client.negotiate(probe_limit=self._policy.probe_limit)
                     probing = False
                     self.revision = client.revision
                     await self._serve(client, transport)
@@ -238,8 +238,8 @@ class MCPSession:
         async with anyio.create_task_group() as tasks:
             self._client, self._tasks = client, tasks
             try:
-                await self._offers.take(client, tasks)
-                tasks.start_soon(self._offers.follow)
+                await self._offers.list_all(client, tasks)
+                tasks.start_soon(self._offers.keep_current)
                 tasks.start_soon(self._watch_silence, transport)
                 self._ready.set_result(None)
                 await client.ended.wait()
@@ -267,14 +267,14 @@ class MCPSession:
             if isinstance(token, str) and (job := self._progress.get(token)):
                 job.progressed(params.get("progress"), params.get("total"), params.get("message"))
         else:
-            self._notices.hear(method, params)
+            self._announcements.add(method, params)
 
     def _fail(self, failure: ServerFailure) -> None:
         """The end, for the first reason given: all who wait are told before anything is cleaned up."""
         if self._failure is not None:
             return
         self._failure = failure
-        for job in self._jobs:
+        for job in self._pending:
             job.fail(failure)
         self._let_go()
         if not self._ready.done():

@@ -1,4 +1,4 @@
-"""Which windows a server tells us about, in the way of its era."""
+"""Changes that a server announces: subscriptions to its windows, and the announcements that were not handled yet."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ _AT_ONCE = 16
 
 
 class Subscriptions:
-    """Follows a changing set of URIs. `on_doubt` is called when notices may have been missed."""
+    """Subscriptions to a changing set of URIs, with the older or the newer protocol.
+
+    `on_gap` is called when announcements may have been missed.
+    """
 
     def __init__(
-        self, client: SDKClient, tasks: anyio.abc.TaskGroup, on_doubt: Callable[[], None], policy: HostPolicy
+        self, client: SDKClient, tasks: anyio.abc.TaskGroup, on_gap: Callable[[], None], policy: HostPolicy
     ) -> None:
         self._client = client
         self._tasks = tasks
-        self._on_doubt = on_doubt
+        self._on_gap = on_gap
         self._policy = policy
         self._followed: set[str] = set()
         self._stream: anyio.CancelScope | None = None
@@ -37,7 +40,7 @@ class Subscriptions:
         self._refused = False
 
     async def follow(self, uris: Sequence[str]) -> bool:
-        """Whether the server will tell of changes to these."""
+        """Subscribe to these URIs and no others. Return whether the server will announce changes of them."""
         if self._client.is_modern:
             await self._listen(uris)
             return self._client.can_subscribe or self._honoured
@@ -61,7 +64,7 @@ class Subscriptions:
                 tasks.start_soon(change, self._client.unsubscribe, uri)
 
     async def _listen(self, uris: Sequence[str]) -> None:
-        """The new stream is open before the old one is closed, so that nothing falls between them."""
+        """Open the new stream before the old one is closed, so that no announcement is missed in between."""
         if self._refused or (self._stream is not None and self._followed == set(uris)):
             return
         before = self._stream
@@ -77,13 +80,13 @@ class Subscriptions:
         self, uris: list[str], *, task_status: anyio.abc.TaskStatus[tuple[anyio.CancelScope, bool]]
     ) -> None:
         with anyio.CancelScope() as scope:
-            async with self._client.listening(uris) as (honoured, over):
+            async with self._client.subscription(uris) as (honoured, ended):
                 task_status.started((scope, honoured))
-                await over()
+                await ended()
             if self._stream is scope:
                 self._stream = None
             await anyio.sleep(self._policy.listen_again)
-            self._on_doubt()
+            self._on_gap()
 
 
 _MOST_WINDOWS = 1000
@@ -91,7 +94,7 @@ _MOST_WINDOWS = 1000
 
 @dataclass(slots=True)
 class AnnouncedChanges:
-    """What has come since the last time."""
+    """The announcements since the last `take`. A thousand updates of one window are one."""
 
     tools: bool = False
     resources: bool = False
@@ -99,35 +102,36 @@ class AnnouncedChanges:
 
 
 class Announcements:
-    """Adding never waits, so that the MCP connection never does."""
+    """Collects announcements. Adding never waits, so that the MCP connection never does."""
 
     def __init__(self) -> None:
-        self._news = AnnouncedChanges()
-        self._come = asyncio.Event()
+        self._changes = AnnouncedChanges()
+        self._added = asyncio.Event()
 
-    def hear(self, method: str, params: Mapping[str, Any]) -> None:
+    def add(self, method: str, params: Mapping[str, Any]) -> None:
         match method:
             case "notifications/tools/list_changed":
-                self._news.tools = True
+                self._changes.tools = True
             case "notifications/resources/list_changed":
-                self._news.resources = True
+                self._changes.resources = True
             case "notifications/resources/updated":
                 self._updated(params.get("uri"))
             case _:
                 return
-        self._come.set()
+        self._added.set()
 
-    def doubt(self) -> None:
-        """Something may have been missed: look at everything again."""
-        self._news.tools = self._news.resources = True
-        self._come.set()
+    def add_all(self) -> None:
+        """Announcements may have been missed: everything counts as changed."""
+        self._changes.tools = self._changes.resources = True
+        self._added.set()
 
     async def take(self) -> AnnouncedChanges:
-        await self._come.wait()
-        self._come.clear()
-        news, self._news = self._news, AnnouncedChanges()
-        return news
+        """Wait for an announcement, and return all that have come."""
+        await self._added.wait()
+        self._added.clear()
+        changes, self._changes = self._changes, AnnouncedChanges()
+        return changes
 
     def _updated(self, uri: object) -> None:
-        if isinstance(uri, str) and uri.startswith(WINDOW_SCHEME) and len(self._news.updated) < _MOST_WINDOWS:
-            self._news.updated[uri] = None
+        if isinstance(uri, str) and uri.startswith(WINDOW_SCHEME) and len(self._changes.updated) < _MOST_WINDOWS:
+            self._changes.updated[uri] = None

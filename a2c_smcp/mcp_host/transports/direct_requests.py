@@ -1,7 +1,7 @@
-"""Requests written straight into a server's pipe, and their answers taken straight out of it.
+"""Requests that are written into a server's pipe, and answers that are read from it, without the SDK in between.
 
-The SDK wraps each in models, streams and tasks, which cost several times what the request does. It still owns the
-connection: whatever is not an answer to one of these requests is its own.
+The SDK wraps each request in models, streams and tasks, which cost several times what the request does. It still owns
+the connection: every message that is not an answer to one of these requests, or progress, goes to the SDK.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = ["ODD_ANSWER", "DirectRequests", "MCPRequest"]
 ODD_ANSWER = "the server's answer is not an MCP result"
 
 _PROGRESS = "notifications/progress"
-_ROOM = 64 * 1024  # bytes that may wait for a server to read them, from where on `drain` waits
+_WRITE_BUFFER = 64 * 1024  # bytes that may wait for a server to read them; with more, `drain` waits
 
 
-class _Answer(msgspec.Struct):
-    """A result as nearly all are."""
+class _DirectAnswer(msgspec.Struct):
+    """The usual shape of an answer."""
 
     id: int
     result: dict[str, Any]
@@ -41,97 +41,98 @@ class _Answer(msgspec.Struct):
     method: None = None
 
 
-_ANSWER = msgspec.json.Decoder(_Answer)
+_ANSWER = msgspec.json.Decoder(_DirectAnswer)
 
 
 class MCPRequest(NamedTuple):
-    """As on MCP's wire."""
+    """Method and parameters as MCP spells them."""
 
     method: str
     params: dict[str, Any]
 
 
 class DirectRequests:
-    """`ids` are shared with the SDK, so that no two requests have the same. `stamp` belongs into every `_meta`.
+    """The SDK numbers its requests from `ids` too, so that no two have the same id.
 
-    Progress comes this way too, to `on_progress`: it must not be overtaken by the answer. What a server does not read
-    waits here, in order, for `run`.
+    `common_meta` is added to the `_meta` of every request. `on_progress` gets progress notifications here and not from
+    the SDK: otherwise the answer could overtake them. Requests that the server does not read yet wait in a queue, in
+    order; `write_waiting` writes them.
     """
 
     def __init__(self, pipe: StreamWriter) -> None:
         self.ids = count(1)
         self.on_progress: Callable[[str, Mapping[str, Any]], None] | None = None
-        self.stamp: Mapping[str, Any] = {}
+        self.common_meta: Mapping[str, Any] = {}
         self._pipe = pipe
         self._is_full = Event()
         self._is_gathering = False
         self._queue: dict[int, bytes] = {}
-        self._waiting: dict[int, PendingRequest] = {}
+        self._unanswered: dict[int, PendingRequest] = {}
 
-    def ask(self, request: MCPRequest, job: PendingRequest) -> None:
-        """The answer is the job's outcome. When nobody waits for that any more, the server is told.
+    def send(self, request: MCPRequest, pending: PendingRequest) -> None:
+        """Send a request; the answer becomes the outcome of `pending`. Closing `pending` cancels it at the server.
 
-        Raises `BadRequest` for what cannot be written.
+        Raises `BadRequest` for values that are not JSON.
         """
         params, number = request.params, next(self.ids)
-        if self.stamp:
-            params = params | {"_meta": {**self.stamp, **params.get("_meta", {})}}
+        if self.common_meta:
+            params = params | {"_meta": {**self.common_meta, **params.get("_meta", {})}}
         self._queue[number] = _line({"jsonrpc": "2.0", "id": number, "method": request.method, "params": params})
-        self._waiting[number] = job
-        job.on_close(partial(self._give_up, number))
-        if not self._is_gathering:  # the first of a turn of the loop goes at once, the others together behind it
+        self._unanswered[number] = pending
+        pending.on_close(partial(self._cancel, number))
+        if not self._is_gathering:  # in one turn of the loop the first is written at once, the others together
             self._is_gathering = True
             get_running_loop().call_soon(self._write_gathered)
             self._write_queue()
 
-    async def run(self) -> None:
-        """Writes what had to wait, whenever the server has read nearly all there was. Ends with the pipe."""
+    async def write_waiting(self) -> None:
+        """Write requests from the queue whenever the server has read most of the buffer. Ends with the pipe."""
         with suppress(OSError):
             while await self._is_full.wait():
                 await self._pipe.drain()
                 self._is_full.clear()
                 self._write_queue()
 
-    def takes_all(self, lines: bytes) -> bool:
-        """Whether these are the answers to some of these requests, each in a line, and nothing else."""
-        if len(lines) > _ROOM or not lines.endswith(b"\n"):
+    def handle_lines(self, lines: bytes) -> bool:
+        """Handle lines that are answers to these requests and nothing else; return whether they are."""
+        if len(lines) > _WRITE_BUFFER or not lines.endswith(b"\n"):
             return False
         try:
             messages = [_ANSWER.decode(line) for line in lines[:-1].split(b"\n")]
         except (ValueError, RecursionError):
             return False
-        if len({message.id for message in messages} & self._waiting.keys()) < len(messages):
+        if len({message.id for message in messages} & self._unanswered.keys()) < len(messages):
             return False
         for message in messages:
-            self._waiting.pop(message.id).finish(message.result)
+            self._unanswered.pop(message.id).finish(message.result)
         return True
 
-    def takes(self, message: Any) -> bool:
-        """Whether it is an answer to one of these requests, or progress."""
+    def handle(self, message: Any) -> bool:
+        """Handle an answer to one of these requests, or progress; return whether it is one."""
         if not isinstance(message, dict):
             return False
         if (method := message.get("method")) is not None:
-            return self._takes_progress(method, message.get("params"))
-        job = self._waiting.pop(_number(message.get("id")), None)
-        if job is None:
+            return self._handle_progress(method, message.get("params"))
+        pending = self._unanswered.pop(_number(message.get("id")), None)
+        if pending is None:
             return False
         if (error := message.get("error")) is not None:
-            job.fail(_refusal(error))
+            pending.fail(_refusal(error))
         elif isinstance(result := message.get("result"), dict):
-            job.finish(result)
+            pending.finish(result)
         else:
-            job.fail(_refusal(None))
+            pending.fail(_refusal(None))
         return True
 
-    def _takes_progress(self, method: Any, params: Any) -> bool:
+    def _handle_progress(self, method: Any, params: Any) -> bool:
         if method != _PROGRESS or self.on_progress is None or not isinstance(params, dict):
             return False
         self.on_progress(method, params)
         return True
 
-    def _give_up(self, number: int) -> None:
-        """What was never written need not be taken back."""
-        if self._waiting.pop(number, None) is None or self._queue.pop(number, b""):
+    def _cancel(self, number: int) -> None:
+        """A request that was never written need not be cancelled at the server."""
+        if self._unanswered.pop(number, None) is None or self._queue.pop(number, b""):
             return
         if not self._pipe.is_closing():
             params = {"requestId": number, "reason": "caller cancelled"}
@@ -145,20 +146,20 @@ class DirectRequests:
     def _write_queue(self) -> None:
         while self._queue and not self._is_full.is_set():
             self._pipe.write(self._next_lines())
-            if self._pipe.transport.get_write_buffer_size() > _ROOM:
+            if self._pipe.transport.get_write_buffer_size() > _WRITE_BUFFER:
                 self._is_full.set()
 
     def _next_lines(self) -> bytes:
-        """At least one; no more than fit into the room."""
+        """Return at least one line, and no more than fill the buffer."""
         lines, size = [], 0
-        while self._queue and size <= _ROOM:
+        while self._queue and size <= _WRITE_BUFFER:
             lines.append(self._queue.pop(next(iter(self._queue))))
             size += len(lines[-1])
         return b"".join(lines)
 
 
 def _refusal(error: Any) -> RequestRefused | OversizedAnswer:
-    """What a server says with an error, as far as it can be understood."""
+    """Return the failure that an error answer stands for, however odd it is."""
     code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, None)
     if not isinstance(text, str):
         code, text = INTERNAL_ERROR, ODD_ANSWER
@@ -168,7 +169,7 @@ def _refusal(error: Any) -> RequestRefused | OversizedAnswer:
 
 
 def _line(message: dict[str, Any]) -> bytes:
-    """ASCII: there are readers to whom other signs end a line."""
+    """ASCII only: some readers end a line at other characters too."""
     try:
         if (text := dumps(message)).isascii():
             return text.encode() + b"\n"
@@ -178,7 +179,7 @@ def _line(message: dict[str, Any]) -> bytes:
 
 
 def _plain(message: dict[str, Any]) -> dict[str, Any]:
-    """Python values as the SDK would write them. Raises `BadRequest`."""
+    """Return the message with Python values as the SDK would write them. Raises `BadRequest`."""
     try:
         plain: dict[str, Any] = to_jsonable_python(message, exclude_none=True, inf_nan_mode="null")
     except (ValueError, RecursionError) as error:
@@ -186,8 +187,8 @@ def _plain(message: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _number(answered: Any) -> int:
+def _number(id_: Any) -> int:
     """Some servers write numbers as text."""
-    if isinstance(answered, str) and answered.isdecimal():
-        return int(answered)
-    return answered if type(answered) is int else 0
+    if isinstance(id_, str) and id_.isdecimal():
+        return int(id_)
+    return id_ if type(id_) is int else 0

@@ -1,4 +1,4 @@
-"""HTTP to MCP servers: a client that notices what the SDK passes over in silence."""
+"""HTTP to MCP servers: the client for both HTTP transports, and the transport to a server behind streamable HTTP."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from a2c_smcp.mcp_host.transports.transport import OnFault
 __all__ = ["HTTPTransport", "StreamableTransport", "WatchedHTTPClient", "unreachable"]
 
 _SESSION_HEADER = "mcp-session-id"
-_FAREWELL = 2.0
+_DELETE_LIMIT = 2.0  # seconds, for the request that ends a session
 
 
 class WatchedHTTPClient(httpx2.AsyncClient):
-    """Tells `on_fault` of lost sessions, refused credentials and failed connections; remembers when it last heard.
+    """Reports what the SDK ignores: lost sessions, refused credentials and failed connections go to `on_fault`.
 
-    Bodies are bounded by `limit` in a response hook: the library calls it before it reads any of them.
+    It bounds bodies by `limit` in a response hook, which the library calls before it reads any of them.
+    `last_heard` is when the last bytes came.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class WatchedHTTPClient(httpx2.AsyncClient):
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "DELETE":
-            request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), _FAREWELL)
+            request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), _DELETE_LIMIT)
         try:
             response = await super().send(request, **options)
         except httpx2.TransportError as error:
@@ -84,12 +85,12 @@ class WatchedHTTPClient(httpx2.AsyncClient):
 
 
 class HTTPTransport:
-    """What links over HTTP have in common."""
+    """The common part of the transports over HTTP."""
 
     def __init__(self, url: str, quiet_limit: float | None, limit: int) -> None:
         self.quiet_limit = quiet_limit
         self._limit = limit
-        self.straight: DirectRequests | None = None
+        self.direct: DirectRequests | None = None
         self._url = url
         self._client: WatchedHTTPClient | None = None
 
@@ -104,16 +105,8 @@ class HTTPTransport:
         return ServerGone(f"{_without_secrets(httpx2.URL(self._url))} ended the connection")
 
 
-def unreachable(error: httpx2.TransportError) -> ServerGone:
-    return ServerGone(f"{type(error).__name__} {error}".strip())
-
-
-def _without_secrets(url: httpx2.URL) -> str:
-    return str(url.copy_with(userinfo=b"", query=None, fragment=None))
-
-
 class StreamableTransport(HTTPTransport):
-    """The SDK's own transport, on a client of ours, which limits the size of an event instead of it."""
+    """The SDK's own transport with our HTTP client, which limits the size of an event; the SDK does not."""
 
     def __init__(self, parameters: StreamableParameters, limit: int) -> None:
         super().__init__(parameters.url, parameters.sse_read_timeout.total_seconds(), limit)
@@ -135,3 +128,11 @@ class StreamableTransport(HTTPTransport):
             ) as streams,
         ):
             yield streams
+
+
+def unreachable(error: httpx2.TransportError) -> ServerGone:
+    return ServerGone(f"{type(error).__name__} {error}".strip())
+
+
+def _without_secrets(url: httpx2.URL) -> str:
+    return str(url.copy_with(userinfo=b"", query=None, fragment=None))

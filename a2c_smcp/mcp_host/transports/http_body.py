@@ -1,7 +1,8 @@
-"""The body of an HTTP response of an MCP server: decompressed piece by piece, and bounded after that.
+"""The body of an HTTP response of an MCP server: decompressed piece by piece, with a limit on the result.
 
-It replaces the body that the HTTP library would decompress and join without a limit. What is over a limit is replaced
-by an error answer to the request (`oversize`); the rest of a body is not read, the rest of an event is skipped.
+It replaces the body that the HTTP library would decompress and join without a limit. An error answer to the request
+(`message_limits`) replaces a body or an event that is over a limit; the rest of such a body is not read, the rest of
+such an event is skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from a2c_smcp.mcp_host.message_limits import (
 __all__ = ["ACCEPT_ENCODING", "BoundedBody"]
 
 ACCEPT_ENCODING = "gzip"
-"""Decompressed here; no other is accepted."""
+"""The only encoding that is decompressed here."""
 
 _PIECE = 64 * 1024  # the event loop has its turn after each
 _GZIP_HEADER = 32 + zlib.MAX_WBITS
@@ -37,11 +38,10 @@ _BLANK_LINES = (b"\n\n", b"\n\r\n", b"\r\r")
 
 
 class BoundedBody(httpx2.AsyncByteStream):
-    """Of all bodies with the same `turn` only one at a time grows large; the others are left unread meanwhile.
+    """Of all bodies with the same `turn` only one at a time grows large; the others are not read meanwhile.
 
-    `on_part` is called whenever bytes come, `on_lost` when the connection breaks in the middle of a body.
-
-    A broken stream of events is not told: its reader opens it again.
+    `on_part` is called whenever bytes come, `on_lost` when the connection breaks in the middle of a body. It is not
+    called for a broken stream of events: the reader of the stream opens it again.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class BoundedBody(httpx2.AsyncByteStream):
             self._end_turn()
 
     async def aclose(self) -> None:
-        self._end_turn()  # a reader that stops in the middle leaves the iteration where it is
+        self._end_turn()  # a reader that stops in the middle does not end the iteration
         await self._body.aclose()
 
     async def _whole(self) -> AsyncGenerator[bytes, None]:
@@ -116,11 +116,11 @@ class BoundedBody(httpx2.AsyncByteStream):
             for piece in _decompressed(gzip, part) if gzip else (part,):
                 yield piece
                 await anyio.lowlevel.checkpoint()
-            if gzip and gzip.eof:  # what comes after its end would be kept by the decompressor, without a limit
+            if gzip and gzip.eof:  # the decompressor would keep all later bytes, without a limit
                 return
 
     async def _await_turn(self, held: int) -> None:
-        """Before more is held than any number of bodies may; given back when it is less again."""
+        """Wait for the turn while this body is large; give it back when less of it is held."""
         if held > LARGE and not self._has_turn:
             await self._turn.acquire()
             self._has_turn = True
@@ -133,7 +133,7 @@ class BoundedBody(httpx2.AsyncByteStream):
             self._turn.release()
 
     def _refusal(self, said: str, beginning: str = "", end: str = "") -> bytes:
-        """For the request that was posted; on a stream that was only opened, for the one that the message names."""
+        """Answer the request that was posted; on a stream without one, the request that the message names."""
         try:
             return refusal_of(json.loads(self._request.content)["id"], said).encode()
         except (httpx2.RequestNotRead, ValueError, LookupError, TypeError):
@@ -141,7 +141,7 @@ class BoundedBody(httpx2.AsyncByteStream):
 
 
 class _Events:
-    """Bytes in, whole server-sent events out. One that is over a limit is skipped to its end."""
+    """Bytes in, whole server-sent events out. An event that is over a limit is skipped to its end."""
 
     def __init__(self, limit: int, replacement: Callable[[str, str, str], bytes]) -> None:
         self._limit = limit
@@ -149,7 +149,7 @@ class _Events:
         self._held = bytearray()
         self._seen = b""  # a blank line may come in two pieces
         self._is_skipping = self._is_answered = False
-        self._end = b""  # of what is skipped
+        self._end = b""  # the last bytes of the event that is skipped
 
     @property
     def size(self) -> int:
@@ -170,7 +170,7 @@ class _Events:
             yield self._skip()
 
     def _skipped(self, data: bytes) -> tuple[bytes, bytes]:
-        """The answer in place of the event, if it ends here and had none yet; and what comes after it."""
+        """Return the answer in place of the event, if it ends here and has none yet, and the bytes after it."""
         window = self._seen + data
         end = min((at + len(line) for line in _BLANK_LINES if (at := window.find(line)) >= 0), default=0)
         self._end = (self._end + data[: max(end - len(self._seen), 0)] if end else self._end + data)[-PEEK:]
@@ -200,7 +200,7 @@ class _Events:
         return answer
 
     def replaced(self, said: str, event: bytes = b"") -> bytes:
-        """An event with an error answer in place of this one; empty if it is not known which request that answers."""
+        """Return an event with an error answer instead of this one; empty if the request is not known."""
         beginning, end = event[:PEEK].decode("latin-1"), event[-PEEK:].decode("latin-1").rstrip()
         answer = self._replacement(said, beginning.partition("data:")[2], end)
         return b"event: message\ndata: " + answer + b"\n\n" if answer else b""

@@ -1,4 +1,4 @@
-"""JSON-RPC messages as lines of text. What is nearly right is repaired, so that its caller hears of it."""
+"""JSON-RPC messages as lines of text. Faulty answers are repaired where possible, so that a request fails at once."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from a2c_smcp.mcp_host.transports.direct_requests import ODD_ANSWER
 
 __all__ = ["LineDecoder", "from_line", "read_line", "to_line", "to_message"]
 
-_BROKEN = "\udfff"  # no sound text decodes to a lone surrogate
+_BROKEN = "\udfff"  # a mark that no valid text decodes to: a lone surrogate
 _JSON: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _MARK_BROKEN = "a2c.mark-broken"
 codecs.register_error(_MARK_BROKEN, lambda error: (_BROKEN, getattr(error, "end", 0)))
 
 
 class LineDecoder:
-    """Bytes in, whole lines out, each byte looked at once. Of a line that is no text, a mark remains.
+    """Bytes in, whole lines out. A mark replaces a line that is not text.
 
-    A line that is over a limit is skipped to its end without being kept; an error answer takes its place, as soon as
-    it is known to which request.
+    A line that is over a limit is skipped to its end and not kept. An error answer replaces it, as soon as the request
+    that it answers is known.
     """
 
     def __init__(self, encoding: str, errors: str, limit: int = MAX_BYTES) -> None:
@@ -66,7 +66,7 @@ class LineDecoder:
         return self._skip() if self._length > self._limit else []
 
     def _skip(self) -> list[str]:
-        """From here on only both ends of the line are kept."""
+        """From now on keep only the beginning and the end of the line."""
         self._is_skipped = True
         line = "".join(self._parts)
         self._parts = [line[:PEEK], line[-PEEK:]]
@@ -93,14 +93,14 @@ class LineDecoder:
 
 
 def from_line(line: str | bytes) -> list[SessionMessage]:
-    """The messages of a line: one, or several in a batch. Raises `ValueError` if it is none."""
+    """Return the messages of a line: one, or several in a batch. Raises `ValueError` if there is none."""
     return [to_message(item) for item in read_line(line)]
 
 
 def read_line(line: str | bytes) -> list[Any]:
-    """The same as plain JSON."""
+    """Return the same messages as plain JSON values."""
     try:
-        with _undisturbed() if len(line) > LARGE else nullcontext():
+        with _without_collector() if len(line) > LARGE else nullcontext():
             data = _JSON.decode(line)
     except (ValueError, RecursionError):
         data = _read_leniently(line)
@@ -108,8 +108,8 @@ def read_line(line: str | bytes) -> list[Any]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Without the garbage collector, which would look through a large message again and again while it is read."""
+def _without_collector() -> Iterator[None]:
+    """Stop the garbage collector, which would traverse a large message again and again while it is parsed."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -125,7 +125,7 @@ def to_line(message: SessionMessage) -> str:
 
 
 def to_message(data: Any) -> SessionMessage:
-    """Raises `ValueError` if it is none."""
+    """Raises `ValueError` for a value that is no message."""
     if not isinstance(data, dict):
         raise ValueError("a message is an object")  # noqa: TRY004  # it is the text that is wrong
     data["jsonrpc"] = "2.0"
@@ -140,7 +140,7 @@ def to_message(data: Any) -> SessionMessage:
 
 
 def _read_leniently(line: str | bytes) -> Any:
-    """Infinity and the like are nothing; lone surrogates are themselves."""
+    """Parse what the strict parser refuses: infinite numbers become null, lone surrogates are kept."""
     try:
         return json.loads(line, parse_constant=lambda _: None, parse_float=_finite)
     except RecursionError as error:

@@ -1,4 +1,4 @@
-"""One request on its way to an MCP server: who waits for it, until when, and how it is given up."""
+"""One request that an MCP server has not answered yet: its outcome, its deadline, and how it is cancelled."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ OnProgress = Callable[[float, float | None, str | None], None]
 
 
 class PendingRequest:
-    """The one who asks awaits `outcome`; the one who works for it is told with `on_close` when that is over."""
+    """The caller awaits `outcome` and then calls `close`; the sender learns of that by `on_close`.
+
+    `timeout` counts from the last progress of the server, `cap` from now. When either is over, the outcome is
+    `CallTimeout`.
+    """
 
     def __init__(self, what: str, timeout: float, cap: float, on_progress: OnProgress | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self.outcome: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self.is_closed = False
-        self._give_up: Callable[[], None] | None = None
+        self._cancel: Callable[[], None] | None = None
         self._what = what
         self._timeout = timeout
-        self._last_moment = self._loop.time() + cap
+        self._latest_end = self._loop.time() + cap
         self._on_progress = on_progress
         self._timer = self._arm()
 
@@ -39,18 +43,18 @@ class PendingRequest:
             self.outcome.set_exception(error)
 
     def close(self) -> None:
-        """Nobody waits any more: work that still goes on is cancelled, at the server too."""
+        """The caller waits no longer: cancel the work that still goes on, at the server too."""
         self.is_closed = True
         self._timer.cancel()
-        if self._give_up is not None:
-            self._give_up()
+        if self._cancel is not None:
+            self._cancel()
 
-    def on_close(self, give_up: Callable[[], None] | None) -> None:
-        """What to call then, if anything."""
-        self._give_up = give_up
+    def on_close(self, cancel: Callable[[], None] | None) -> None:
+        """Set the function that `close` calls."""
+        self._cancel = cancel
 
     def progressed(self, progress: object, total: object, message: object) -> None:
-        """A server that works may take its time, up to the cap."""
+        """Handle a progress notification: the timeout begins again, the cap stays."""
         if not isinstance(progress, int | float) or self.outcome.done():
             return
         self._timer.cancel()
@@ -67,7 +71,7 @@ class PendingRequest:
             logger.exception("a progress callback failed")
 
     def _arm(self) -> asyncio.TimerHandle:
-        return self._loop.call_at(min(self._loop.time() + self._timeout, self._last_moment), self._expire)
+        return self._loop.call_at(min(self._loop.time() + self._timeout, self._latest_end), self._expire)
 
     def _expire(self) -> None:
         self.fail(CallTimeout(f"{self._what} took longer than {self._timeout:g} s"))

@@ -1,4 +1,4 @@
-"""An MCP server behind the older HTTP transport: one stream of events, and a place to post to.
+"""The older transport over HTTP: one stream of events, and a URL to post messages to.
 
 The SDK's client ends the connection at an event of 1 MiB, and leaves a request unanswered when its post is refused;
 this one does not.
@@ -33,7 +33,7 @@ _SESSION_ENDED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class SSETransport(HTTPTransport):
-    """Messages come in on the stream, in order; each of ours is posted by a task of its own."""
+    """Messages arrive on the stream, in order; a task per message posts ours."""
 
     def __init__(self, parameters: SSEParameters, limit: int) -> None:
         super().__init__(parameters.url, parameters.sse_read_timeout, limit)
@@ -53,10 +53,10 @@ class SSETransport(HTTPTransport):
         with to_session, incoming, outgoing, from_session:
             async with client, _opened(client, self._url) as response:
                 events = httpx2.EventSource(response, max_event_size=None).__aiter__()
-                place = await _place_to_post(events, self._url)
+                endpoint = await _endpoint(events, self._url)
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._read, events, to_session)
-                    tasks.start_soon(self._post_all, client, place, from_session, to_session)
+                    tasks.start_soon(self._post_all, client, endpoint, from_session, to_session)
                     try:
                         yield incoming, outgoing
                     finally:
@@ -66,20 +66,20 @@ class SSETransport(HTTPTransport):
         with to_session, suppress(httpx2.TransportError, httpx2.SSEError, *_SESSION_ENDED):
             async for event in events:
                 if event.event == "message" and event.data:
-                    for message in _understood(event.data):
+                    for message in _messages(event.data):
                         await to_session.send(message)
 
     async def _post_all(
         self,
         client: WatchedHTTPClient,
-        place: str,
+        endpoint: str,
         from_session: MemoryObjectReceiveStream[SessionMessage],
         to_session: _ToSession,
     ) -> None:
         with from_session:
             async with anyio.create_task_group() as posts:
                 async for message in from_session:
-                    posts.start_soon(_post, client, place, message, to_session)
+                    posts.start_soon(_post, client, endpoint, message, to_session)
 
 
 @asynccontextmanager
@@ -93,24 +93,24 @@ async def _opened(client: WatchedHTTPClient, url: str) -> AsyncGenerator[httpx2.
         raise unreachable(error) from error
 
 
-async def _place_to_post(events: AsyncIterator[httpx2.ServerSentEvent], url: str) -> str:
+async def _endpoint(events: AsyncIterator[httpx2.ServerSentEvent], url: str) -> str:
     try:
         async for event in events:
             if event.event == "endpoint":
-                place = urljoin(url, event.data)
-                if urlsplit(place)[:2] != urlsplit(url)[:2]:
+                endpoint = urljoin(url, event.data)
+                if urlsplit(endpoint)[:2] != urlsplit(url)[:2]:
                     raise StartFailed("it wants messages to be posted to another origin")
-                return place
+                return endpoint
     except httpx2.SSEError as error:
         raise StartFailed(f"no stream of events: {error}") from error
     raise StartFailed("its stream of events ended before it began")
 
 
-async def _post(client: WatchedHTTPClient, place: str, message: SessionMessage, to_session: _ToSession) -> None:
-    """A request that cannot be posted is answered here: the server never will."""
+async def _post(client: WatchedHTTPClient, endpoint: str, message: SessionMessage, to_session: _ToSession) -> None:
+    """Post a message. A request that cannot be posted gets an error answer here; the server would send none."""
     try:
         response = await client.post(
-            place, content=to_line(message), headers={"Content-Type": "application/json"}, follow_redirects=False
+            endpoint, content=to_line(message), headers={"Content-Type": "application/json"}, follow_redirects=False
         )
         problem = "" if response.is_success else f"HTTP {response.status_code}"
     except httpx2.RequestError as error:
@@ -121,7 +121,7 @@ async def _post(client: WatchedHTTPClient, place: str, message: SessionMessage, 
             await to_session.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.message.id, error=refusal)))
 
 
-def _understood(data: str) -> list[SessionMessage]:
+def _messages(data: str) -> list[SessionMessage]:
     try:
         return from_line(data)
     except ValueError:

@@ -1,10 +1,9 @@
-"""An MCP server as a child process that is spoken to over its pipes."""
+"""The transport to an MCP server that is a child process: messages are lines on its pipes."""
 
 from __future__ import annotations
 
 import codecs
 import os
-import shutil
 import signal
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator
@@ -17,7 +16,7 @@ from mcp.shared.message import SessionMessage
 
 from a2c_smcp.mcp_host.config.servers import StdioParameters
 from a2c_smcp.mcp_host.failures import CommandNotFound, ServerFailure, ServerGone, StartFailed, in_brief
-from a2c_smcp.mcp_host.processes.environment import child_environment
+from a2c_smcp.mcp_host.processes.environment import child_environment, find_command, why_not_found
 from a2c_smcp.mcp_host.processes.guard import GuardedProcess, ProcessGuard
 from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests
 from a2c_smcp.mcp_host.transports.messages import LineDecoder, read_line, to_line, to_message
@@ -27,9 +26,9 @@ __all__ = ["StdioTransport"]
 
 _STDERR_KEPT = 64 * 1024
 _CHUNK = 256 * 1024
-_EXIT_REPORT = 0.25  # between the end of stdout and the keeper's word on how the server ended
-_CHATTER_PAUSE = 0.01  # a server that repeats itself is read in larger portions
-_TOGETHER = 32  # requests to a server in one portion
+_EXIT_REPORT = 0.25  # seconds between the end of stdout and the report of the exit code
+_REPETITION_PAUSE = 0.01  # a server that repeats lines is read in larger portions
+_WRITTEN_TOGETHER = 32  # messages to a server in one write
 _GRACE, _TERM, _LIMIT = 1.0, 1.5, 4.0
 _Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 _Outgoing = MemoryObjectSendStream[SessionMessage]
@@ -37,7 +36,7 @@ _SESSION_ENDED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class StdioTransport:
-    """The link to one child process. After its end it still tells how that came."""
+    """One child process. After its end, `failure` and `diagnostics` say how it ended."""
 
     quiet_limit: float | None = None
 
@@ -49,7 +48,7 @@ class StdioTransport:
         self._stderr: deque[bytes] = deque()
         self._stderr_bytes = 0
         self.skipped = 0
-        self.straight: DirectRequests | None = None
+        self.direct: DirectRequests | None = None
 
     @property
     def pid(self) -> int | None:
@@ -61,7 +60,7 @@ class StdioTransport:
 
     @property
     def stderr(self) -> str:
-        """The last 64 KiB of what the server has written there, without half a line at its beginning."""
+        """The last 64 KiB of the server's stderr, without half a line at the beginning."""
         kept = b"".join(self._stderr)
         if len(kept) > _STDERR_KEPT:
             kept = kept[-_STDERR_KEPT:].partition(b"\n")[2]
@@ -85,17 +84,17 @@ class StdioTransport:
     async def _connected(self) -> AsyncGenerator[tuple[_Incoming, _Outgoing], None]:
         child = self._child = await self._start()
         if codecs.lookup(self._parameters.encoding).name == "utf-8":
-            self.straight = DirectRequests(child.stdin)
+            self.direct = DirectRequests(child.stdin)
         to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](_TOGETHER)
+        outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](_WRITTEN_TOGETHER)
         try:
             with to_session, incoming, outgoing, from_session:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._read_stderr, child)
                     tasks.start_soon(self._read, child, to_session)
                     tasks.start_soon(self._write, child, from_session)
-                    if self.straight:
-                        tasks.start_soon(self.straight.run)
+                    if self.direct:
+                        tasks.start_soon(self.direct.write_waiting)
                     try:
                         yield incoming, outgoing
                     finally:
@@ -114,7 +113,9 @@ class StdioTransport:
             raise StartFailed(str(error)) from error
         if not os.path.isdir(cwd):  # noqa: PTH112, ASYNC240
             raise StartFailed(f"its working directory {cwd!r} does not exist")
-        path = _find(asked.command, env.get("PATH", os.defpath), cwd)
+        path = find_command(asked.command, cwd, env)
+        if path is None:
+            raise CommandNotFound(f"{asked.command!r} {why_not_found(asked.command)}", command=asked.command)
         return await self._guard.launch(path, [asked.command, *asked.args], env, cwd)
 
     async def _end(self, child: GuardedProcess) -> None:
@@ -128,36 +129,36 @@ class StdioTransport:
         self, child: GuardedProcess, to_session: MemoryObjectSendStream[SessionMessage | Exception]
     ) -> None:
         decoder = LineDecoder(self._parameters.encoding, self._parameters.encoding_error_handler, self._limit)
-        take = self.straight.takes_all if self.straight else None
+        intercept = self.direct.handle_lines if self.direct else None
         is_line_whole = True
         with to_session, suppress(*_SESSION_ENDED):
-            while data := await child.read(_CHUNK, take if is_line_whole else None):
+            while data := await child.read(_CHUNK, intercept if is_line_whole else None):
                 is_line_whole = data.endswith(b"\n")
                 lines = decoder.feed(data)
-                new = dict.fromkeys(lines)  # the same line once more says nothing new
+                new = dict.fromkeys(lines)  # a line that is repeated says nothing new
                 for line in new:
-                    for message in self._understood(line):
+                    for message in self._messages(line):
                         await to_session.send(message)
                 if len(new) < len(lines):
-                    await child.rest(_CHATTER_PAUSE)
+                    await child.pause(_REPETITION_PAUSE)
             with anyio.move_on_after(_EXIT_REPORT):
                 await child.exited.wait()
 
-    def _understood(self, line: str) -> list[SessionMessage]:
+    def _messages(self, line: str) -> list[SessionMessage]:
         if not line or line.isspace():
             return []
         try:
-            return [to_message(item) for item in read_line(line) if not (self.straight and self.straight.takes(item))]
+            return [to_message(item) for item in read_line(line) if not (self.direct and self.direct.handle(item))]
         except ValueError:
             self.skipped += 1
             return []
 
     async def _write(self, child: GuardedProcess, from_session: MemoryObjectReceiveStream[SessionMessage]) -> None:
         encoder = codecs.getincrementalencoder(self._parameters.encoding)(self._parameters.encoding_error_handler)
-        with suppress(OSError):  # the end of stdout tells the session
+        with suppress(OSError):  # the session learns of the end by the end of stdout
             async for message in from_session:
-                await anyio.lowlevel.checkpoint()  # whoever asks at the same time is heard at the same time
-                waiting = [message, *_at_hand(from_session)]
+                await anyio.lowlevel.checkpoint()  # messages of the same turn of the loop are written together
+                waiting = [message, *_available(from_session)]
                 child.stdin.write(encoder.encode("".join(map(to_line, waiting))))
                 await child.stdin.drain()
 
@@ -170,24 +171,15 @@ class StdioTransport:
 
 
 async def _drain(child: GuardedProcess) -> None:
-    """A server stuck in a write would not notice the end of its stdin."""
+    """Read on, because a server that is stuck in a write would not notice the end of its stdin."""
     while await child.stdout.read(_CHUNK):
         pass
 
 
-def _at_hand(from_session: MemoryObjectReceiveStream[SessionMessage]) -> Iterator[SessionMessage]:
+def _available(from_session: MemoryObjectReceiveStream[SessionMessage]) -> Iterator[SessionMessage]:
     with suppress(anyio.WouldBlock, anyio.EndOfStream):
         while True:
             yield from_session.receive_nowait()
-
-
-def _find(command: str, search: str, cwd: str) -> str:
-    has_folder = bool(os.path.dirname(command))  # noqa: PTH120  # "./x" is not "x"
-    path = shutil.which(os.path.join(cwd, command) if has_folder else command, path=search)  # noqa: PTH118
-    if path is None:
-        where = "does not exist or is not executable" if has_folder else "is not on PATH"
-        raise CommandNotFound(f"{command!r} {where}", command=command)
-    return os.path.abspath(path)  # noqa: PTH100
 
 
 def _ending(exit_code: int | None) -> str:

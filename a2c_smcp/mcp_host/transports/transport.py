@@ -1,4 +1,4 @@
-"""What a session needs of its way to an MCP server, whatever the transport."""
+"""The interface of a transport to an MCP server: stdio, streamable HTTP or SSE."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ OnFault = Callable[[ServerFailure], None]
 
 
 class MCPTransport(Protocol):
-    """Opened and closed once, by the task that uses it. It outlives the connection, to tell how that ended."""
+    """Opened and closed once, by the task that uses it. After the end of the connection it still says how it ended."""
 
     quiet_limit: float | None
-    """Seconds without a byte after which the server's health is to be checked; `None` if silence means nothing."""
+    """Seconds without a byte after which the session checks the server's health; `None` if silence means nothing."""
 
-    straight: DirectRequests | None
-    """The short way, of a connection that has one."""
+    direct: DirectRequests | None
+    """Sends requests without the SDK, where the transport can."""
 
     def connect(self, on_fault: OnFault) -> Transport:
-        """The connection. `on_fault` is told at once of what ends it without closing its streams."""
+        """Return the connection. `on_fault` is called at once for a failure that does not close its streams."""
         ...
 
     def silence(self) -> float:
-        """Seconds since the last byte."""
+        """Return the seconds since the last byte."""
         ...
 
     def failure(self) -> ServerFailure:
-        """Why the connection has ended, as far as the transport knows."""
+        """Return why the connection has ended, as far as the transport knows."""
         ...
 
     @property
     def diagnostics(self) -> dict[str, object]:
-        """For a person who asks what is wrong."""
+        """Return details for a person who looks for a fault."""
         ...
