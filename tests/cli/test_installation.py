@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from a2c_smcp.installation import EXTRAS, install_command
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 COMMIT = "4bdc7306eb0e4a5b7a7c4d19cbb5ee9fe9fae2a1"
@@ -84,6 +86,36 @@ def test_the_line_names_where_it_came_from(tmp_path: Path, origin: dict[str, Any
 
 def test_a_plain_pip_is_named_where_it_is_the_right_one(tmp_path: Path) -> None:
     assert told(tmp_path, path=str(BIN))[:2] == ["pip", "install"]
+
+
+WITHOUT_MCP = """
+import sys
+sys.modules.update(dict.fromkeys({modules}))
+from a2c_smcp.agent import AsyncSMCPAgentClient, SMCPAgentClient
+from sage.libs.agents.action.mcp_registry import MCPRegistry
+registry = MCPRegistry()
+@registry.tool
+def add(a: int, b: int) -> int: "Add two numbers."; return a + b
+assert registry.call("add", {{"a": 1, "b": 2}}) == 3
+try: {statement}
+except ModuleNotFoundError as error: print(error)
+"""
+
+
+@pytest.mark.covers("agent-beside-frameworks")
+@pytest.mark.parametrize(
+    ("statement", "feature"),
+    [
+        ("from a2c_smcp.computer import Computer", "a Computer"),
+        ("from a2c_smcp.registry import RemoteMCPAdapter", "an MCP server in a registry"),
+        ("registry.as_mcp_server()", "an MCP server in a registry"),
+    ],
+    ids=["Computer", "remote", "serving"],
+)
+def test_only_what_hosts_mcp_servers_needs_mcp(tmp_path: Path, statement: str, feature: str) -> None:
+    code = WITHOUT_MCP.format(modules=EXTRAS["computer"], statement=statement)
+    said = run(sys.executable, "-c", code, cwd=tmp_path)
+    assert said == f"{feature} needs the extra `computer`: {install_command('computer')}\n"
 
 
 def test_the_demo_leads_on_to_commands_that_exist(tmp_path: Path) -> None:

