@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from a2c_smcp.computer.calls.arguments import compile_schema
 from a2c_smcp.computer.tools.table import A2C_TOOL_META, MCP_TOOL_ANNOTATION
-from a2c_smcp.registry.schemas.check import find_faults
+from a2c_smcp.registry.schemas.check import compile_schema, find_faults
 from a2c_smcp.smcp import SMCPTool
 
 __all__ = ["agent_line", "call_of", "invocation", "invocation_anywhere"]

@@ -17,7 +17,7 @@ _HOMES = {"Caller": "a2c_smcp.computer.approval", "Computer": "a2c_smcp.computer
 
 
 def __getattr__(name: str) -> Any:
-    """The SDK behind a Computer takes long to import; who reads a configuration is spared it."""
+    """Import on first use: the MCP SDK takes long to import, and many commands only read a configuration."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with needs_extra("computer", "a Computer"):

@@ -1,4 +1,4 @@
-"""The Computer: what its socket, its command line and a Python program all call. It knows no terminal."""
+"""`Computer`: what Python programs, the command line and the connection to a Server use. It knows no terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypeVar, cast, overload
+from typing import Any, Self, TypeVar, cast, overload
 
 from a2c_smcp.computer.approval import Approvals, Approve, Caller
 from a2c_smcp.computer.calls.execution import Execution, ToolCall
@@ -24,8 +24,9 @@ from a2c_smcp.computer.private_files import instance_of
 from a2c_smcp.computer.secrets import ARGUMENTS, CONFIG, NO_SERVER, SERVER, Mask, mask_config, masked_logs, secrets_of
 from a2c_smcp.computer.secrets.config import names_of_secrets
 from a2c_smcp.computer.secrets.rules import Named
+from a2c_smcp.computer.socketio.client import SMCPComputerClient
 from a2c_smcp.computer.tools.catalogue import Catalogue
-from a2c_smcp.computer.types import OwnedTool
+from a2c_smcp.computer.types import OwnedTool, Update
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.loops import ended_by_interrupt
 from a2c_smcp.mcp_host.config.servers import (
@@ -48,19 +49,21 @@ __all__ = ["Computer", "Update"]
 
 logger = logging.getLogger(__name__)
 
-Update: TypeAlias = Literal["config", "tool_list", "desktop"]
-"""What agents are told of: `server:update_<x>`."""
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_MESSAGE = 4 * 1024 * 1024
 
 
 class Computer:
-    """A device: its MCP servers and plain Python functions. An async context manager; leaving it stops everything.
+    """A device that offers tools of MCP servers and of Python functions to agents.
 
-    `approve` is asked for each call of a tool without `auto_apply`; `prompt` for inputs, `approve_command` before an
-    input runs a command. They may be async or not.
+    `run` does everything until it is cancelled. Without it, use the computer as an async context manager: entering it
+    makes the configured servers known, leaving it ends all calls and stops all servers.
+
+    `approve` is called for each call of a tool without `auto_apply`; `prompt` is called for values of inputs, and
+    `approve_command` before an input runs a command. They may be async or not. `values` and `inputs_file` have values
+    of inputs. `on_state` is called with name, state and reason whenever the state of a server changes. Answers larger
+    than `max_message` bytes are replaced by an error.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class Computer:
         self._listeners: list[Callable[[Update], None]] = []
         self._hosting: Hosting | None = None
         self._leaving = ExitStack()
-        self._moving = 0
+        self._changing = 0
         self._waiting_configs: dict[str, MCPServerConfig] = {}
 
     async def __aenter__(self) -> Self:
@@ -115,7 +118,7 @@ class Computer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with self._leaving, self._many_moving():
+        with self._leaving, self._many_changes():
             await self._execution.calls.close()
             await self._host.close()
             self._hosting = None
@@ -123,14 +126,13 @@ class Computer:
     async def run(
         self, url: str, *, office: str, api_key: str | None = None, state_folder: Path | None = None, **connection: Any
     ) -> None:
-        """Starts its servers, dials out, joins, serves and reconnects, until it is cancelled or refused for good.
+        """Start the servers, connect to a Server, join an office and answer agents, and reconnect, until cancelled.
 
-        `connection` are further arguments of `SMCPComputerClient`, such as `on_connection`, a function that is told
-        when it has joined or lost the connection; without one, that is logged. Ctrl-C ends it without an error where
-        it is all that the program does: `asyncio.run(computer.run(…))`.
+        `connection` are further arguments of `SMCPComputerClient`, such as `on_connection`, which is called when the
+        computer has joined or has lost the connection; without it, that is logged. Raises the `SMCPError` with which
+        the Server refuses the computer. Ctrl-C ends it without an error if the program does nothing else:
+        `asyncio.run(computer.run(…))`.
         """
-        from a2c_smcp.computer.socketio.client import SMCPComputerClient
-
         with ended_by_interrupt():
             async with self:
                 starting = asyncio.create_task(self.start())
@@ -150,30 +152,34 @@ class Computer:
     # Configuration
 
     def add_server(self, config: MCPServerConfig | Mapping[str, Any]) -> None:
-        """Makes a server known before the computer runs; `put_server` adds one to a computer that does."""
+        """Add a server before the computer is started; `put_server` adds one to a running computer.
+
+        Raises `ConfigError` if the configuration is wrong or the computer is running.
+        """
         parsed = parse_server(config) if isinstance(config, Mapping) else config
         if self._hosting:
             raise ConfigError("this computer is running: await put_server() instead")
         self._waiting_configs[parsed.name] = parsed
 
     async def check_server(self, config: MCPServerConfig) -> None:
-        """Raises the `ConfigError` that `put_server` would."""
+        """Raise the `ConfigError` that `put_server` would raise."""
         await self._host.check(config)
 
     async def put_server(self, config: MCPServerConfig | Mapping[str, Any]) -> None:
-        """Adds or replaces a server, and starts it, unless it replaces one that was stopped."""
+        """Add or replace a server, and start it, unless it replaces one that was stopped. Raises `ConfigError`."""
         parsed = parse_server(config) if isinstance(config, Mapping) else config
         await self._host.put(parsed)
-        self._tell("config")
+        self._notify("config")
         await self._host.fill_in(parsed.name)
 
     async def remove_server(self, name: str) -> None:
+        """Stop a server and forget its configuration. Raises `ServerNotFound`."""
         await self._host.remove(name)
         self._refresh()
-        self._tell("config")
+        self._notify("config")
 
     def define_inputs(self, definitions: Iterable[MCPServerInput | Mapping[str, Any]]) -> None:
-        """What `${input:id}` may refer to."""
+        """Replace the definitions of all inputs, to which `${input:id}` refers. Raises `ConfigError`."""
         parsed = [parse_input(each) if isinstance(each, Mapping) else each for each in definitions]
         self.mask.add(secrets_of({"inputs": [input_to_wire(each) for each in parsed]}).found, NO_SERVER)
         self._definitions = {each.id: each for each in parsed}
@@ -186,7 +192,10 @@ class Computer:
     def tool(self, function: None = None, /, *, name: str | None = None, **meta: Any) -> Callable[[F], F]: ...
 
     def tool(self, function: Any = None, /, *, name: str | None = None, **meta: Any) -> Any:
-        """Offers a Python function as a tool. The keywords are its ToolMeta, such as `auto_apply=True`."""
+        """Offer a Python function as a tool. The keywords are its ToolMeta, such as `auto_apply=True`.
+
+        Raises `TypeError` if the parameters of the function cannot be described by a schema.
+        """
 
         def register(function: F) -> F:
             self._catalogue.functions.add(function, name, ToolMeta(**meta))
@@ -198,18 +207,20 @@ class Computer:
     # Servers
 
     async def start(self, name: str | None = None) -> None:
-        with self._many_moving():
+        """Start one server, or all. Returns when each is ready or failed, see `status`. Raises `ServerNotFound`."""
+        with self._many_changes():
             await self._host.start(name)
 
     async def stop(self, name: str | None = None) -> None:
-        with self._many_moving():
+        """Stop one server, or all. Raises `ServerNotFound`."""
+        with self._many_changes():
             await self._host.stop(name)
 
     async def restart(self, name: str) -> None:
         await self._host.restart(name)
 
     def status(self) -> dict[str, ServerStatus]:
-        """What the owner may see of each server: its state and why, without secrets."""
+        """The state of each server and the reason for it, without secrets."""
         return {
             name: replace(
                 each,
@@ -220,12 +231,12 @@ class Computer:
         }
 
     def secrets(self) -> dict[str, list[Named]]:
-        """What is treated as secret, by server: names, never values."""
+        """The names that are treated as secret, by server. Never a value."""
         return {name: names_of_secrets(each, self._definitions) for name, each in self._host.configs.items()}
 
     @property
     def warnings(self) -> list[str]:
-        """What the owner should know about the tools: clashes of names, unusable schemas, tools that are left out."""
+        """Warnings about tools, for the owner: clashes of names, unusable schemas, tools that are left out."""
         left_out = [
             f"server {name!r}: {self.mask.text(warning, name)}"
             for name, each in (self._hosting.status() if self._hosting else {}).items()
@@ -236,11 +247,11 @@ class Computer:
     # What agents ask for
 
     def get_tools(self) -> list[OwnedTool]:
-        """The tools as agents see them, each with its server. Causes no traffic."""
+        """The tools as agents see them, each with its server. MCP servers are not asked."""
         return self._catalogue.shown(self.mask)
 
     def tools_for(self, agent: str, req_id: str) -> Written:
-        """The same as the answer to a request, written already, with what this agent need not ask for."""
+        """The answer to an agent's request for the tools, as JSON text already, with the tools it need not ask for."""
         approved = self.approvals.approved(agent, self._catalogue.routes)
         return self._catalogue.written(self.mask, req_id, approved)
 
@@ -253,7 +264,10 @@ class Computer:
         return cast("GetComputerConfigRet", self.mask.data(config, CONFIG))
 
     async def get_desktop(self, size: int | None = None, window: str | None = None) -> list[Desktop]:
-        """The windows of all servers as one view (004). One is chosen by its URI, as agents are shown it."""
+        """The windows of all servers as texts, the most important first, at most `size` (004).
+
+        `window` selects one by its URI, as agents are shown it.
+        """
         windows = self._host.windows()
         if window is not None:
             windows = [each for each in windows if window in (each.uri, self.mask.uri(each.uri, each.server))]
@@ -270,15 +284,15 @@ class Computer:
         timeout: float,
         on_progress: OnProgress | None = None,
     ) -> dict[str, Any]:
-        """The result as it travels; whatever goes wrong is one too.
+        """Run a tool for an agent. Returns the result as it is sent to the agent; errors are results, too.
 
-        `on_progress` is called with progress, total and message, as the MCP server reports them; it may be async. One
-        that comes with a duplicate of a running call hears of it from then on.
+        `on_progress` is called with progress, total and message, as the MCP server reports them; it may be async. For a
+        duplicate of a running call it is called from then on.
         """
         return await self._execution.result_of(ToolCall(caller, req_id, name, params, timeout), on_progress)
 
     def start_tool(self, call: ToolCall, then: Callable[[dict[str, Any]], None]) -> None:
-        """The same for those who do not wait: `then` is called with the result, once it is there."""
+        """Run a tool in the background, and call `then` with the result."""
 
         def settle(outcome: Outcome) -> None:
             then(self._execution.failed(call, outcome) if isinstance(outcome, SMCPError) else outcome)
@@ -289,30 +303,31 @@ class Computer:
             settle(error)
 
     def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """An answer that is too large to be sent becomes one that says so."""
+        """The answer, or, if it is too large to be sent, one that says so."""
         return self._execution.fitting(answer)
 
     def cancel(self, agent: str, req_id: str) -> None:
+        """End a call of this agent, also if it comes after its cancel."""
         self._execution.calls.cancel(agent, req_id)
 
     def recording(self, office: str, journal: Journal) -> AbstractContextManager[None]:
-        """Meanwhile calls from this office are written into this journal before they begin."""
+        """Meanwhile calls of this office are written into this journal before their tools run."""
         return self._execution.calls.recording(office, journal)
 
     def forget(self, office: str, agent: str | None = None) -> None:
-        """Drops the results kept for an agent that has left, or for an office that this computer has left."""
+        """Drop the results kept for an agent that has left, or for an office that this computer has left."""
         self._execution.calls.forget(office, agent)
 
     def keep_only(self, office: str, agent: str) -> None:
-        """Drops the results kept for any other agent: this one has entered the office."""
+        """Drop the results kept for other agents: this one has entered the office."""
         self._execution.calls.keep_only(office, agent)
 
     def on_update(self, listener: Callable[[Update], None]) -> Callable[[], None]:
-        """Calls the listener when agents should look again, until the function that is returned is called."""
+        """Call the listener with each update that agents are notified of. Returns a function that ends this."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    # How it is done
+    # Inside
 
     @property
     def _host(self) -> Hosting:
@@ -321,7 +336,7 @@ class Computer:
         return self._hosting
 
     def _shown(self, desktop: Desktop, owners: list[tuple[str, str]]) -> Desktop:
-        """A window without the secrets of whichever server it may be of: several may list the same URI."""
+        """A window without the secrets of all servers that list its URI: it may be of any of them."""
         listed, blank, text = desktop.partition("\n\n")
         uri = listed
         for server in [server for each, server in owners if each == listed]:
@@ -329,23 +344,23 @@ class Computer:
         return uri + blank + text
 
     def _refresh(self) -> None:
-        """Looks at the tools anew, and tells agents if they would see a difference."""
+        """Rebuild the list of tools, and notify agents if they would see a difference."""
         if self._catalogue.refresh(self._hosting):
-            self._tell("tool_list")
-        if not self._moving:
+            self._notify("tool_list")
+        if not self._changing:
             self._catalogue.warn()
 
     @contextmanager
-    def _many_moving(self) -> Iterator[None]:
-        """While servers come or go one after the other, names clash that will not in the end."""
-        self._moving += 1
+    def _many_changes(self) -> Iterator[None]:
+        """Delay warnings while servers start or stop one after the other: names may clash only meanwhile."""
+        self._changing += 1
         try:
             yield
         finally:
-            self._moving -= 1
+            self._changing -= 1
         self._refresh()
 
-    def _tell(self, update: Update) -> None:
+    def _notify(self, update: Update) -> None:
         for listener in list(self._listeners):
             listener(update)
 
@@ -360,4 +375,4 @@ class Computer:
         if kind in ("tools_changed", "lost"):
             self._refresh()
         else:
-            self._tell("desktop")
+            self._notify("desktop")

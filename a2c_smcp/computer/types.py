@@ -1,24 +1,27 @@
-"""What the Computer adds to the vocabulary: the tools it shows, and what it remembers of its calls (004)."""
+"""Types that the Computer adds to those of the protocol."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from typing_extensions import TypedDict
 
 from a2c_smcp.smcp import SMCPTool
 
-__all__ = ["OwnedTool", "ToolCallRecord"]
+__all__ = ["OwnedTool", "ToolCallRecord", "Update"]
+
+Update: TypeAlias = Literal["config", "tool_list", "desktop"]
+"""What has changed for agents: they are notified with `server:update_<x>`."""
 
 
 class OwnedTool(SMCPTool):
-    """`bundle_id` is the server's key in the configuration. 0.4 Servers do not pass on a list of tools without it."""
+    """A tool with the name of its MCP server in `bundle_id`. 0.4 Servers do not pass on a list of tools without it."""
 
     bundle_id: str
 
 
 class ToolCallRecord(TypedDict):
-    """A call that has ended. `server` decides which windows come first on the desktop."""
+    """A tool call in the history (004). The desktop shows the windows of the server that was called last first."""
 
     timestamp: str
     req_id: str

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from a2c_smcp.computer.calls.arguments import SchemaTooHeavy, check_arguments, compile_schema
+from a2c_smcp.computer.tools.arguments import check_arguments
 from a2c_smcp.computer.tools.table import ToolTable, build_table, diff
 from a2c_smcp.errors import BadRequest, ToolForbidden, ToolNotFound
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig, ToolMeta, parse_server
+from a2c_smcp.registry.schemas.check import SchemaTooHeavy, compile_schema
 from a2c_smcp.smcp import SMCPTool
 from tests.computer.pace import within
 

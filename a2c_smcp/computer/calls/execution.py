@@ -1,4 +1,11 @@
-"""Running a tool: from a call that comes in to a result that may leave. The order is that of WIRE §5."""
+"""One tool call, from its arrival to a result that may leave the Computer.
+
+The order is that of WIRE §5: find the tool, check the arguments, ask the owner for approval, write the call into the
+journal, run the tool, mask secrets in its result, transform it, check its size. Every step ends at the call's deadline.
+The transform has half a second more, so that the timeout of its own script is reported rather than ours. Whatever goes
+wrong becomes a result with `isError`, which is masked as well. Each call runs in a task of its own (`CallsInFlight`),
+which outlives the connection that it came by.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +20,12 @@ from functools import partial
 from typing import Any
 
 from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller
-from a2c_smcp.computer.calls.arguments import check_arguments, fits_at_once
 from a2c_smcp.computer.calls.in_flight import Begin, CallsInFlight, Outcome
 from a2c_smcp.computer.calls.journal import Key
-from a2c_smcp.computer.calls.reports import CallStatistics, Followers, OnProgress
+from a2c_smcp.computer.calls.reports import CallStatistics, OnProgress, ProgressListeners
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
+from a2c_smcp.computer.tools.arguments import check_arguments, fits_at_once
 from a2c_smcp.computer.tools.catalogue import FUNCTIONS, Catalogue
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.computer.types import ToolCallRecord
@@ -38,7 +45,7 @@ _HEAD_ROOM = 256
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What an agent wants."""
+    """What an agent asks for. `timeout` is in seconds from now."""
 
     caller: Caller
     req_id: str
@@ -52,7 +59,7 @@ class ToolCall:
 
 
 class Execution:
-    """`host` is asked for anew with each call: servers come and go. `calls` are those that run, or have run."""
+    """Runs tool calls. `host` is called for each of them, since a Computer gets a new one whenever it is started."""
 
     def __init__(
         self,
@@ -70,29 +77,32 @@ class Execution:
         self._approvals = approvals
         self._mask = mask
         self._max_message = max_message
-        self._followers = Followers()
+        self._listeners = ProgressListeners()
 
     async def result_of(self, call: ToolCall, on_progress: OnProgress | None = None) -> dict[str, Any]:
-        """The result as it travels; whatever goes wrong is one too."""
+        """The result as it is sent to the agent. Errors are results, too."""
         try:
             if on_progress is None:
                 return await self._once(call)
-            async with self._followers.follow(call.key, on_progress):
+            async with self._listeners.listening(call.key, on_progress):
                 return await self._once(call)
         except SMCPError as error:
             return self.failed(call, error)
 
     def start(self, call: ToolCall, then: Callable[[Outcome], None]) -> None:
-        """The same without waiting: `then` is called with the result or the error. Raises `SMCPError`, too."""
+        """Run a call in the background and call `then` with its result or error.
+
+        Raises `SMCPError` if the call cannot begin; `then` is not called in that case.
+        """
         self.calls.start(call.caller, call.req_id, [call.name, call.params], partial(self._execute, call), then)
 
     def failed(self, call: ToolCall, error: SMCPError) -> dict[str, Any]:
-        """An error as a result that may leave."""
-        error.__traceback__ = None  # it may be kept for duplicates, without the arguments of this call
+        """An error as a result, without secrets."""
+        error.__traceback__ = None  # the error may be kept for duplicates, and must not hold the arguments of this call
         return self.fitting(self._mask.data(failed_call(error), ANSWER, self._server_of(call)))
 
     def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """An answer that is too large to be sent becomes one that says so."""
+        """The answer, or, if it is too large to be sent, one that says so."""
         text = answer.text if isinstance(answer, Written) else dumps(answer)
         size = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
         if size + _HEAD_ROOM <= self._max_message:
@@ -103,7 +113,7 @@ class Execution:
         return AnswerTooLarge(f"{size} bytes, at most {self._max_message} can be sent", size=size)
 
     def _server_of(self, call: ToolCall) -> str | None:
-        """Whose secrets may be in an error."""
+        """The server whose secrets may be in an error."""
         try:
             return self._catalogue.resolve(call.name).server
         except SMCPError:
@@ -128,7 +138,7 @@ class Execution:
             finally:
                 self.statistics.add(route.server, time.monotonic() - began)
             if not is_within(raw, self._max_message) and (size := text_in(raw)) > self._max_message:
-                return failed_call(self._too_large(size))  # masking it would only take time
+                return failed_call(self._too_large(size))  # before time is spent on masking it
             result = await self._transformed(self._mask.data(raw, ANSWER, route.server), call, route, deadline)
             record["success"] = not result.get("isError")
         return self.fitting(result)
@@ -146,7 +156,7 @@ class Execution:
     async def _approve(self, call: ToolCall, route: ToolRoute, shown: dict[str, Any]) -> None:
         await self._approvals.require(ApprovalRequest(call.caller, call.name, route.server, route.tool, shown), route)
         now = self._catalogue.resolve(call.name)
-        if (now.server, now.tool) != (route.server, route.tool):  # while the owner was thinking
+        if (now.server, now.tool) != (route.server, route.tool):  # it may have changed while the owner was asked
             raise ToolNotFound(f"{call.name!r} has become another tool", toolId=call.name)
 
     async def _run(self, call: ToolCall, route: ToolRoute, deadline: float, begin: Begin) -> dict[str, Any]:
@@ -155,11 +165,11 @@ class Execution:
             async with asyncio.timeout_at(deadline):
                 return await self._catalogue.functions.call(route.tool, call.params, begin)
 
-        def tell(progress: float, total: float | None, message: str | None) -> None:
-            self._followers.tell(call.key, progress, total, message and self._mask.text(message, route.server))
+        def report(progress: float, total: float | None, message: str | None) -> None:
+            self._listeners.report(call.key, progress, total, message and self._mask.text(message, route.server))
 
         left = max(deadline - asyncio.get_running_loop().time(), 0.001)
-        request = ToolRequest(route.tool, call.params, left, cap=left, on_progress=tell, begin=begin)
+        request = ToolRequest(route.tool, call.params, left, cap=left, on_progress=report, begin=begin)
         return await host.manager.call_tool(route.server, request)
 
     async def _transformed(
@@ -169,13 +179,13 @@ class Execution:
         if transform.is_none:
             return result
         params = self._mask.data(call.params, ARGUMENTS, route.server)
-        async with asyncio.timeout_at(deadline + _GRACE):  # who knows most answers first: the script
+        async with asyncio.timeout_at(deadline + _GRACE):
             transformed = await transform.apply(result, tool_name=call.name, parameters=params)
         return self._mask.data(transformed, ANSWER, route.server)
 
     @contextmanager
     def _recorded(self, call: ToolCall, route: ToolRoute, shown: dict[str, Any]) -> Iterator[ToolCallRecord]:
-        """Keeps the call in the history, and how it ended."""
+        """Keep the call in the history, with how it ended."""
         record = ToolCallRecord(
             timestamp=datetime.now(UTC).isoformat(),
             req_id=call.req_id,
@@ -198,7 +208,7 @@ class Execution:
 
 
 async def _check(call: ToolCall, route: ToolRoute, deadline: float) -> None:
-    """The arguments. A check that another process has to do may have to wait for others."""
+    """Check the arguments. A slow schema is checked in another process, which may be busy: hence the deadline."""
     try:
         async with asyncio.timeout_at(deadline):
             await check_arguments(route.schema, call.params, f"tool {route.tool!r} of server {route.server!r}")
@@ -207,7 +217,7 @@ async def _check(call: ToolCall, route: ToolRoute, deadline: float) -> None:
 
 
 def _begin_before(deadline: float, begin: Begin) -> None:
-    """A process that stood still may come here too late, and before any timer was looked at."""
+    """Begin the call unless its deadline is over. After a standstill of the process no timer may have run yet."""
     if asyncio.get_running_loop().time() >= deadline:
         raise TimeoutError
     begin()

@@ -1,8 +1,22 @@
-"""Tool calls by req_id: one that comes again joins the first, or finds its result; a cancel ends one and no other.
+"""Tool calls by (office, agent, req_id): a duplicate joins the first call or gets its result; a cancel ends one call.
 
-A call is first running, then its result (or error) is kept for a while; what has begun is in a journal, which outlasts
-both. A repeated call is answered by the first of the three that knows its key. A call that was refused before it
-began leaves no trace but its kept error.
+How a tool runs at most once for one key: a call is *running*, then its result or error is *kept* for ten minutes.
+Directly before its tool runs it is also written into the *journal*, which outlasts both, and the process too. `start`
+looks for the key in these three places, in this order, and only if none of them has it does a call begin:
+
+- kept: the duplicate gets the same outcome at once;
+- running: the duplicate gets the outcome when the call ends;
+- in the journal only: the tool was begun by a call whose result is gone, because it was dropped or because the process
+  was killed. The duplicate is refused with `ResultGone`, whose `outcome` says whether the first call has ended.
+
+All of this happens in the event loop without an await between the look-up and the entry into `_running`, so two
+duplicates cannot both begin. The task of a call belongs to nobody else: a caller that gives up, or a connection that
+is lost, does not end it. Only `cancel` and `close` do. A key that is used again for another tool or other arguments is
+refused; a digest tells. A call that fails before it has begun (bad arguments, no approval) is not in the journal; only
+its error is kept, and says that the tool has not run.
+
+Cancels may overtake their calls, or come again on another connection: they are remembered for half a minute, and a call
+that comes within that time does not begin.
 """
 
 from __future__ import annotations
@@ -32,14 +46,15 @@ logger = logging.getLogger(__name__)
 
 Result = dict[str, Any]
 Begin = Callable[[], None]
-"""To be called directly before a tool is run. Raises where it must not be."""
+"""To be called directly before a tool is run. Raises if it must not run."""
 Work = Callable[[Begin], Coroutine[Any, Any, Result]]
 Outcome = Result | SMCPError
+OnOutcome = Callable[[Outcome], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long results and cancels are remembered, in seconds, and how much of them."""
+    """How long results and cancels are kept, in seconds, and how many of them."""
 
     results: float = 600.0
     cancels: float = 30.0
@@ -50,7 +65,7 @@ class Retention:
 
 @dataclass(slots=True)
 class _Kept:
-    """What came of a call, which is known by its digest."""
+    """The outcome of a call that has ended. `call` is the digest of its tool and arguments."""
 
     call: bytes
     until: float
@@ -70,12 +85,12 @@ class _Running:
         self.journal.begin(key, self.call)
         self.has_begun = True
 
-    def tell(self, then: Callable[[Outcome], None]) -> None:
+    def then(self, then: OnOutcome) -> None:
         self.task.add_done_callback(lambda _: then(_outcome(self)))
 
 
 class CallsInFlight:
-    """No call runs twice for one (office, agent, req_id) while its result, or that it has begun, is remembered."""
+    """All calls of a computer that are running, and the outcomes of those that have ended."""
 
     def __init__(
         self,
@@ -94,7 +109,7 @@ class CallsInFlight:
 
     @contextmanager
     def recording(self, office: str, journal: Journal) -> Iterator[None]:
-        """Meanwhile the calls of this office are in this journal; those of others last as long as the process."""
+        """Meanwhile calls of this office are written into this journal. Calls of other offices are kept in memory."""
         self._journals[office] = journal
         try:
             yield
@@ -102,7 +117,7 @@ class CallsInFlight:
             del self._journals[office]
 
     async def run(self, caller: Caller, req_id: str, what: Any, work: Work) -> Result:
-        """The result of `work`. A caller that gives up does not end the call, which others may wait for."""
+        """The result of `work`. A caller that gives up does not end the call: others may wait for it."""
         ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.start(caller, req_id, what, work, lambda outcome: None if ended.done() else ended.set_result(outcome))
         outcome = await ended
@@ -110,10 +125,11 @@ class CallsInFlight:
             raise outcome.with_traceback(None)
         return outcome
 
-    def start(self, caller: Caller, req_id: str, what: Any, work: Work, then: Callable[[Outcome], None]) -> None:
-        """Call `then` with what comes of `work`, or came of it: it is done once for one `req_id`.
+    def start(self, caller: Caller, req_id: str, what: Any, work: Work, then: OnOutcome) -> None:
+        """Do `work`, unless that was done before for this `req_id`, and call `then` with its outcome.
 
-        `what` tells whether it is the same call. Raises `SMCPError` where nothing is begun.
+        `what` is called, with which arguments: it must be the same for duplicates. Raises `SMCPError` if the call is
+        refused before it begins.
         """
         key, call = (caller.office, caller.agent, req_id), _digest(what)
         self._forget_old()
@@ -123,11 +139,11 @@ class CallsInFlight:
             return
         if running := self._running.get(key):
             _require_same(running.call == call)
-            running.tell(then)
+            running.then(then)
         else:
             self._begin(key, call, work, then)
 
-    def _begin(self, key: Key, call: bytes, work: Work, then: Callable[[Outcome], None]) -> None:
+    def _begin(self, key: Key, call: bytes, work: Work, then: OnOutcome) -> None:
         office, agent, req_id = key
         journal = self._journals.get(office, self._journal)
         if begun := journal.find(key):
@@ -137,11 +153,11 @@ class CallsInFlight:
             raise CallCancelled(outcome="not_run")
         running = self._running[key] = _Running(call, journal)
         running.task = asyncio.create_task(work(lambda: running.begin(key)))
-        running.tell(then)  # first: nobody waits for the journal
+        running.then(then)  # before `_ended`: the caller does not wait for the journal
         running.task.add_done_callback(lambda _: self._ended(key, running))
 
     def cancel(self, agent: str, req_id: str) -> None:
-        """Ends the call, also if it has not come yet."""
+        """End the call, also if it comes after its cancel."""
         self._cancels.pop((agent, req_id), None)
         self._cancels[agent, req_id] = self._clock() + self._retention.cancels
         while len(self._cancels) > self._retention.most_cancels:
@@ -152,12 +168,12 @@ class CallsInFlight:
                 running.task.cancel()
 
     def forget(self, office: str, agent: str | None = None) -> None:
-        """Drops the results kept for an agent that has left, or for an office that this computer has left."""
+        """Drop the outcomes kept for an agent that has left, or for an office that this computer has left."""
         for key in [key for key in self._kept if key[0] == office and agent in (None, key[1])]:
             self._drop(key)
 
     def keep_only(self, office: str, agent: str) -> None:
-        """Drops the results kept for any other agent: this one has entered the office."""
+        """Drop the outcomes kept for other agents: this one has entered the office."""
         for key in [key for key in self._kept if key[0] == office and key[1] != agent]:
             self._drop(key)
 
@@ -172,7 +188,7 @@ class CallsInFlight:
         if not running.task.cancelled() and not isinstance(error := running.task.exception(), SMCPError | None):
             logger.error("a tool call failed", exc_info=error)
         outcome = _outcome(running)
-        if isinstance(outcome, SMCPError):  # what is kept must not hold the frames that hold the payload
+        if isinstance(outcome, SMCPError):  # a kept error must not hold frames, which hold the arguments
             outcome.__traceback__ = outcome.__context__ = outcome.__cause__ = None
         if running.has_begun:
             running.journal.end(key, "unknown" if isinstance(outcome, SMCPError) else "done")
@@ -196,7 +212,7 @@ class CallsInFlight:
 
 
 def _digest(what: Any) -> bytes:
-    """Enough to tell calls apart; their arguments may be large, and secret."""
+    """A digest tells calls apart; the arguments themselves may be large, and secret."""
     try:
         text = orjson.dumps(what, option=orjson.OPT_SORT_KEYS)
     except TypeError:
@@ -205,12 +221,12 @@ def _digest(what: Any) -> bytes:
 
 
 def _size(outcome: Outcome) -> int:
-    """About what it costs to keep: an answer that is written is there twice."""
+    """About how much memory it takes. A `Written` answer is in memory twice: as a value and as text."""
     return 2 * sys.getsizeof(outcome.text) if isinstance(outcome, Written) else len(json.dumps(outcome, default=str))
 
 
 def _outcome(running: _Running) -> Outcome:
-    """Whatever fails before the tool is run says so; what fails afterwards may have had its effect (WIRE §5)."""
+    """The outcome of a call that has ended. Errors say whether the tool may have run (WIRE §5)."""
     error: BaseException | None
     if running.task.cancelled():
         error = CallCancelled() if running.is_cancelled else Unavailable("the computer is stopping")

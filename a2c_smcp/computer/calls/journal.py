@@ -1,14 +1,20 @@
-"""Which tool calls were begun, so that none runs twice for one key, also across a crash (WIRE §5).
+"""A journal of the tool calls that were begun, so that none runs twice for one key, even across a crash (WIRE §5).
 
 A key (office, agent, req_id) is unknown, *begun* or *ended*. `begin` is called after the owner's approval, directly
-before the request is written to the MCP server, and returns only when the line is in the file: whatever the server may
-have seen is in the journal. The kernel has the line then, and keeps it when this process is killed; there is no fsync,
-so a crash of the whole machine may lose it. `end` is called when the outcome is known. If the process dies in between,
-the key stays begun: the tool may have run, and nobody can tell (outcome `unknown`). A call that ended without a result,
-because it was cancelled or timed out, is ended and `unknown` as well; only a result makes it `done`.
+before the request is written to the MCP server, and returns only when the line is in the file. So every request that
+the MCP server may have seen is in the journal. The kernel has the line by then, and keeps it if this process is killed;
+there is no fsync, so a crash of the whole machine may lose it. `end` is called when the outcome is known. If the
+process dies in between, the key stays begun: the tool may or may not have run (outcome `unknown`). A call that ended
+without a result, because it was cancelled or timed out, is ended and `unknown` as well; only a result makes it `done`.
 
-Without a file the journal lasts as long as the process. With one that cannot be locked, read or written no call may
-begin (`JournalFailed`). That is tried again with every call, so it is over as soon as its cause is.
+Without a file the journal lasts as long as the process. If the file cannot be locked, read or written, no call may
+begin (`JournalFailed`). Each call tries again, so calls begin again as soon as the file can be used.
+
+The file: a line is `B <unix time> <key> <call>` for a call that was begun, `D <key>` for one that ended with a result
+and `U <key>` for one that ended without; keys and calls are digests. Any other line, such as the torn last line of a
+killed process, is ignored. The file is opened for appending, and rewritten as a whole when most of it is out of date
+and when a process takes it over. The lock is on a file beside it, which is never replaced: a lock on the journal itself
+would be lost with the rewritten file.
 """
 
 from __future__ import annotations
@@ -30,7 +36,17 @@ from a2c_smcp.computer.private_files import default_folder, lock, private_folder
 from a2c_smcp.errors import Outcome, RateLimited, SMCPError
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 
-__all__ = ["DIGEST_SIZE", "Journal", "JournalFailed", "JournalFile", "Key", "Record", "journal_of"]
+__all__ = ["Journal", "JournalFailed", "Key", "journal_of"]
+
+logger = logging.getLogger(__name__)
+
+_DIGEST_SIZE = 16
+
+_LINE = re.compile(rb"B (\d{1,12}) ([0-9a-f]{32}) ([0-9a-f]{32})|([DU]) ([0-9a-f]{32})")
+_MARKS: dict[Outcome, str] = {"done": "D", "unknown": "U"}
+_OUTCOMES: dict[bytes, Outcome] = {mark.encode(): outcome for outcome, mark in _MARKS.items()}
+_SPARE_LINES = 10_000
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 Key = tuple[str, str, str]
 """Office, agent, req_id."""
@@ -39,8 +55,39 @@ _KEEP = MAX_TIMEOUT + 3600.0
 _MOST = 100_000
 
 
+class JournalFailed(SMCPError):
+    """The computer cannot write into its journal, so no call begins. The reason is in its log."""
+
+    title = "The computer cannot record calls, its owner has to look"
+    default_outcome = "not_run"
+
+
+@dataclass(slots=True)
+class JournalRecord:
+    """A call in the journal: digests of its key and of its tool and arguments, when it began, how it ended."""
+
+    key: bytes
+    call: bytes
+    at: float
+    line: bytes
+    outcome: Outcome | None = None
+
+    @classmethod
+    def of(cls, key: bytes, call: bytes, at: float) -> Self:
+        call = call[:_DIGEST_SIZE]
+        return cls(key, call, at, f"B {at:.0f} {key.hex()} {call.hex()}\n".encode())
+
+    @property
+    def mark(self) -> bytes:
+        """The line on how it ended; empty if it has not."""
+        return f"{_MARKS[self.outcome]} {self.key.hex()}\n".encode() if self.outcome else b""
+
+    def is_of(self, call: bytes) -> bool:
+        return self.call == call[:_DIGEST_SIZE]
+
+
 class Journal:
-    """`keep` is in seconds from the beginning of a call, `most` a number of calls: ended ones make room for others."""
+    """The calls that were begun within the last `keep` seconds, at most `most` of them: ended ones make room."""
 
     def __init__(
         self,
@@ -50,32 +97,35 @@ class Journal:
         most: int = _MOST,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._file = JournalFile(path) if path else None
+        self._file = _JournalFile(path) if path else None
         self._keep = keep
         self._most = most
         self._clock = clock
-        self._begun: dict[bytes, Record] = {}
-        self._ended: dict[bytes, Record] = {}
+        self._begun: dict[bytes, JournalRecord] = {}
+        self._ended: dict[bytes, JournalRecord] = {}
 
-    def find(self, key: Key) -> Record | None:
-        """The call that was begun under this key. Raises `JournalFailed` where that cannot be known."""
+    def find(self, key: Key) -> JournalRecord | None:
+        """The call that was begun under this key. Raises `JournalFailed` if the file cannot be read."""
         self._open()
         self._forget_old()
         digest = _digest(key)
         return self._begun.get(digest) or self._ended.get(digest)
 
     def begin(self, key: Key, call: bytes) -> None:
-        """Raises `RateLimited` or `JournalFailed`; then nothing may run. `call` is a digest of what is called."""
+        """Write down that a call begins. `call` is the digest of its tool and arguments.
+
+        Raises `RateLimited` or `JournalFailed`; then the tool must not run.
+        """
         self._open()
         if len(self._begun) + len(self._ended) >= self._most:
             self._make_room()
-        record = Record.of(_digest(key), call, self._clock())
+        record = JournalRecord.of(_digest(key), call, self._clock())
         if self._file:
             self._file.append(record.line)
         self._begun[record.key] = record
 
     def end(self, key: Key, outcome: Outcome) -> None:
-        """Where that cannot be written any more the call stays begun in the file, and its outcome `unknown`."""
+        """Write down how a call ended. If that fails, the call stays begun in the file, with the outcome `unknown`."""
         if (record := self._begun.pop(_digest(key), None)) is None:
             return
         record.outcome = outcome
@@ -90,7 +140,7 @@ class Journal:
             self._file.close()
 
     def _open(self) -> None:
-        """Takes over what an earlier process has left. The file is rewritten: its last line may be torn."""
+        """Take over the records of an earlier process, and rewrite the file: its last line may be torn."""
         if self._file is None or self._file.is_open:
             return
         records = self._file.read()
@@ -115,14 +165,14 @@ class Journal:
 
 @contextmanager
 def journal_of(name: str, url: str, office: str, folder: Path | None = None) -> Iterator[Journal]:
-    """The journal of this computer in this office of this Server, in a file beside its instance.
+    """The journal of this computer in this office of this Server, in a file beside its instance (`instance_of`).
 
-    Two processes never share one: the second may begin calls when the first has ended.
+    Two processes never share one: calls to the second are refused until the first has ended.
     """
     digest = hashlib.sha256(f"{url}\0{name}\0{office}".encode()).hexdigest()[:32]
     journal = Journal((folder or default_folder()) / "instances" / f"{digest}.calls")
     try:
-        with suppress(JournalFailed):  # the owner is told at once, the agent with each call
+        with suppress(JournalFailed):  # logged for the owner now, and answered to the agent with each call
             journal.find(("", "", ""))
         yield journal
     finally:
@@ -130,56 +180,17 @@ def journal_of(name: str, url: str, office: str, folder: Path | None = None) -> 
 
 
 def _digest(key: Key) -> bytes:
-    return hashlib.blake2b("\0".join(key).encode(errors="surrogatepass"), digest_size=DIGEST_SIZE).digest()
+    return hashlib.blake2b("\0".join(key).encode(errors="surrogatepass"), digest_size=_DIGEST_SIZE).digest()
 
 
-logger = logging.getLogger(__name__)
-
-DIGEST_SIZE = 16
-
-_LINE = re.compile(rb"B (\d{1,12}) ([0-9a-f]{32}) ([0-9a-f]{32})|([DU]) ([0-9a-f]{32})")
-_MARKS: dict[Outcome, str] = {"done": "D", "unknown": "U"}
-_OUTCOMES: dict[bytes, Outcome] = {mark.encode(): outcome for outcome, mark in _MARKS.items()}
-_SPARE_LINES = 10_000
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+_Records = Mapping[bytes, JournalRecord]
 
 
-class JournalFailed(SMCPError):
-    """A computer that cannot write down that a call begins does not begin it. The reason is in its log."""
+class _JournalFile:
+    """The file of a journal, used by one process at a time.
 
-    title = "The computer cannot record calls, its owner has to look"
-    default_outcome = "not_run"
-
-
-@dataclass(slots=True)
-class Record:
-    """A call as it stands in the file: digests of its key and of what is called, when it began, how it ended."""
-
-    key: bytes
-    call: bytes
-    at: float
-    line: bytes
-    outcome: Outcome | None = None
-
-    @classmethod
-    def of(cls, key: bytes, call: bytes, at: float) -> Self:
-        call = call[:DIGEST_SIZE]
-        return cls(key, call, at, f"B {at:.0f} {key.hex()} {call.hex()}\n".encode())
-
-    @property
-    def mark(self) -> bytes:
-        """The line that says how it ended, if it has."""
-        return f"{_MARKS[self.outcome]} {self.key.hex()}\n".encode() if self.outcome else b""
-
-    def is_of(self, call: bytes) -> bool:
-        return self.call == call[:DIGEST_SIZE]
-
-
-Records = Mapping[bytes, Record]
-
-
-class JournalFile:
-    """For one process at a time. What fails raises `JournalFailed` and is logged, once for all that fail in a row."""
+    Every failure raises `JournalFailed`; of several in a row the first is logged.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -194,14 +205,14 @@ class JournalFile:
         """Whether lines can be appended."""
         return self._descriptor >= 0
 
-    def read(self) -> dict[bytes, Record]:
-        """All calls in it, in the order in which they were begun. From now on no other process has it."""
+    def read(self) -> dict[bytes, JournalRecord]:
+        """Lock the file for this process. Returns all calls in it, in the order in which they were begun."""
         with self._failing():
             self._take()
             return _read(self._path.read_bytes()) if self._path.exists() else {}
 
-    def rewrite(self, *parts: Records) -> None:
-        """Puts a file with these records, and nothing else, in its place. Lines can be appended then."""
+    def rewrite(self, *parts: _Records) -> None:
+        """Replace the file by one with these records, and open it for appending."""
         records = chain.from_iterable(part.values() for part in parts)
         text = b"".join([record.line + record.mark for record in records])
         fresh = self._path.with_suffix(".new")
@@ -214,7 +225,7 @@ class JournalFile:
         self._size, self._lines = len(text), text.count(b"\n")
 
     def append(self, line: bytes) -> None:
-        """In one write: all of a line is in the file afterwards, or nothing of it."""
+        """Append a line in one write: the file has all of it afterwards, or nothing of it."""
         try:
             _write(self._descriptor, line)
         except OSError:
@@ -231,8 +242,8 @@ class JournalFile:
         except OSError:
             self._let_go()  # the file is read and rewritten, without a torn line, before another is appended
 
-    def compact(self, *parts: Records) -> None:
-        """Rewrites it if it has far more lines than these records need."""
+    def compact(self, *parts: _Records) -> None:
+        """Rewrite the file if it has far more lines than these records need."""
         if self._lines > 4 * sum(map(len, parts)) + _SPARE_LINES:
             self.rewrite(*parts)
 
@@ -278,20 +289,20 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _write(descriptor: int, text: bytes) -> None:
-    """Raises `OSError`, also where only a part could be written."""
+    """Raise `OSError` also if only a part could be written."""
     if os.write(descriptor, text) != len(text):
         raise OSError(None, os.strerror(errno.ENOSPC))
 
 
-def _read(text: bytes) -> dict[bytes, Record]:
-    records: dict[bytes, Record] = {}
+def _read(text: bytes) -> dict[bytes, JournalRecord]:
+    records: dict[bytes, JournalRecord] = {}
     for line in text.splitlines():
         if not (found := _LINE.fullmatch(line)):
             continue
         at, key, call, mark, ended = found.groups()
         if mark is None:
             key = bytes.fromhex(key.decode())
-            records[key] = Record(key, bytes.fromhex(call.decode()), float(at), line + b"\n")
+            records[key] = JournalRecord(key, bytes.fromhex(call.decode()), float(at), line + b"\n")
         elif record := records.get(bytes.fromhex(ended.decode())):
             record.outcome = _OUTCOMES[mark]
     return records

@@ -1,4 +1,4 @@
-"""How far calls have got: told to whoever follows one, in order, and never at the cost of the call."""
+"""Reports about tool calls: their progress to listeners, and statistics for the owner."""
 
 from __future__ import annotations
 
@@ -13,63 +13,66 @@ from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.computer.calls.journal import Key
 
-__all__ = ["CallStatistics", "Figures", "Followers", "OnProgress"]
+__all__ = ["CallStatistics", "OnProgress", "ProgressListeners", "ServerStatistics"]
 
 logger = logging.getLogger(__name__)
 
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[Any] | Any]
-"""Progress, total and message. Called in the event loop: a plain function must return at once."""
+"""Called with progress, total and message, in the event loop: a plain function must return at once."""
 
-_PENDING = 100
-_LAST_WORDS = 0.2  # seconds that a result waits for callbacks of progress that came before it
+_MAX_PENDING = 100
+_LAST_REPORTS = 0.2  # seconds that a result waits for reports of progress that came before it
+_DURATIONS = 100
 
 
-class Followers:
-    """Who follows which call."""
+class ProgressListeners:
+    """The listeners to the progress of each call. A slow listener never delays a call."""
 
     def __init__(self) -> None:
-        self._following: dict[Key, list[_Follower]] = {}
+        self._listeners: dict[Key, list[_Listener]] = {}
 
     @asynccontextmanager
-    async def follow(self, call: Key, listener: OnProgress) -> AsyncGenerator[None, None]:
-        """Tells the listener of the call meanwhile. One that is slow misses the oldest of what it has not heard."""
-        follower = _Follower(listener)
-        self._following.setdefault(call, []).append(follower)
+    async def listening(self, call: Key, listener: OnProgress) -> AsyncGenerator[None, None]:
+        """Report the progress of a call to a listener meanwhile. A slow one misses the oldest pending reports."""
+        reporting = _Listener(listener)
+        self._listeners.setdefault(call, []).append(reporting)
         try:
             yield
-            await follower.catch_up()
+            await reporting.drain()
         finally:
-            self._following[call].remove(follower)
-            if not self._following[call]:
-                del self._following[call]
-            await follower.close()
+            self._listeners[call].remove(reporting)
+            if not self._listeners[call]:
+                del self._listeners[call]
+            await reporting.close()
 
-    def tell(self, call: Key, progress: float, total: float | None, message: str | None) -> None:
-        for follower in self._following.get(call, ()):
-            follower.hear(progress, total, message)
+    def report(self, call: Key, progress: float, total: float | None, message: str | None) -> None:
+        for listener in self._listeners.get(call, ()):
+            listener.report(progress, total, message)
 
 
-class _Follower:
+class _Listener:
+    """Calls one listener in order, in a task of its own."""
+
     def __init__(self, listener: OnProgress) -> None:
         self._listener = listener
-        self._pending: deque[tuple[float, float | None, str | None]] = deque(maxlen=_PENDING)
-        self._telling: asyncio.Task[None] | None = None
+        self._pending: deque[tuple[float, float | None, str | None]] = deque(maxlen=_MAX_PENDING)
+        self._task: asyncio.Task[None] | None = None
 
-    def hear(self, *news: Any) -> None:
-        self._pending.append(news)
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.ensure_future(self._tell())
+    def report(self, progress: float, total: float | None, message: str | None) -> None:
+        self._pending.append((progress, total, message))
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._call())
 
-    async def catch_up(self) -> None:
-        if self._telling is not None:
-            await asyncio.wait([self._telling], timeout=_LAST_WORDS)
+    async def drain(self) -> None:
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=_LAST_REPORTS)
 
     async def close(self) -> None:
-        if self._telling is not None and not self._telling.done():
-            self._telling.cancel()
-            await self.catch_up()
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await self.drain()
 
-    async def _tell(self) -> None:
+    async def _call(self) -> None:
         while self._pending:
             try:
                 outcome = self._listener(*self._pending.popleft())
@@ -79,18 +82,15 @@ class _Follower:
                 logger.exception("a progress callback failed")
 
 
-_KEPT = 100
-
-
-class Figures(NamedTuple):
-    """`p50` is the median of the last hundred, in seconds."""
+class ServerStatistics(NamedTuple):
+    """`p50` is the median duration of the last hundred calls, in seconds."""
 
     calls: int
     p50: float | None
 
 
 class CallStatistics:
-    """The clock runs from the owner's yes to the answer, whatever that is."""
+    """How many calls each server has had, and how long they take. The time for the owner's approval is not counted."""
 
     def __init__(self) -> None:
         self._calls: Counter[str] = Counter()
@@ -98,8 +98,8 @@ class CallStatistics:
 
     def add(self, server: str, seconds: float) -> None:
         self._calls[server] += 1
-        self._durations.setdefault(server, deque(maxlen=_KEPT)).append(seconds)
+        self._durations.setdefault(server, deque(maxlen=_DURATIONS)).append(seconds)
 
-    def of(self, server: str) -> Figures:
+    def of(self, server: str) -> ServerStatistics:
         durations = self._durations.get(server)
-        return Figures(self._calls[server], median(durations) if durations else None)
+        return ServerStatistics(self._calls[server], median(durations) if durations else None)

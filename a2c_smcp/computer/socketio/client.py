@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from ssl import SSLContext
-from typing import Any
+from typing import Any, Protocol
 
 from a2c_smcp import smcp
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.calls.execution import ToolCall
 from a2c_smcp.computer.calls.journal import Journal
-from a2c_smcp.computer.computer import Computer, Update
-from a2c_smcp.computer.secrets import ANSWER, secrets_in
-from a2c_smcp.computer.socketio.standstill import CatchUp
+from a2c_smcp.computer.secrets import ANSWER, Mask, secrets_in
+from a2c_smcp.computer.socketio.standstill import StandstillGuard
+from a2c_smcp.computer.types import Update
 from a2c_smcp.connection import PATIENCE, Connection, Later, Reconnect, join, leave
 from a2c_smcp.endpoint import Credentials, Endpoint
 from a2c_smcp.errors import (
@@ -31,6 +31,7 @@ from a2c_smcp.errors import (
 from a2c_smcp.protocol import codec
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
 from a2c_smcp.protocol.results import error_ack
+from a2c_smcp.types import Desktop
 
 __all__ = ["Reconnect", "SMCPComputerClient"]
 
@@ -41,17 +42,38 @@ _FAREWELL = 2.0
 _TOOL_CALL = lookup(smcp.TOOL_CALL_EVENT)
 
 
-class SMCPComputerClient:
-    """One computer in one office. `run` returns only when it is cancelled, or refused for good.
+class ConnectedComputer(Protocol):
+    """The part of `Computer` that its connection uses: what agents ask for."""
 
-    `on_connection` is told in a sentence when it has joined, lost the connection or could not connect; without it these
-    are logged, the bad news as warnings. `journal` remembers which calls have begun, that of
-    `journal_of` also across a crash; without one no tool runs twice for one req_id as long as the computer lives.
+    name: str
+    mask: Mask
+
+    def start_tool(self, call: ToolCall, then: Callable[[dict[str, Any]], None]) -> None: ...
+    async def execute_tool(
+        self, caller: Caller, req_id: str, name: str, params: dict[str, Any], timeout: float, /
+    ) -> dict[str, Any]: ...
+    def cancel(self, agent: str, req_id: str) -> None: ...
+    def tools_for(self, agent: str, req_id: str) -> dict[str, Any]: ...
+    def get_config(self) -> smcp.GetComputerConfigRet: ...
+    async def get_desktop(self, size: int | None, window: str | None) -> list[Desktop]: ...
+    def fitting(self, answer: dict[str, Any]) -> dict[str, Any]: ...
+    def on_update(self, listener: Callable[[Update], None]) -> Callable[[], None]: ...
+    def recording(self, office: str, journal: Journal) -> AbstractContextManager[None]: ...
+    def forget(self, office: str, agent: str | None = None) -> None: ...
+    def keep_only(self, office: str, agent: str) -> None: ...
+
+
+class SMCPComputerClient:
+    """The connection of one computer to one office of a Server.
+
+    `on_connection` is called with a sentence when the computer has joined, has lost the connection or cannot connect;
+    without it these are logged, failures as warnings. `journal` keeps which calls were begun; the one of `journal_of`
+    does so across a crash. Without a journal they are kept in memory.
     """
 
     def __init__(
         self,
-        computer: Computer,
+        computer: ConnectedComputer,
         url: str,
         office: str,
         *,
@@ -82,9 +104,10 @@ class SMCPComputerClient:
         }
 
     async def run(self) -> None:
-        """Serves until cancelled. Raises what the Server refuses it with; everything else is tried again.
+        """Connect, join and answer, again and again, until cancelled.
 
-        A seat that it had before may be somebody else's when it comes back: that is tried again, too.
+        Raises the `SMCPError` with which the Server refuses the computer; every other failure is tried again. After it
+        has joined once, `Forbidden` is tried again, too: another computer may have taken the seat meanwhile.
         """
         stop_listening = self._computer.on_update(self._on_update)
         try:
@@ -105,29 +128,29 @@ class SMCPComputerClient:
                 if isinstance(error, _FINAL) or (isinstance(error, Forbidden) and not self._has_joined):
                     logger.info("%s is refused for good: %s", self._computer.name, error)
                     raise
-                self._tell(f"not connected: {error}; trying again", logging.WARNING)
+                self._report(f"not connected: {error}; trying again", logging.WARNING)
                 attempt += 1
             await asyncio.sleep(self._reconnect.pause(attempt, clock() - begun))
 
-    def _tell(self, what: str, level: int = logging.INFO) -> None:
-        said = self._computer.mask.text(what)
+    def _report(self, event: str, level: int = logging.INFO) -> None:
+        masked = self._computer.mask.text(event)
         if self._on_connection:
-            self._on_connection(said)
+            self._on_connection(masked)
         else:
-            logger.log(level, "%s: %s", self._computer.name, said)
+            logger.log(level, "%s: %s", self._computer.name, masked)
 
     async def _serve(self) -> None:
-        """One connection, from dialling to its end. The calls themselves outlive it, and find the next one."""
+        """One connection, from dialling to its end. Calls outlive it: their results are sent on the next one."""
         logger.info("%s: connecting to %s", self._computer.name, self._computer.mask.text(self._endpoint.url))
         async with Connection(self._endpoint, self._on_event) as connection:
-            self._catch_up = CatchUp(lambda: self._join(connection))
+            self._standstill = StandstillGuard(lambda: self._join(connection))
             await self._join(connection)
             self._has_joined = True
-            self._tell(f"joined {self._office}")
-            tasks = [asyncio.create_task(each) for each in (self._send_updates(connection), self._catch_up.watch())]
+            self._report(f"joined {self._office}")
+            tasks = [asyncio.create_task(each) for each in (self._send_updates(connection), self._standstill.watch())]
             try:
                 await connection.lost.wait()
-                self._tell("connection lost", logging.WARNING)
+                self._report("connection lost", logging.WARNING)
             finally:
                 for task in tasks:
                     task.cancel()
@@ -136,13 +159,13 @@ class SMCPComputerClient:
                     await leave(connection, self._office, _FAREWELL)
 
     async def _join(self, connection: Connection) -> None:
-        """Changes nothing where it has the seat already."""
+        """Take the seat. Changes nothing if the computer has it already."""
         await join(connection, "computer", self._computer.name, self._office, self._instance)
 
     def _on_event(self, name: str, data: Any) -> Later | Awaitable[Any] | None:
-        """Everything that comes from the Server."""
+        """Handle an event of the Server: a request, whose answer is returned, or a notice."""
         payload = data if isinstance(data, dict) else {}
-        if name == smcp.TOOL_CALL_EVENT and not self._catch_up.is_behind():
+        if name == smcp.TOOL_CALL_EVENT and not self._standstill.must_wait():
             return Later(partial(self._start_call, payload))
         if not name.startswith("notify:"):
             return self._answer(name, payload)
@@ -150,7 +173,7 @@ class SMCPComputerClient:
         return None
 
     def _start_call(self, data: dict[str, Any], answer: Callable[[Any], None]) -> None:
-        """As `_answer`, for nearly all that is asked: the call is the only task."""
+        """Answer a tool call as `_answer` does, but without a task beside that of the call."""
         try:
             self._computer.start_tool(self._call_in(data), answer)
         except SMCPError as error:
@@ -160,7 +183,7 @@ class SMCPComputerClient:
             answer(error_ack(_TOOL_CALL, SMCPError()))
 
     async def _answer(self, name: str, data: dict[str, Any]) -> Any:
-        """A request always gets an answer."""
+        """The answer to a request. Errors become answers, too."""
         event = None
         try:
             event = lookup(name)
@@ -187,11 +210,11 @@ class SMCPComputerClient:
 
     async def _tool_call(self, data: dict[str, Any]) -> Any:
         call = self._call_in(data)
-        left = await self._catch_up.before_a_call(call.timeout)
+        left = await self._standstill.wait(call.timeout)
         return await self._computer.execute_tool(call.caller, call.req_id, call.name, call.params, left)
 
     def _call_in(self, data: dict[str, Any]) -> ToolCall:
-        """Raises `BadRequest`."""
+        """The call in a request. Raises `BadRequest`."""
         codec.decode(_TOOL_CALL, data)
         timeout = codec.timeout_of(_TOOL_CALL, data)
         assert timeout
@@ -213,9 +236,10 @@ class SMCPComputerClient:
         self._has_updates.set()
 
     async def _send_updates(self, connection: Connection) -> None:
-        """Tells what has changed, also while there was no connection. What comes together goes together.
+        """Send notices of updates, including those that came while there was no connection.
 
-        What was not heard is told again, after the connection was lost too.
+        Updates of one kind that come together are sent once. A notice that the Server has not acknowledged is sent
+        again, on the next connection if need be.
         """
         while not connection.lost.is_set():
             await self._has_updates.wait()
@@ -231,6 +255,6 @@ class SMCPComputerClient:
 
 
 def _agent_in(data: dict[str, Any]) -> str:
-    """Of a request that was decoded: it has one of both."""
+    """The agent of a decoded request, in its current or older field."""
     agent: str = data.get("agent") or data[OLDER_FIELDS["agent"]]
     return agent

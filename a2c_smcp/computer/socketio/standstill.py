@@ -1,12 +1,17 @@
-"""After a standstill of this process: hear all that the Server has sent before any call begins.
+"""After a standstill of this process: receive all that the Server has sent before any call begins.
 
-A process that was stopped for a while (SIGSTOP, a debugger, a machine without time for it) finds calls in its buffers
-whose agents have been told long ago that they took too long. The cancels are behind them: in the same buffer, in the
-kernel's, or still at the Server, which could not write more. What was read together is handled together, cancels
-before calls begin. For the rest the Server is asked something: packets of a connection keep their order, so
-everything that it had sent before, cancels included, is here when the answer is. Calls that came meanwhile begin
-then, if nobody has cancelled them; if the connection is lost instead, they do not begin at all, and the Server sends
-those again that are still wanted.
+A process that was stopped for a while (SIGSTOP, a debugger, an overloaded machine) finds calls in its buffers whose
+agents were told long ago that they took too long. The cancels of these calls are behind them: in the same buffer, in
+the kernel's, or still at the Server, which could not write more. If such a call began, its tool would run although its
+agent has given up.
+
+A standstill is noticed by a clock that ticks four times a second: the last tick was more than a second ago. The clock
+is also read when a call arrives, since that may be handled before the timer. The Server is then asked something that
+changes nothing. Packets of a connection keep their order, so everything that the Server had sent before, cancels
+included, is here when its answer is. Calls that arrive meanwhile wait for the answer and begin then, unless they were
+cancelled; what is read together from the connection is handled together, cancels before calls begin. If the connection
+is lost instead, the waiting calls do not begin at all, and the Server sends those again that are still wanted. Another
+standstill while the answer is awaited asks again; only the last answer counts.
 """
 
 from __future__ import annotations
@@ -16,14 +21,14 @@ from collections.abc import Awaitable, Callable
 
 from a2c_smcp.errors import CallTimeout, Unavailable
 
-__all__ = ["CatchUp"]
+__all__ = ["StandstillGuard"]
 
 _TICK = 0.25
 _STANDSTILL = 1.0
 
 
-class CatchUp:
-    """For one connection; `ask` asks the Server something that changes nothing, and returns with the answer."""
+class StandstillGuard:
+    """For one connection. `ask` asks the Server something that changes nothing, and returns with the answer."""
 
     def __init__(self, ask: Callable[[], Awaitable[None]]) -> None:
         self._ask = ask
@@ -32,7 +37,7 @@ class CatchUp:
         self._asking: asyncio.Future[None] | None = None
 
     async def watch(self) -> None:
-        """Looks at the clock, until cancelled."""
+        """Watch the clock until cancelled."""
         try:
             while True:
                 await asyncio.sleep(_TICK)
@@ -42,14 +47,14 @@ class CatchUp:
                 self._asking.cancel()
                 await asyncio.gather(self._asking, return_exceptions=True)
 
-    def is_behind(self) -> bool:
+    def must_wait(self) -> bool:
         """Whether a call may not begin yet."""
         self._tick()
         return self._asking is not None
 
-    async def before_a_call(self, timeout: float) -> float:
-        """Returns when the call may begin, with the time that it has left. Raises `CallTimeout` or `Unavailable`."""
-        if not self.is_behind():
+    async def wait(self, timeout: float) -> float:
+        """Wait until a call may begin. Returns the rest of its timeout. Raises `CallTimeout` or `Unavailable`."""
+        if not self.must_wait():
             return timeout
         deadline = self._clock() + timeout
         try:
@@ -77,7 +82,7 @@ class CatchUp:
     def _ended(self, asking: asyncio.Future[None]) -> None:
         if asking is self._asking:
             self._asking = None
-        _has_failed(asking)
+        _has_failed(asking)  # marks the exception as retrieved
 
 
 def _has_failed(asking: asyncio.Future[None]) -> bool:

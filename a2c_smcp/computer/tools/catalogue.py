@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from a2c_smcp.computer.calls.arguments import misfit
 from a2c_smcp.computer.secrets import TOOL, Mask
 from a2c_smcp.computer.secrets.messages import NAME
+from a2c_smcp.computer.tools.arguments import bad_arguments
 from a2c_smcp.computer.tools.names import Precedence
 from a2c_smcp.computer.tools.table import ToolRoute, ToolTable, build_table, diff, fitted
 from a2c_smcp.computer.types import OwnedTool
@@ -186,6 +186,6 @@ class Functions:
         try:
             self._parameters[name].bind(params)
         except InvalidArguments as error:
-            raise misfit(error.details["errors"]) from None
+            raise bad_arguments(error.details["errors"]) from None
         begin()
         return await mcp_result(name, self._registry.acall(name, params))

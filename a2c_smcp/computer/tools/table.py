@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, TypeAlias
 
-from a2c_smcp.computer.calls.arguments import Schema, compile_schema
 from a2c_smcp.errors import ToolForbidden, ToolNotFound
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig, ToolMeta
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.names import MAX_TOOL_NAME, fault_in
+from a2c_smcp.registry.schemas.check import Schema, compile_schema
 from a2c_smcp.smcp import SMCPTool
 from a2c_smcp.types import SERVER_NAME, TOOL_NAME, Attributes, AttributeValue
 
