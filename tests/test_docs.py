@@ -179,7 +179,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built strictly: every page is in the navigation, every link and heading that is linked to exists."""
     assert (SITE_TOOLS / ".ready").exists(), f"{SITE_TOOLS} is missing, run `make docs`"
     folder = tmp_path_factory.mktemp("site")
-    command = [SITE_TOOLS / "bin" / "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
+    command = [SITE_TOOLS / "bin" / "python", "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, env={"NO_MKDOCS_2_WARNING": "1"}
     )
