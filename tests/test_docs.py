@@ -197,11 +197,25 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
 @pytest.mark.skipif(not shutil.which("node"), reason="no Node.js here")
 def test_the_search_of_the_site_finds_options_and_variables_as_they_are_written(site: Path) -> None:
     """With the index that pages use which are opened as files."""
-    queries = {"--redis": "a2c-smcp-server", "--idle-stop": "a2c-smcp-up", "A2C_OFFICE": "a2c-smcp-agent", "a--b": ""}
+    cli = "reference/cli.html#a2c-smcp"
+    queries = {"--redis": f"{cli}-server", "--idle-stop": f"{cli}-up", "A2C_OFFICE": f"{cli}-agent"}
+    found = _searched(site, *queries, "a--b")
+    assert [section for section, places in zip(queries.values(), found, strict=False) if section not in places] == []
+    assert found[-1] == []
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="no Node.js here")
+def test_the_search_of_the_site_finds_chinese_words_inside_sentences(site: Path) -> None:
+    (found,) = _searched(site, "座位")
+    assert found[0] == "zh/concepts.html#座位"
+    assert "zh/server.html#限制" in found
+
+
+def _searched(site: Path, *queries: str) -> list[list[str]]:
+    """The places that are found for each query."""
     command = ["node", ROOT / "tests" / "site_search.js", site, *queries]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
-    for section, line in zip(queries.values(), done.stdout.splitlines(), strict=True):
-        assert (f"reference/cli.html#{section}" in json.loads(line)) == bool(section)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -235,19 +249,87 @@ def _in_one_piece(source: str) -> str:
     return re.sub(r'"\s*\n\s*f?"', "", source)
 
 
-# Twins
+# Translations
+
+TRANSLATED = ["index.md", "quick-start.md", "concepts.md", "server.md", "computer.md", "agent.md", "registry.md"]
+"""The pages of `docs` that `docs/zh` has too."""
+TWINS = {"README.md": ROOT / "README.zh-CN.md"} | {f"docs/{name}": DOCS / "zh" / name for name in TRANSLATED}
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+CHINESE = re.compile("[\u4e00-\u9fff]")
+LINE_BREAK = re.compile(r"[\u3000-\u9fff\uff00-\uffef]\n *[\u3000-\u9fff\uff00-\uffef]")
 
 
-def test_the_readmes_are_twins() -> None:
-    english, chinese = ((ROOT / name).read_text("utf-8") for name in ("README.md", "README.zh-CN.md"))
-    for pattern in (r"^## ", r"^```\w*$", r"^- \*\*", r"^\| ", r"^(?:make|pip|a2c-smcp) .*?(?= {2,}|$)"):
-        found = [re.findall(pattern, text, re.MULTILINE) for text in (english, chinese)]
-        assert found[0] == found[1], pattern
+@pytest.fixture(params=TWINS)
+def twins(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """The text of an English page and of its Chinese translation."""
+    return (ROOT / request.param).read_text("utf-8"), TWINS[request.param].read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", [page.name for page in sorted((DOCS / "zh").glob("*.md"))])
-def test_a_chinese_page_is_the_twin_of_the_english_one(name: str) -> None:
-    english, chinese = ((folder / name).read_text("utf-8") for folder in (DOCS, DOCS / "zh"))
-    for pattern in (r"^#+ ", r"^- ", r"^```sh\n.*?^```", r"images/\w+\.svg"):
-        found = [re.findall(pattern, text, re.DOTALL | re.MULTILINE) for text in (english, chinese)]
-        assert found[0] == found[1], pattern
+def _code(text: str) -> list[tuple[str, str]]:
+    """Code blocks without their comments. A block without a language is a drawing, whose words are translated."""
+    return [
+        (language, re.sub(r"\s*# .*", "", code) if language in ("sh", "python") else code)
+        for language, code in FENCE.findall(text)
+        if language
+    ]
+
+
+def _sections(text: str) -> list[str]:
+    return re.split(r"^#+ .*$", FENCE.sub("", text), flags=re.MULTILINE)
+
+
+def _terms(section: str) -> set[str]:
+    """What is the same in every language: code and numbers. Links are left out."""
+    words = re.sub(r"\]\([^)]*\)", "]", section)
+    numbers = re.findall(r"(?<![\w.])\d(?:[\d,.]*\d)?", re.sub("`[^`]*`", "", words))
+    return {*re.findall("`[^`]*`", words), *numbers}
+
+
+def test_every_chinese_page_is_a_translation() -> None:
+    assert sorted(path.name for path in (DOCS / "zh").glob("*.md")) == sorted(TRANSLATED)
+
+
+def test_a_translation_has_the_same_headings_lists_tables_and_pictures(twins: tuple[str, str]) -> None:
+    for pattern in (r"^#+ ", r"^ *(?:-|\d+\.) ", r"^\| ", r"images/\w+\.svg"):
+        english, chinese = (re.findall(pattern, FENCE.sub("", text), re.MULTILINE) for text in twins)
+        assert english == chinese, pattern
+
+
+def test_a_translation_has_the_same_code(twins: tuple[str, str]) -> None:
+    english, chinese = map(_code, twins)
+    assert english == chinese
+
+
+def test_a_translation_has_the_same_terms_and_numbers_in_every_section(twins: tuple[str, str]) -> None:
+    english, chinese = map(_sections, twins)
+    for left, right in zip(english, chinese, strict=True):
+        assert _terms(left) == _terms(right), left
+
+
+def test_a_translation_links_to_translations(twins: tuple[str, str]) -> None:
+    """Where there is one. The index links to its English twin, too."""
+    links = set(re.findall(r"\]\(([^)#]+\.md)", twins[1]))
+    assert links & ({f"../{name}" for name in TRANSLATED} - {"../index.md"}) == set()
+    assert links & {f"docs/{name}" for name in TRANSLATED} == set()
+
+
+def test_chinese_text_is_not_broken_into_lines(twins: tuple[str, str]) -> None:
+    """A browser shows a line break as a space, which Chinese text does not have."""
+    assert LINE_BREAK.findall(FENCE.sub("", twins[1])) == []
+
+
+@pytest.mark.parametrize("name", [path.name for path in sorted((DOCS / "images").glob("*.svg"))])
+def test_a_picture_is_translated(name: str) -> None:
+    english, chinese = ((DOCS / folder / name).read_text("utf-8") for folder in ("images", "zh/images"))
+    assert CHINESE.search(chinese)
+    shapes = [re.sub(r"(?<=>)[^<]+|(?<=aria-label=)\"[^\"]*\"", "", text) for text in (english, chinese)]
+    assert shapes[0] == shapes[1]
+
+
+def test_chinese_pages_say_so_and_have_chinese_menus(site: Path) -> None:
+    page, english = ((site / folder / "server.html").read_text("utf-8") for folder in ("zh", ""))
+    assert '<html lang="zh"' in page
+    assert '<html lang="en"' in english
+    menu = re.findall(r'<li class="md-tabs__item.*?</li>', page, re.DOTALL)
+    assert [re.sub(r"<.*?>", "", item).strip() for item in menu] == ["首页", "入门", "指南", "参考", "English"]
+    assert all(f'hreflang="{language}"' in text for language in ("en", "zh") for text in (page, english))
