@@ -45,7 +45,7 @@ $(READY): requirements.lock
 
 setup: $(READY) ## Make the virtual environment in .venv
 
-demo: $(READY) ## Run the main job: a Server, a computer and an agent, told as a story
+demo: $(READY) ## Run the main job: a Server, a computer and an agent, printing each step
 	@$(BIN)/a2c-smcp demo
 
 demo-cluster: $(READY) ## Three nodes on one Valkey, one of which is killed under load

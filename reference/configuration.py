@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from a2c_smcp.cli.setup_files import NAMES, Place
+from a2c_smcp.cli.setup_files import NAMES, SetupOptions
 from a2c_smcp.mcp_host.config import servers as model
 from a2c_smcp.server import Limits, Settings
 from reference import markdown
@@ -97,7 +97,7 @@ def page() -> str:
         *(_model(each) for each in MODELS),
         "## The file of `up`",
         _UP,
-        table(["field", "default", "means"], [_setting(field) for field in dataclasses.fields(Place)]),
+        table(["field", "default", "means"], [_setting(field) for field in dataclasses.fields(SetupOptions)]),
         "## Environment",
         table(["variable", "option", "of"], [(code(each[0]), code(each[1]), each[2]) for each in environment()]),
         "`A2C_INPUT_<ID>` is the value of an input: `github-token` is read from `A2C_INPUT_GITHUB_TOKEN`.",

@@ -15,13 +15,13 @@ from a2c_smcp.errors import SMCPError
 __all__ = [
     "Failed",
     "WrongUse",
-    "advised",
-    "advised_of_mcp_server",
     "explained",
-    "misread",
-    "near",
+    "file_error",
+    "members_hint",
+    "name_hint",
     "sentence",
-    "who_is_there",
+    "with_mcp_server_remedy",
+    "with_server_remedy",
 ]
 
 
@@ -144,17 +144,17 @@ def explained(error: SMCPError, tried: Mapping[str, str] = _UNSAID) -> Failed:
     return Failed(advice.what.format(message=error.message, **tried), advice.remedy)
 
 
-def misread(error: SMCPError) -> WrongUse:
+def file_error(error: SMCPError) -> WrongUse:
     """What is wrong with a file that an option names."""
     return WrongUse(error.message, explained(error).remedy)
 
 
-def advised(told: str) -> str:
+def with_server_remedy(told: str) -> str:
     """What is told of a connection to a Server, with what to do about it, where there is something to do."""
     return _with_remedy(told, _MEANWHILE)
 
 
-def advised_of_mcp_server(told: str) -> str:
+def with_mcp_server_remedy(told: str) -> str:
     """The same for an MCP server of a Computer."""
     return _with_remedy(told, _OF_MCP_SERVERS)
 
@@ -164,13 +164,13 @@ def _with_remedy(told: str, remedies: Mapping[str, str]) -> str:
     return f"{sentence(told)} {remedy}" if remedy else told
 
 
-def who_is_there(office: str, computers: Sequence[str]) -> str:
+def members_hint(office: str, computers: Sequence[str]) -> str:
     if not computers:
         return f"Nobody is in office {office!r}: a2c-smcp computer puts a machine there."
     return f"Office {office!r} has {_enumerated(computers)}."
 
 
-def near(name: str, known: Sequence[str]) -> str:
+def name_hint(name: str, known: Sequence[str]) -> str:
     """What else could have been meant."""
     if close := difflib.get_close_matches(name, known, cutoff=0.5):
         return f"Did you mean {' or '.join(close)}?"

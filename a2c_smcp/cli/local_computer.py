@@ -1,4 +1,7 @@
-"""A Computer as its owner runs it: made of files that are followed, shown on the terminal, ended in order."""
+"""This machine's Computer as a program: read from files that are watched, shown on the terminal, stopped by signals.
+
+On a terminal the owner also has a prompt (`prompt/`), on which tool calls of agents are approved.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,16 @@ import gc
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from a2c_smcp.cli.errors import Failed, WrongUse, advised, misread
+from a2c_smcp.cli.errors import Failed, WrongUse, file_error, with_server_remedy
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.progress import ServerProgress
-from a2c_smcp.cli.prompt.approvals import Requests
+from a2c_smcp.cli.prompt.approvals import PendingRequests
 from a2c_smcp.cli.prompt.questions import Questions
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.computer.approval import approve_all
@@ -32,11 +36,21 @@ from a2c_smcp.mcp_host.status import State
 if TYPE_CHECKING:
     from a2c_smcp.cli.prompt.console import Console
 
-__all__ = ["Desktop", "DesktopOption", "Device", "IdleStop", "NoInput", "OnPrompt", "TrustChanges", "Yes", "policy_of"]
+__all__ = [
+    "Desktop",
+    "DesktopOption",
+    "IdleStop",
+    "LocalComputer",
+    "NoInput",
+    "OwnerOptions",
+    "TrustChanges",
+    "Yes",
+    "policy_of",
+]
 
 
 class Desktop(StrEnum):
-    """What servers without a `desktop` of their own do."""
+    """The default for servers whose entry has no `desktop`."""
 
     subscribed = "subscribed"
     any = "any"
@@ -57,91 +71,94 @@ def policy_of(idle_stop: str | None, desktop: Desktop) -> HostPolicy:
     return HostPolicy(idle_stop=_seconds(idle_stop), desktop=desktop.value)
 
 
-class Device:
-    """`settled` is set once it is known of every server how its start went; `approves`: tools that ask may run, too."""
+@dataclass(frozen=True, kw_only=True)
+class OwnerOptions:
+    """What the owner has decided on the command line: what runs without asking, values of inputs, limits."""
 
-    def __init__(
-        self,
-        name: str,
-        files: list[Path],
-        terminal: Terminal,
-        *,
-        yes: bool = False,
-        no_input: bool = False,
-        trust_changes: bool = False,
-        values: dict[str, Any] | None = None,
-        policy: HostPolicy | None = None,
-    ) -> None:
+    yes: bool = False
+    no_input: bool = False
+    trust_changes: bool = False
+    values: dict[str, Any] | None = None
+    policy: HostPolicy | None = None
+
+
+class LocalComputer:
+    """`settled` is set when each server has started or failed once.
+
+    `can_approve`: calls that need approval are approved, or the owner is there to be asked.
+    """
+
+    def __init__(self, name: str, files: list[Path], terminal: Terminal, given: OwnerOptions) -> None:
         self._terminal, self._files = terminal, files
         self._configuration = _read(files, terminal)
-        self._progress = ServerProgress(terminal, lambda server: self.host.status()[server].tools)
+        self._progress = ServerProgress(terminal, lambda server: self.computer.status()[server].tools)
         self._starting = {each.name for each in self._configuration.servers.values() if not each.disabled}
         self.settled = asyncio.Event()
-        questions = Questions(terminal) if terminal.can_ask and not no_input else None
-        self._owner = OnPrompt(terminal, questions, self._progress) if questions and terminal.console else None
+        questions = Questions(terminal) if terminal.can_ask and not given.no_input else None
+        self._owner = InteractiveOwner(terminal, questions, self._progress) if questions and terminal.console else None
         self._refused = RefusedChanges(files)
-        self._consent = trusting if trust_changes else questions.consent if questions else None
-        self.approves = yes or self._owner is not None
-        self.host = Computer(
+        self._consent = trusting if given.trust_changes else questions.consent if questions else None
+        self.can_approve = given.yes or self._owner is not None
+        self.computer = Computer(
             name,
-            approve=approve_all if yes else self._owner.approve if self._owner else None,
-            prompt=questions.value if questions else None,
-            approve_command=_say_yes if yes else questions.command if questions else None,
-            values=values,
-            policy=policy,
+            values=given.values,
+            policy=given.policy,
             on_state=self._on_state,
+            **_callbacks(questions, self._owner, approve_everything=given.yes),
         )
         self._fill()
 
     @property
     def starting(self) -> list[str]:
-        """Servers of which it is not known yet how their start went."""
+        """Servers that have neither started nor failed yet."""
         return sorted(self._starting)
 
     def _fill(self) -> None:
-        _mask_logs(self.host, self._terminal)
-        self.host.define_inputs(self._configuration.inputs.values())
+        _mask_logs(self.computer, self._terminal)
+        self.computer.define_inputs(self._configuration.inputs.values())
         for server in self._configuration.servers.values():
-            self.host.add_server(server)
+            self.computer.add_server(server)
         if not self._starting:
             self.settled.set()
 
     async def serve(
         self, url: str, office: str, on_connection: Callable[[str], None] | None = None, **link: Any
     ) -> None:
-        """Runs until a signal. Raises what the Server refuses this computer with for good."""
+        """Run until a signal. Raises the error with which the Server refuses this computer for good."""
         await self._check_refused()
-        gc.freeze()  # what was imported stays: the collector need not look at it again and again
+        gc.freeze()  # imported modules stay for ever: the collector need not visit them
         with self._progress.shown(self._configuration.servers.values()):
-            serve = partial(self._owner.serve, self.host) if self._owner else self.host.run
-            tell = _Once(on_connection or self._terminal.show)
-            serving = asyncio.create_task(serve(url, office=office, on_connection=tell, **link))
-            following = asyncio.create_task(
-                watch(self.host, self._files, self._configuration, self._terminal.show, self._consent, self._refused)
+            serve = partial(self._owner.serve, self.computer) if self._owner else self.computer.run
+            report = _ConnectionReporter(on_connection or self._terminal.show)
+            serving = asyncio.create_task(serve(url, office=office, on_connection=report, **link))
+            watching = asyncio.create_task(
+                watch(
+                    self.computer, self._files, self._configuration, self._terminal.show, self._consent, self._refused
+                )
             )
-            await self._until_stopped(serving, following)
+            await self._until_stopped(serving, watching)
 
     async def _check_refused(self) -> None:
-        """What had no yes while a file was followed needs one now: a restart is none. Raises `Failed`."""
+        """Ask again about changes that the owner did not accept: a restart does not accept them. Raises `Failed`."""
         if not (lines := self._refused.lines_of(self._configuration)):
             return
         if self._consent is None or await self._consent(lines) is not True:
             names = ", ".join(map(str, self._files))
             raise Failed(
                 f"{names} holds a change that its owner has not agreed to: {'; '.join(lines)}",
-                "Put the file right, or start on a terminal and say yes; --trust-changes agrees to everything.",
+                "Correct the file, or start on a terminal and say yes; --trust-changes agrees to everything.",
             )
         self._refused.clear()
 
-    async def _until_stopped(self, serving: asyncio.Task[None], following: asyncio.Task[None]) -> None:
+    async def _until_stopped(self, serving: asyncio.Task[None], watching: asyncio.Task[None]) -> None:
         stop = stop_on_signals()
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         if stop.is_set():
             self._on_stop()
-        for task in (following, stopping, serving):
+        for task in (watching, stopping, serving):
             task.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+        await asyncio.gather(watching, return_exceptions=True)
         await asyncio.wait([serving])
         if not serving.cancelled():
             serving.result()
@@ -159,10 +176,10 @@ class Device:
             self.settled.set()
 
 
-def _mask_logs(host: Computer, terminal: Terminal) -> None:
-    """Logs tell no secrets, and go where everything else goes."""
+def _mask_logs(computer: Computer, terminal: Terminal) -> None:
+    """Mask secrets in logs, and write logs through the terminal, so that they do not interrupt a prompt."""
     for handler in logging.getLogger().handlers:
-        handler.addFilter(MaskFilter(host.mask))
+        handler.addFilter(MaskFilter(computer.mask))
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(terminal)
 
@@ -171,7 +188,7 @@ def _read(paths: list[Path], terminal: Terminal) -> Configuration:
     try:
         found = read_all(paths)
     except SMCPError as error:
-        raise misread(error) from None
+        raise file_error(error) from None
     for words in found.unknown:
         terminal.show(words, "yellow")
     if not found.servers:
@@ -188,12 +205,25 @@ def _seconds(text: str | None) -> float | None:
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
+def _callbacks(
+    questions: Questions | None, owner: InteractiveOwner | None, *, approve_everything: bool
+) -> dict[str, Any]:
+    """What the Computer calls to have a tool call or a command approved, or to ask for the value of an input."""
+    callbacks: dict[str, Any] = {"prompt": questions.value if questions else None}
+    if approve_everything:
+        return callbacks | {"approve": approve_all, "approve_command": _say_yes}
+    return callbacks | {
+        "approve": owner.approve if owner else None,
+        "approve_command": questions.command if questions else None,
+    }
+
+
 def _say_yes(*_: object) -> bool:
     return True
 
 
-class _Once:
-    """Says what became of the connection, once for each thing that becomes of it."""
+class _ConnectionReporter:
+    """Prints each change of the connection to the Server once, although attempts to connect repeat."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -201,23 +231,23 @@ class _Once:
 
     def __call__(self, what: str) -> None:
         if what != self._last:
-            self._say(advised(what))
+            self._say(with_server_remedy(what))
         self._last = what
 
 
-_TROUBLE: frozenset[State] = frozenset({"backoff", "failed", "auth_required"})
+_FAILING: frozenset[State] = frozenset({"backoff", "failed", "auth_required"})
 
 
-class OnPrompt:
-    """The owner at his terminal: `approve` is what the Computer asks, `on_state` what it tells."""
+class InteractiveOwner:
+    """The owner at the prompt: approves calls (`approve`) and sees states of MCP servers (`on_state`)."""
 
     def __init__(self, terminal: Terminal, questions: Questions, progress: ServerProgress) -> None:
         self._terminal, self._questions, self._progress = terminal, questions, progress
         self._errors: dict[str, str] = {}
-        self.approve = Requests()
+        self.approve = PendingRequests()
 
     def on_state(self, name: str, state: State, reason: str) -> None:
-        if state in _TROUBLE:
+        if state in _FAILING:
             self._errors[name] = reason
         elif state == "ready":
             self._errors.pop(name, None)
@@ -232,7 +262,7 @@ class OnPrompt:
         on_connection: Callable[[str], None],
         **link: Any,
     ) -> None:
-        """Until its owner leaves. The line is there once the servers have settled, or an agent asks for leave."""
+        """Run until the owner quits. The prompt opens when all servers have settled, or when an agent asks."""
         from a2c_smcp.cli.prompt.console import Console
 
         async with computer:
@@ -248,25 +278,25 @@ class OnPrompt:
                 say_connection=on_connection,
                 **link,
             )
-            await console.seat.join(office)
+            await console.connection.join(office)
             starting = asyncio.create_task(computer.start())
             try:
-                await self._converse(console)
+                await self._prompt(console)
             finally:
                 starting.cancel()
                 await asyncio.gather(starting, return_exceptions=True)
-                await console.seat.leave()
+                await console.connection.leave()
 
-    async def _converse(self, console: Console) -> None:
-        from a2c_smcp.cli.prompt.editor import Lines
-        from a2c_smcp.cli.prompt.prompt import converse
+    async def _prompt(self, console: Console) -> None:
+        from a2c_smcp.cli.prompt.editor import LineHistory
+        from a2c_smcp.cli.prompt.prompt import run_prompt
 
-        signs = [asyncio.create_task(event.wait()) for event in (self._progress.ended, self.approve.has_come)]
+        waits = [asyncio.create_task(event.wait()) for event in (self._progress.ended, self.approve.first_added)]
         try:
-            await asyncio.wait(signs, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for sign in signs:
-                sign.cancel()
+            for wait in waits:
+                wait.cancel()
         self._progress.end()
-        await converse(console, self._terminal, Lines(default_folder() / "prompt_history"))
+        await run_prompt(console, self._terminal, LineHistory(default_folder() / "prompt_history"))
         self._terminal.show("stopping (Ctrl-C twice stops at once)")

@@ -9,10 +9,10 @@ from enum import StrEnum
 
 from a2c_smcp.protocol.visible import escaped
 
-__all__ = ["JSONLines", "Level", "as_json_line", "set_up"]
+__all__ = ["JSONLines", "LogLevel", "as_json_line", "set_up"]
 
 
-class Level(StrEnum):
+class LogLevel(StrEnum):
     """How much is said."""
 
     debug = "debug"
@@ -41,7 +41,7 @@ class JSONLines(logging.Formatter):
         return escaped(json.dumps(line, ensure_ascii=False))
 
 
-def set_up(level: Level, *, as_json: bool = False, node: str = "") -> None:
+def set_up(level: LogLevel, *, as_json: bool = False, node: str = "") -> None:
     """Configures logging for this process, one `node` of many where it has a name.
 
     Libraries show what peers send: they speak only of errors.

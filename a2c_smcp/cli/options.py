@@ -1,4 +1,7 @@
-"""How the programs get to a Server: the options that they share, and what is made of them."""
+"""Options that several commands share, their environment variables and defaults, and the checks of their values.
+
+Clients read `A2C_…` variables, the Server reads `A2C_SERVER_…`: a key of a client never opens a Server by accident.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import WrongUse
-from a2c_smcp.endpoint import is_proxy
-from a2c_smcp.protocol.names import MAX_NAME
+from a2c_smcp.endpoint import Endpoint, is_proxy
+from a2c_smcp.errors import ConfigError
+from a2c_smcp.protocol.names import MAX_NAME, fault_in
 
 __all__ = [
     "CA",
@@ -26,11 +30,13 @@ __all__ = [
     "ApiKey",
     "Cert",
     "CertKey",
-    "LogLevel",
+    "LogLevelOption",
     "Office",
     "Proxy",
     "Url",
+    "check_names",
     "default_agent_name",
+    "endpoint",
     "exposed",
     "option",
     "server_variable",
@@ -43,12 +49,12 @@ DEFAULT_OFFICE = "desk"
 
 
 def option(variable: str | None, flag: str, text: str, **more: Any) -> Any:
-    """An option, also taken from the environment where it has a variable."""
+    """An option, which is also read from the environment variable if one is named."""
     return typer.Option(flag, envvar=variable, help=text, show_envvar=False, **more)
 
 
 def _checked_proxy(url: str | None) -> str | None:
-    """What is wrong is not quoted: it may hold a password."""
+    """The error does not quote the URL, which may hold a password."""
     if url is not None and not is_proxy(url):
         raise WrongUse("--proxy is not the URL of an HTTP proxy", "Write http://HOST:PORT.")
     return url
@@ -64,11 +70,26 @@ Proxy = Annotated[
     str | None,
     option("A2C_PROXY", "--proxy", "HTTP proxy; otherwise HTTPS_PROXY is used.", callback=_checked_proxy),
 ]
-LogLevel = Annotated[logs.Level, option("A2C_LOG_LEVEL", "--log-level", "How much to log.")]
+LogLevelOption = Annotated[logs.LogLevel, option("A2C_LOG_LEVEL", "--log-level", "How much to log.")]
+
+
+def check_names(*, name: str, office: str) -> None:
+    """Raises `WrongUse` for a --name or an --office that a Server would refuse."""
+    for flag, text in (("--name", name), ("--office", office)):
+        if fault := fault_in(text):
+            raise WrongUse(f"{flag}: {fault}", "Choose another.")
+
+
+def endpoint(url: str, **link: Any) -> Endpoint:
+    """The Server at --url. Raises `WrongUse` for what is not the URL of one."""
+    try:
+        return Endpoint(url=url, **link)
+    except ConfigError as error:
+        raise WrongUse(error.message, "Correct --url or A2C_URL.") from None
 
 
 def default_agent_name() -> str:
-    """Whose agent it is. The same in each run: what the owner of a computer allows it for good is kept by its name."""
+    """`user@host`. It must stay the same in each run: owners of computers grant permissions to an agent by its name."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user without a name, as in some containers
@@ -77,7 +98,7 @@ def default_agent_name() -> str:
 
 
 def exposed(url: str, api_key: str | None) -> tuple[str, str] | None:
-    """That a key goes to another machine unencrypted, and what to do about it; `None` where it does not."""
+    """A warning and a remedy if the key goes to another machine unencrypted; otherwise `None`."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if not api_key or parts.scheme not in ("http", "ws") or _is_this_machine(host):
@@ -96,7 +117,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 def tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """What a Server with a certificate of its own, or one that asks for ours, needs."""
+    """The TLS context for --ca, --cert and --cert-key; `None` for the default. Raises `WrongUse`."""
     if not (ca or cert):
         return None
     try:
@@ -118,9 +139,9 @@ def server_variable(option: str) -> str:
 
 
 def unused_variables(options: Iterable[str]) -> str:
-    """What to say of variables that are set and were the Server's under their older names; nothing if there are none.
+    """A warning about variables that older Servers read and this one does not; empty if none is set.
 
-    Where the newer one is set too, the older one is meant for clients.
+    If the newer variable is set as well, the older one is meant for clients.
     """
     ours = [server_variable(option) for option in options]
     older = {_OLDER + name.removeprefix(_OURS): name for name in ours if name not in os.environ}

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from a2c_smcp.cli.errors import advised_of_mcp_server
+from a2c_smcp.cli.errors import with_mcp_server_remedy
 from a2c_smcp.cli.terminal import Terminal, printable
 
 if TYPE_CHECKING:  # agents use the spinner, and need no MCP
@@ -70,7 +70,7 @@ class _ServerLine:
     @property
     def detail(self) -> str:
         tools = f"{self.tools} tool{'' if self.tools == 1 else 's'}"
-        return tools if self.state == "ready" else printable(advised_of_mcp_server(self.reason))
+        return tools if self.state == "ready" else printable(with_mcp_server_remedy(self.reason))
 
 
 class ServerProgress:
@@ -111,7 +111,7 @@ class ServerProgress:
 
     def __call__(self, name: str, state: State, reason: str) -> None:
         if not self._servers:
-            self._terminal.show(f"{name}: {state}{f' ({advised_of_mcp_server(reason)})' if reason else ''}")
+            self._terminal.show(f"{name}: {state}{f' ({with_mcp_server_remedy(reason)})' if reason else ''}")
             return
         server = self._servers.setdefault(name, _ServerLine("waiting"))
         server.become(state, reason, self._tools(name) if state == "ready" else 0)

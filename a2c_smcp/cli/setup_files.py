@@ -1,4 +1,4 @@
-"""The one file that sets up this machine: where it is found, and what its `server` table says."""
+"""The file that sets up this machine, its `server` table, and the file with values of inputs beside it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.options import DEFAULT_OFFICE
-from a2c_smcp.cli.up_state import Standing
+from a2c_smcp.cli.up_state import UpState
 from a2c_smcp.computer.configuration.files import read_data
 from a2c_smcp.computer.private_files import remedy_for
 from a2c_smcp.errors import ConfigError
@@ -24,18 +24,18 @@ __all__ = [
     "DEFAULT_PORT",
     "HOW_TO_MAKE_ONE",
     "NAMES",
-    "Place",
-    "beside",
+    "SetupOptions",
     "find_setups",
-    "is_open_to_git",
-    "lost_setup",
-    "place_of",
-    "read_values",
-    "yaml_in",
+    "git_would_take",
+    "missing_setup",
+    "read_input_values",
+    "setup_options",
+    "values_file_of",
+    "yaml_hint",
 ]
 
 NAMES = ("a2c.toml", "a2c.json", "mcp.json")
-"""What it may be called. Of several the first is used, unless another has been run before."""
+"""Names of the setup file. If there are several, the first is used, unless another one was run before."""
 
 HOW_TO_MAKE_ONE = (
     "`a2c-smcp import` makes one of the servers that another program has, and --config names a file elsewhere, "
@@ -45,8 +45,8 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 7000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where the Server listens, and who sits in which of its offices."""
+class SetupOptions:
+    """The `server` table: where the Server listens, the office, and the name of this computer."""
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
@@ -61,29 +61,29 @@ def find_setups(folder: Path) -> list[Path]:
     otherwise put another one in its place for the next start.
     """
     here = [folder / name for name in NAMES if (folder / name).is_file()]
-    return sorted(here, key=lambda file: not Standing(file).has_run)
+    return sorted(here, key=lambda file: not UpState(file).has_run)
 
 
-def lost_setup(folder: Path) -> Path | None:
-    """One that `up` has run before and that is gone, where no other has taken its place with the owner's word."""
-    known = [folder / name for name in NAMES if Standing(folder / name).has_run]
+def missing_setup(folder: Path) -> Path | None:
+    """A file that `up` ran here before and that is gone, if `up` has not run another one here either."""
+    known = [folder / name for name in NAMES if UpState(folder / name).has_run]
     return None if any(file.is_file() for file in known) else next(iter(known), None)
 
 
-def yaml_in(folder: Path) -> str:
-    """What to do about a file that would be used if it were not YAML; empty if there is none."""
+def yaml_hint(folder: Path) -> str:
+    """What to do about a setup file in YAML; empty if there is none."""
     names = [f"{Path(name).stem}{suffix}" for name in NAMES for suffix in (".yaml", ".yml")]
     found = next((name for name in names if (folder / name).is_file()), None)
     return f"YAML is not read: write {found} as {Path(found).stem}.json, in JSON." if found else ""
 
 
-def place_of(file: Path, given: Mapping[str, Any] | None = None) -> Place:
-    """What is given goes before what the file says. Raises `ConfigError` for a table with anything else in it."""
+def setup_options(file: Path, given: Mapping[str, Any] | None = None) -> SetupOptions:
+    """The `server` table of the file; values that are `given` win. Raises `ConfigError` for wrong settings."""
     data = read_data(file)
     said = data.get("server", {}) if isinstance(data, dict) else {}
     if faults := _faults(said):
         raise ConfigError(f"{file}: {'; '.join(faults)}", faults=faults)
-    return Place(**{**said, **{key: value for key, value in (given or {}).items() if value is not None}})
+    return SetupOptions(**{**said, **{key: value for key, value in (given or {}).items() if value is not None}})
 
 
 def _faults(table: Any) -> list[str]:
@@ -120,13 +120,13 @@ _PATIENCE = 5.0
 _REMEDY = 'Write an object into it, such as {"token": "…"}.'
 
 
-def beside(config: Path) -> Path:
-    """Where the values of a configuration are kept if there is no keyring: `a2c.inputs.json` for `a2c.json`."""
+def values_file_of(config: Path) -> Path:
+    """Where values of inputs are kept if there is no keyring: `a2c.inputs.json` for `a2c.json`."""
     return config.with_name(f"{config.stem}.inputs.json")
 
 
-def is_open_to_git(path: Path) -> bool:
-    """Whether `git add` would take a file that holds secrets. Where there is no git, nobody knows, and it is no."""
+def git_would_take(path: Path) -> bool:
+    """Whether `git add` would add a file that holds secrets; false where there is no repository or no git."""
     folder = path.absolute().parent
     if not any((each / ".git").exists() for each in (folder, *folder.parents)):
         return False
@@ -141,9 +141,9 @@ def is_open_to_git(path: Path) -> bool:
     return asked.returncode == _NOT_IGNORED
 
 
-def read_values(given: Path | None, configs: Iterable[Path] = ()) -> dict[str, Any]:
-    """The values in all of them; what is given wins. Raises `WrongUse`."""
-    kept = [path for path in map(beside, configs) if path.is_file()]
+def read_input_values(given: Path | None, configs: Iterable[Path] = ()) -> dict[str, Any]:
+    """The values from the files beside these configurations and from the given file, which wins. Raises `WrongUse`."""
+    kept = [path for path in map(values_file_of, configs) if path.is_file()]
     return {name: value for path in [*kept, *([given] if given else [])] for name, value in _read(path).items()}
 
 

@@ -16,7 +16,7 @@ from a2c_smcp.computer.tools.table import A2C_TOOL_META, MCP_TOOL_ANNOTATION
 from a2c_smcp.registry.schemas.check import compile_schema, find_faults
 from a2c_smcp.smcp import SMCPTool
 
-__all__ = ["agent_line", "call_of", "invocation", "invocation_anywhere"]
+__all__ = ["agent_line", "invocation", "invocation_anywhere", "suggested_call"]
 
 # fmt: off
 _HARMLESS = frozenset({
@@ -55,7 +55,7 @@ def _in_powershell(word: str) -> str:
     return "'" + word.replace("'", "''") + "'"
 
 
-def call_of(computer: str, tools: Iterable[SMCPTool], *, may_ask: bool) -> list[str] | None:
+def suggested_call(computer: str, tools: Iterable[SMCPTool], *, may_ask: bool) -> list[str] | None:
     """The words of a call that only reads or seems to, and needs the least; `None` if there is no such tool.
 
     `may_ask`: tools that need approval will get it, or their owner is there to be asked.

@@ -1,7 +1,8 @@
-"""What `up` keeps for each setup, for its owner alone: the key of its Server, and a note while it is running.
+"""The files that `a2c-smcp up` keeps for each setup: the API key of its Server, and where it runs.
 
-A setup is running while a process holds the lock of its note. Checking that takes the lock for a moment, so a process
-that wants to run a setup tries for longer than such a moment.
+Only their owner can read them. A setup is running while a process holds the lock on its `.running` file; the lock ends
+with the process, so a file without a lock means nothing. Asking whether a setup runs takes the lock for a moment:
+therefore a process that wants to run the setup tries for the lock several times.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from urllib.parse import urlsplit
 
 from a2c_smcp.computer.private_files import default_folder, lock, private_folder
 
-__all__ = ["AlreadyUp", "Note", "Running", "Standing", "running", "running_at"]
+__all__ = ["AlreadyUp", "RunningUp", "UpInfo", "UpState", "find_running_up", "running_ups"]
 
 _SHORTEST_KEY = 16
 _TRIES, _PAUSE = 5, 0.05
@@ -27,8 +28,8 @@ _LOOPBACK = ("127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Note:
-    """Where it is running."""
+class UpInfo:
+    """Where an `a2c-smcp up` runs."""
 
     url: str
     office: str
@@ -37,45 +38,45 @@ class Note:
 
 
 class AlreadyUp(Exception):
-    """`note` is `None` while it has not come so far as to say where."""
+    """Another process runs this setup. `info` is `None` if it has not written yet where."""
 
-    def __init__(self, note: Note | None) -> None:
-        self.note = note
+    def __init__(self, info: UpInfo | None) -> None:
+        self.info = info
         super().__init__("it is running already")
 
 
-class Running(NamedTuple):
-    """An `up` of this user that is running now, and the key of its Server."""
+class RunningUp(NamedTuple):
+    """An `a2c-smcp up` of this user that runs now, and the API key of its Server."""
 
-    note: Note
+    info: UpInfo
     key: str
 
 
-def running() -> Iterator[Running]:
-    """All that are."""
+def running_ups() -> Iterator[RunningUp]:
+    """All that run now."""
     for path in sorted((default_folder() / "up").glob("*.running")):
-        if note := _note_in(path):
+        if info := _info_in(path):
             with suppress(OSError, ValueError):
-                yield Running(note, path.with_suffix(".key").read_text("ascii").strip())
+                yield RunningUp(info, path.with_suffix(".key").read_text("ascii").strip())
 
 
-def running_at(url: str) -> Running | None:
-    """The `up` that serves this URL. `localhost` stands for whichever loopback address it listens on."""
-    return next((found for found in running() if _is_same_place(url, found.note.url)), None)
+def find_running_up(url: str) -> RunningUp | None:
+    """The one that serves this URL. `localhost` means any loopback address."""
+    return next((found for found in running_ups() if _is_same_place(url, found.info.url)), None)
 
 
 def _is_same_place(url: str, other: str) -> bool:
     try:
         wanted, found = urlsplit(url), urlsplit(other)
         is_port = (wanted.scheme, wanted.port or 80, wanted.path.strip("/")) == (found.scheme, found.port, "")
-    except ValueError:  # not a URL: whoever dials it will say so
+    except ValueError:  # not a URL: connecting to it reports that
         return False
     is_host = wanted.hostname == found.hostname or (wanted.hostname == "localhost" and found.hostname in _LOOPBACK)
     return is_port and is_host
 
 
-class Standing:
-    """Of one configuration file, whatever else it is called on the way there."""
+class UpState:
+    """The kept files of one setup, found by a digest of the real path of its configuration file."""
 
     def __init__(self, config: Path, folder: Path | None = None) -> None:
         digest = hashlib.sha256(os.fsencode(config.resolve())).hexdigest()[:16]
@@ -84,15 +85,15 @@ class Standing:
 
     @property
     def has_run(self) -> bool:
-        """Whether this user has run it before."""
+        """Whether this user has run the setup before."""
         return self.key_file.exists()
 
     def key(self, new: Callable[[], str]) -> str:
-        """The key that is kept, or a new one that is kept from now on. Raises `OSError`."""
+        """The kept API key; at first a new one, which is kept. Raises `OSError`."""
         private_folder(self._folder, "up")
         descriptor = os.open(self.key_file, os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "r+", encoding="ascii", errors="replace") as file:
-            os.chmod(self.key_file, 0o600)  # noqa: PTH101, it may have been there
+            os.chmod(self.key_file, 0o600)  # noqa: PTH101, the file may have existed
             known = file.read().strip()
             if len(known) >= _SHORTEST_KEY and known.isascii() and known.isprintable():
                 return known
@@ -103,26 +104,26 @@ class Standing:
         return known
 
     @contextmanager
-    def claimed(self) -> Iterator[Callable[[Note], None]]:
-        """Nobody else runs this setup meanwhile; what is yielded writes the note. Raises `AlreadyUp` or `OSError`."""
+    def claimed(self) -> Iterator[Callable[[UpInfo], None]]:
+        """Hold the lock of the setup; yield a function that writes where it runs. Raises `AlreadyUp` or `OSError`."""
         path = private_folder(self._folder, "up") / f"{self._name}.running"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if not _lock_patiently(descriptor):
                 raise AlreadyUp(_read(descriptor))
             os.ftruncate(descriptor, 0)
-            yield lambda note: _write(descriptor, note)
+            yield lambda info: _write(descriptor, info)
             os.ftruncate(descriptor, 0)
         finally:
             os.close(descriptor)
 
-    def note(self) -> Note | None:
-        """What is running now, if it has said so."""
-        return _note_in(self._folder / "up" / f"{self._name}.running")
+    def info(self) -> UpInfo | None:
+        """Where the setup runs now; `None` if it does not, or has not written it yet."""
+        return _info_in(self._folder / "up" / f"{self._name}.running")
 
 
-def _note_in(path: Path) -> Note | None:
-    """Of the process that holds its lock."""
+def _info_in(path: Path) -> UpInfo | None:
+    """What the process that holds the lock has written."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
@@ -141,13 +142,13 @@ def _lock_patiently(descriptor: int) -> bool:
     return lock(descriptor)
 
 
-def _write(descriptor: int, note: Note) -> None:
+def _write(descriptor: int, info: UpInfo) -> None:
     os.lseek(descriptor, 0, os.SEEK_SET)
-    os.write(descriptor, json.dumps(asdict(note)).encode())
+    os.write(descriptor, json.dumps(asdict(info)).encode())
 
 
-def _read(descriptor: int) -> Note | None:
+def _read(descriptor: int) -> UpInfo | None:
     with suppress(ValueError, TypeError, OSError):
         found: Any = json.loads(os.read(descriptor, 65536))
-        return Note(**found)
+        return UpInfo(**found)
     return None

@@ -217,7 +217,7 @@ async def test_a_computer_that_does_not_say_what_it_has_keeps_nothing_back_but_i
     ended = await run("tools")
     assert ended.code == 1
     assert {tool["computer"] for tool in json.loads(ended.out)} == {"laptop"}
-    assert "broken does not say what it has: Internal error: no idea" in ended.err
+    assert "broken gave no list of its tools: Internal error: no idea" in ended.err
 
 
 GIVEN = {

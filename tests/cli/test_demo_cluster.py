@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from a2c_smcp.cli.demo.cluster import Load, Tally
-from a2c_smcp.cli.demo.nodes import Front
+from a2c_smcp.cli.demo.cluster import CallCounts, Load
+from a2c_smcp.cli.demo.nodes import LoadBalancer
 from a2c_smcp.errors import ComputerLeft
 from tests.cli.test_demo import PROGRAM, assert_it_can_be_left
 
@@ -78,7 +78,7 @@ async def test_the_front_takes_nodes_in_turn_and_passes_over_the_dead() -> None:
     async with echo("north") as north, echo("south") as south:
         async with echo("west") as west:
             urls = (north, south, west)
-        async with Front(urls).open() as url:
+        async with LoadBalancer(urls).open() as url:
             names = [await said_at(url) for _ in range(6)]
     assert set(names) == {"north", "south"}
 
@@ -86,26 +86,26 @@ async def test_the_front_takes_nodes_in_turn_and_passes_over_the_dead() -> None:
 async def test_the_front_hangs_up_when_no_node_is_left() -> None:
     async with echo("north") as north:
         pass
-    async with Front([north]).open() as url:
+    async with LoadBalancer([north]).open() as url:
         assert await said_at(url) == ""
 
 
 # The account
 
 
-async def until(tally: Tally, calls: int) -> None:
+async def until(counts: CallCounts, calls: int) -> None:
     async with asyncio.timeout(PATIENCE):
-        while tally.made < calls:  # noqa: ASYNC110, a load tells nobody
+        while counts.made < calls:  # noqa: ASYNC110, a load tells nobody
             await asyncio.sleep(0.005)
 
 
-async def account(call: object, calls: int = 20) -> Tally:
-    tally = Tally()
-    load = Load([call], 1000, tally)  # type: ignore[list-item]
+async def account(call: object, calls: int = 20) -> CallCounts:
+    counts = CallCounts()
+    load = Load([call], 1000, counts)  # type: ignore[list-item]
     load.start()
-    await until(tally, calls)
+    await until(counts, calls)
     await load.end()
-    return tally
+    return counts
 
 
 async def test_a_call_that_is_refused_is_lost() -> None:
@@ -114,31 +114,31 @@ async def test_a_call_that_is_refused_is_lost() -> None:
             raise ComputerLeft
         return str(number)
 
-    tally = await account(refuse)
-    assert (tally.lost, tally.doubled) == (1, 0)
-    assert list(tally.failures) == [3]
+    counts = await account(refuse)
+    assert (counts.lost, counts.doubled) == (1, 0)
+    assert list(counts.failures) == [3]
 
 
 async def test_an_answer_to_another_call_is_a_call_lost() -> None:
     async def mistake(number: int) -> str:
         return "7"
 
-    tally = await account(mistake)
-    assert tally.lost == tally.made - 1
+    counts = await account(mistake)
+    assert counts.lost == counts.made - 1
 
 
 async def test_a_call_that_has_run_twice_is_counted_where_it_ran() -> None:
-    tally = Tally()
+    counts = CallCounts()
 
     async def run_twice(number: int) -> str:
-        tally.runs[number] += 2 if number == 5 else 1
+        counts.runs[number] += 2 if number == 5 else 1
         return str(number)
 
-    load = Load([run_twice], 1000, tally)
+    load = Load([run_twice], 1000, counts)
     load.start()
-    await until(tally, 10)
+    await until(counts, 10)
     await load.end()
-    assert (tally.lost, tally.doubled) == (0, 1)
+    assert (counts.lost, counts.doubled) == (0, 1)
 
 
 async def test_calls_are_made_whatever_becomes_of_those_before() -> None:
@@ -148,11 +148,11 @@ async def test_calls_are_made_whatever_becomes_of_those_before() -> None:
         await never.wait()
         return str(number)
 
-    tally = Tally()
-    load = Load([hang], 1000, tally)
+    counts = CallCounts()
+    load = Load([hang], 1000, counts)
     load.start()
-    await until(tally, 50)
-    assert tally.lost >= 50
+    await until(counts, 50)
+    assert counts.lost >= 50
     never.set()
     await load.end()
-    assert tally.lost == 0
+    assert counts.lost == 0

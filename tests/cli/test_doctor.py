@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.cli.checks import server as server_checks
-from a2c_smcp.cli.checks.findings import Certificate, Level, Situation, Visit
+from a2c_smcp.cli.checks.findings import Certificate, ServerProbe, Severity, Situation
 from a2c_smcp.cli.commands.doctor import CHECKS
 from a2c_smcp.installation import EXTRAS
 from a2c_smcp.server import DefaultAuthenticationProvider
@@ -309,15 +309,15 @@ async def test_a_certificate_is_looked_at(place: Place, examine: Any) -> None:
 
 
 def test_what_is_said_of_certificates() -> None:
-    def judged(found: Certificate) -> tuple[Level, str]:
-        visit = Visit(place="https://hub", has_key=True, certificate=found)
-        (finding,) = server_checks.certificate(Situation(visit=visit))
+    def judged(found: Certificate) -> tuple[Severity, str]:
+        probe = ServerProbe(place="https://hub", has_key=True, certificate=found)
+        (finding,) = server_checks.certificate(Situation(probe=probe))
         return finding.level, f"{finding.what} {finding.remedy}"
 
     year = datetime.now(UTC) + timedelta(days=365)
-    assert judged(Certificate(year.timestamp()))[0] is Level.ok
+    assert judged(Certificate(year.timestamp()))[0] is Severity.ok
     expired = judged(Certificate(fault="certificate has expired", number=10))
-    assert expired[0] is Level.problem
+    assert expired[0] is Severity.problem
     assert "renew" in expired[1]
     assert "--url" in judged(Certificate(fault="Hostname mismatch", number=62))[1]
 

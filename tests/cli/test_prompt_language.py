@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from a2c_smcp.cli.options import default_agent_name
-from a2c_smcp.cli.prompt.approvals import OWNER, Grants, NothingToAnswer, Requests
+from a2c_smcp.cli.prompt.approvals import OWNER, Grants, NothingToAnswer, PendingRequests
 from a2c_smcp.cli.prompt.language import (
-    Known,
-    WrongUse,
+    BadLine,
+    CompletionSource,
     complete,
-    find,
+    find_command,
+    missing_parameters,
     parameters_of,
     read_arguments,
-    to_ask,
-    words_of,
+    split_words,
 )
 from a2c_smcp.cli.prompt.prompt import COMMANDS
 from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller, Grant
@@ -40,7 +40,7 @@ SCHEMA = {
     },
     "required": ["size", "key"],
 }
-KNOWN = Known(
+KNOWN = CompletionSource(
     commands=COMMANDS,
     names={
         "SERVER": lambda: {"good": "ready", "my files": "failed"},
@@ -61,16 +61,16 @@ KNOWN = Known(
     }.items(),
 )
 def test_a_line_is_words_as_in_a_shell_and_json_to_its_end(line: str, words: list[str]) -> None:
-    assert words_of(line) == words
+    assert split_words(line) == words
 
 
 def test_every_command_is_found_by_its_name_and_checks_its_arguments() -> None:
     for command in COMMANDS:
         arguments = ["x"] * len([place for place in command.takes.split() if not place.startswith("[")])
-        assert find([*command.name.split(), *arguments], COMMANDS) == (command, arguments)
+        assert find_command([*command.name.split(), *arguments], COMMANDS) == (command, arguments)
         if "…" not in command.takes:
-            with pytest.raises(WrongUse, match="usage"):
-                find([*command.name.split(), *["x"] * 9], COMMANDS)
+            with pytest.raises(BadLine, match="usage"):
+                find_command([*command.name.split(), *["x"] * 9], COMMANDS)
     assert len({command.name for command in COMMANDS}) == len(COMMANDS)
 
 
@@ -120,9 +120,9 @@ def test_what_is_no_argument_is_answered_with_a_sentence(word: str, problem: str
 
 
 def test_only_what_is_missing_is_asked_for() -> None:
-    assert [each.name for each in to_ask(SCHEMA, {})] == ["size", "key", "note", "colour", "loud", "any"]
-    assert [each.name for each in to_ask(SCHEMA, {"size": 1})] == ["key"]
-    assert to_ask({}, {}) == []
+    assert [each.name for each in missing_parameters(SCHEMA, {})] == ["size", "key", "note", "colour", "loud", "any"]
+    assert [each.name for each in missing_parameters(SCHEMA, {"size": 1})] == ["key"]
+    assert missing_parameters({}, {}) == []
 
 
 def test_a_question_says_what_is_wanted_and_hides_secrets() -> None:
@@ -140,7 +140,7 @@ def request(tool: str = "paint", agent: str = "planner") -> ApprovalRequest:
     return ApprovalRequest(Caller("desk", agent), tool, "good", tool, {})
 
 
-async def waiting_for(requests: Requests, *wanted: ApprovalRequest) -> list[asyncio.Task[Any]]:
+async def waiting_for(requests: PendingRequests, *wanted: ApprovalRequest) -> list[asyncio.Task[Any]]:
     asking = [asyncio.create_task(requests(each)) for each in wanted]
     await asyncio.sleep(0)
     return asking
@@ -148,29 +148,29 @@ async def waiting_for(requests: Requests, *wanted: ApprovalRequest) -> list[asyn
 
 @pytest.mark.covers("prompt-approvals")
 async def test_an_answer_is_for_the_oldest_that_was_there_when_its_line_was_begun() -> None:
-    requests = Requests()
-    requests.note_oldest()
+    requests = PendingRequests()
+    requests.remember_oldest()
     first, second = await waiting_for(requests, request(), request("crash"))
     with pytest.raises(NothingToAnswer):
-        requests.meant()
-    requests.note_oldest()
-    assert requests.meant().number == 1
+        requests.find()
+    requests.remember_oldest()
+    assert requests.find().number == 1
     first.cancel()
     await asyncio.wait([first])
     with pytest.raises(NothingToAnswer, match="withdrawn"):
-        requests.meant()
-    requests.answer(requests.meant("#2"), "no")
+        requests.find()
+    requests.answer(requests.find("#2"), "no")
     assert await second == "no"
     with pytest.raises(NothingToAnswer):
-        requests.meant("2")
+        requests.find("2")
 
 
 @pytest.mark.covers("prompt-approvals")
 @pytest.mark.parametrize(("decision", "answered"), [("yes", 1), ("always", 2), ("always_for_agent", 3)])
 async def test_what_is_allowed_for_good_answers_all_that_it_is_for(decision: Any, answered: int) -> None:
-    requests = Requests()
+    requests = PendingRequests()
     asking = await waiting_for(requests, request(), request(), request("crash"), request(agent="other"))
-    requests.answer(requests.meant("1"), decision)
+    requests.answer(requests.find("1"), decision)
     assert [await each for each in asking[:answered]] == [decision] + ["yes"] * (answered - 1)
     assert len([*requests]) == len(asking) - answered
     requests.refuse_all()
@@ -179,7 +179,7 @@ async def test_what_is_allowed_for_good_answers_all_that_it_is_for(decision: Any
 
 @pytest.mark.covers("prompt-approvals")
 async def test_the_owner_needs_no_leave_and_nobody_can_pass_for_him() -> None:
-    requests = Requests()
+    requests = PendingRequests()
     assert await requests(ApprovalRequest(OWNER, "paint", "good", "paint", {})) == "yes"
     (impostor,) = await waiting_for(requests, ApprovalRequest(Caller("", ""), "paint", "good", "paint", {}))
     assert len([*requests]) == 1

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import pytest
 
-from a2c_smcp.cli.suggestions import call_of
+from a2c_smcp.cli.suggestions import suggested_call
 from tests.cli.programs import PROGRAM, Place, good
 from tests.computer.hosted import pids_with
 from tests.computer.pseudo_terminal import on_a_terminal
@@ -403,8 +403,8 @@ CHOSEN = {
 
 @pytest.mark.parametrize(("tools", "words"), CHOSEN.values(), ids=CHOSEN)
 def test_the_suggested_call(tools: list[Any], words: list[str] | None) -> None:
-    assert call_of("laptop", tools, may_ask=True) == (words and ["call", "laptop", *words])
-    assert call_of("laptop", tools, may_ask=False) is None
+    assert suggested_call("laptop", tools, may_ask=True) == (words and ["call", "laptop", *words])
+    assert suggested_call("laptop", tools, may_ask=False) is None
 
 
 async def test_what_was_imported_with_a_secret_is_up_without_a_keyring_and_without_a_question(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""One call of a tool: its arguments from the command line, a spinner while it runs, Ctrl-C that ends it there."""
+"""`a2c-smcp agent call`: read the arguments, call the tool, show its result. Ctrl-C cancels it on the computer."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from uuid import uuid4
 
 import typer
 
-from a2c_smcp.cli.agent.run import Visit
-from a2c_smcp.cli.errors import Failed, WrongUse, near
+from a2c_smcp.cli.agent.run import OfficeContext
+from a2c_smcp.cli.errors import Failed, WrongUse, name_hint
 from a2c_smcp.cli.progress import spinning
 from a2c_smcp.cli.terminal import put_json, put_text
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, SMCPError, ToolNotFound
 from a2c_smcp.protocol.codec import loads_exactly
 from a2c_smcp.protocol.results import CallToolResult
 
-__all__ = ["Call", "read_arguments"]
+__all__ = ["ToolCallWork", "read_arguments"]
 
 _PATIENCE = 5.0
-"""How long a cancelled call may take to end, in seconds."""
+"""Seconds to wait until a cancelled call has ended."""
 
 _FORMS = "Write JSON, such as '{\"a\": 1}', or a=1 b=2, or - to read JSON from stdin."
 
 
 def read_arguments(words: list[str]) -> dict[str, Any]:
-    """A JSON object, `-` for one on stdin, or `KEY=VALUE` words; a value that is not JSON is a string."""
+    """Read a JSON object, `-` for one on stdin, or `KEY=VALUE` words, where a value that is not JSON is a string.
+
+    Raises `WrongUse`.
+    """
     if len(words) == 1 and (words[0] == "-" or words[0].lstrip()[:1] in ("{", "[", '"')):
         return _object(sys.stdin.read() if words[0] == "-" else words[0])
     if unpaired := [word for word in words if not word.partition("=")[0] or "=" not in word]:
@@ -55,7 +58,7 @@ def _value(text: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Call:
+class ToolCallWork:
     """The work of `a2c-smcp agent call`."""
 
     computer: str
@@ -64,13 +67,13 @@ class Call:
     timeout: int
     as_json: bool
 
-    async def __call__(self, visit: Visit) -> None:
+    async def __call__(self, context: OfficeContext) -> None:
         try:
-            with spinning(visit.terminal, f"{self.tool} on {self.computer}", "Ctrl-C cancels it"):
-                result = await self._result(visit)
+            with spinning(context.terminal, f"{self.tool} on {self.computer}", "Ctrl-C cancels it"):
+                result = await self._result(context)
         except ToolNotFound as error:
-            known = [tool["name"] for tool in await visit.agent.get_tools(self.computer)]
-            raise Failed(error.message, near(self.tool, known)) from None
+            known = [tool["name"] for tool in await context.agent.get_tools(self.computer)]
+            raise Failed(error.message, name_hint(self.tool, known)) from None
         except BadRequest as error:
             remedy = f"a2c-smcp agent tools {self.computer} --json shows what its tools take."
             raise Failed(error.message, remedy) from None
@@ -79,48 +82,48 @@ class Call:
         if self.as_json:
             put_json(result.to_wire())
         else:
-            self._tell(result, visit)
+            self._show(result, context)
         if result.is_error:
             raise typer.Exit(1)
 
-    async def _result(self, visit: Visit) -> CallToolResult:
+    async def _result(self, context: OfficeContext) -> CallToolResult:
         req_id = uuid4().hex
         calling = asyncio.create_task(
-            visit.agent.emit_tool_call(self.computer, self.tool, self.params, self.timeout, req_id=req_id)
+            context.agent.emit_tool_call(self.computer, self.tool, self.params, self.timeout, req_id=req_id)
         )
         try:
             return await asyncio.shield(calling)
         except asyncio.CancelledError:
-            await self._cancel(visit, calling, req_id)
+            await self._cancel(context, calling, req_id)
             raise
 
-    async def _cancel(self, visit: Visit, calling: asyncio.Task[CallToolResult], req_id: str) -> None:
-        visit.terminal.show(f"cancelling {self.tool} on {self.computer} (again to quit at once)")
+    async def _cancel(self, context: OfficeContext, calling: asyncio.Task[CallToolResult], req_id: str) -> None:
+        context.terminal.show(f"cancelling {self.tool} on {self.computer} (again to quit at once)")
         outcome: object = None
         with suppress(TimeoutError, SMCPError):
             async with asyncio.timeout(_PATIENCE):
-                await visit.agent.cancel(req_id)
+                await context.agent.cancel(req_id)
                 (outcome,) = await asyncio.gather(calling, return_exceptions=True)
         if isinstance(outcome, CallCancelled):
-            visit.terminal.show(f"{self.tool} was cancelled on {self.computer}", "yellow")
+            context.terminal.show(f"{self.tool} was cancelled on {self.computer}", "yellow")
         elif isinstance(outcome, CallToolResult):
-            visit.terminal.show(f"{self.tool} had come to its end on {self.computer} already", "yellow")
+            context.terminal.show(f"{self.tool} had already finished on {self.computer}", "yellow")
         else:
-            visit.terminal.show(f"{self.computer} has not confirmed that {self.tool} was cancelled", "red")
+            context.terminal.show(f"{self.computer} has not confirmed that {self.tool} was cancelled", "red")
 
-    def _tell(self, result: CallToolResult, visit: Visit) -> None:
-        """Only what was asked for goes to stdout."""
+    def _show(self, result: CallToolResult, context: OfficeContext) -> None:
+        """Print the result on stdout; errors and hints on stderr."""
         if result.is_error:
-            visit.terminal.show(result.text or f"{self.tool} failed and does not say why", "red")
+            context.terminal.show(result.text or f"{self.tool} failed and does not say why", "red")
         elif result.text:
             put_text(result.text)
         elif result.structured_content is not None:
             put_json(result.structured_content)
         for kind in _unseen(result.content):
-            visit.terminal.show(f"there is more, of type {kind}: --json has it", "yellow")
+            context.terminal.show(f"there is more, of type {kind}: --json has it", "yellow")
 
 
 def _unseen(content: Iterable[Any]) -> list[str]:
-    """The kinds of blocks that are no text."""
+    """The types of content blocks that are not text."""
     kinds = (block.get("type") for block in content if isinstance(block, dict))
     return [str(kind) for kind in dict.fromkeys(kinds) if kind != "text"]

@@ -1,4 +1,4 @@
-"""A visit to an office as its agent: come in, do one thing, leave. What goes wrong is said with what to do about it."""
+"""Run one subcommand of `a2c-smcp agent`: connect, join the office, do the work, leave. Errors come with a remedy."""
 
 from __future__ import annotations
 
@@ -14,26 +14,24 @@ from typing import Any, NoReturn, TypeAlias
 import typer
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.cli import logs
-from a2c_smcp.cli import options as connection
-from a2c_smcp.cli.errors import Failed, WrongUse, explained, who_is_there
+from a2c_smcp.cli import logs, options
+from a2c_smcp.cli.errors import Failed, explained, members_hint
 from a2c_smcp.cli.progress import spinning
 from a2c_smcp.cli.terminal import Terminal
-from a2c_smcp.cli.up_state import running, running_at
+from a2c_smcp.cli.up_state import find_running_up, running_ups
 from a2c_smcp.endpoint import Endpoint
-from a2c_smcp.errors import ComputerNotFound, ConfigError, OfficeHasAgent, SMCPError, Unavailable
+from a2c_smcp.errors import ComputerNotFound, OfficeHasAgent, SMCPError, Unavailable
 from a2c_smcp.loops import run_program, stop_on_signals
-from a2c_smcp.protocol.names import fault_in
 
-__all__ = ["Door", "Visit", "Work", "visit"]
+__all__ = ["AgentOptions", "OfficeContext", "Work", "run_in_office"]
 
 _PAUSE = 0.25
-"""Between two attempts to enter an office, in seconds."""
+"""Seconds between two attempts to join an office that holds another agent."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Door:
-    """Which office, and how to get in. Without a key, the one of an `up` of this user is taken."""
+class AgentOptions:
+    """The options of `a2c-smcp agent`: which office, as whom, and how to connect."""
 
     name: str
     url: str
@@ -43,111 +41,110 @@ class Door:
     cert: Path | None
     cert_key: Path | None
     proxy: str | None
-    log_level: logs.Level
+    log_level: logs.LogLevel
     wait: float = 0.0
 
-    def found(self) -> Door:
-        """With the key of the `up` that runs there, if none is given. Its own URL: `localhost` may be somebody else."""
-        running = running_at(self.url) if self.api_key is None else None
-        return replace(self, url=running.note.url, api_key=running.key) if running else self
+    def with_key(self) -> AgentOptions:
+        """The same, with the key of the `a2c-smcp up` that runs at this URL, if no key is given.
+
+        The URL is then the one that `up` wrote down: another program may listen on another address of `localhost`.
+        """
+        found = find_running_up(self.url) if self.api_key is None else None
+        return replace(self, url=found.info.url, api_key=found.key) if found else self
 
     @property
     def place(self) -> str:
-        """The URL as it may be shown."""
+        """The URL without its credentials."""
         return Endpoint(url=self.url).place
 
 
 @dataclass(frozen=True)
-class Visit:
-    """What there is while the agent is in the office."""
+class OfficeContext:
+    """What the work of a command uses: the agent, which has joined the office, and the terminal."""
 
     agent: AsyncSMCPAgentClient
     office: str
     terminal: Terminal
 
     async def computers(self) -> list[str]:
-        """The names of those that are there."""
+        """Names of the computers in the office."""
         members = await self.agent.list_room(self.office)
         return sorted(member["name"] for member in members if member["role"] == "computer")
 
 
-Work: TypeAlias = Callable[[Visit], Awaitable[None]]
-"""What is done there. If it has methods of `AgentEvents`, they are called."""
+Work: TypeAlias = Callable[[OfficeContext], Awaitable[None]]
+"""The work of one command. Methods of `AgentEvents` that it has are called."""
 
 
-def visit(door: Door, work: Work) -> None:
-    """Raises `Failed` if something goes wrong, with what to do about it."""
-    logs.set_up(door.log_level)
+def run_in_office(given: AgentOptions, work: Work) -> None:
+    """Connect, join the office, do the work, leave. Raises `Failed` or `WrongUse`."""
+    logs.set_up(given.log_level)
     terminal = Terminal()
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(terminal)
-    door = door.found()
-    agent = _agent(door, work)
-    if found := connection.exposed(door.url, door.api_key):
+    given = given.with_key()
+    agent = _agent(given, work)
+    if found := options.exposed(given.url, given.api_key):
         terminal.show(". ".join(found), "yellow")
-    if run_program(_unless_stopped(_stay(agent, door, terminal, work), terminal)):
+    if run_program(_unless_stopped(_work_in_office(agent, given, terminal, work), terminal)):
         raise typer.Exit(1)
 
 
-def _agent(door: Door, work: Work) -> AsyncSMCPAgentClient:
-    for flag, name in (("--name", door.name), ("--office", door.office)):
-        if fault := fault_in(name):
-            raise WrongUse(f"{flag}: {fault}", "Choose another.")
-    context = connection.tls(door.ca, door.cert, door.cert_key)
-    link: dict[str, Any] = {"api_key": door.api_key, "ssl": context, "proxy": door.proxy}
-    try:
-        return AsyncSMCPAgentClient(door.name, url=door.url, office=[], event_handler=work, **link)
-    except ConfigError as error:
-        raise WrongUse(error.message, "Correct --url or A2C_URL.") from None
+def _agent(given: AgentOptions, work: Work) -> AsyncSMCPAgentClient:
+    options.check_names(name=given.name, office=given.office)
+    options.endpoint(given.url)
+    context = options.tls(given.ca, given.cert, given.cert_key)
+    link: dict[str, Any] = {"api_key": given.api_key, "ssl": context, "proxy": given.proxy}
+    return AsyncSMCPAgentClient(given.name, url=given.url, office=[], event_handler=work, **link)
 
 
-async def _stay(agent: AsyncSMCPAgentClient, door: Door, terminal: Terminal, work: Work) -> None:
-    stay = Visit(agent, door.office, terminal)
+async def _work_in_office(agent: AsyncSMCPAgentClient, given: AgentOptions, terminal: Terminal, work: Work) -> None:
     try:
         try:
-            await _enter(agent, door, terminal)
-            await _do(stay, work)
+            await _join(agent, given, terminal)
+            await _do(work, OfficeContext(agent, given.office, terminal))
         finally:
             await agent.disconnect()
     except SMCPError as error:
-        told = explained(error, {"url": door.place, "office": door.office})
-        raise _with_those_elsewhere(told) if isinstance(error, Unavailable) else told from None
+        failure = explained(error, {"url": given.place, "office": given.office})
+        raise _naming_running_ups(failure) if isinstance(error, Unavailable) else failure from None
 
 
-def _with_those_elsewhere(told: Failed) -> Failed:
-    """Where nobody answers, the `up` of this user at another URL may be meant."""
-    urls = [each.note.url for each in running()]
-    return Failed(told.what, f"a2c-smcp up is running at {' and '.join(urls)}: give that with --url.") if urls else told
+def _naming_running_ups(failure: Failed) -> Failed:
+    """Advise the URL of an `a2c-smcp up` that runs on this machine, if there is one."""
+    if urls := [each.info.url for each in running_ups()]:
+        return Failed(failure.what, f"a2c-smcp up is running at {' and '.join(urls)}: give that with --url.")
+    return failure
 
 
-async def _enter(agent: AsyncSMCPAgentClient, door: Door, terminal: Terminal) -> None:
-    """An office holds one agent. Most have left in a moment: other commands, or one that was killed."""
+async def _join(agent: AsyncSMCPAgentClient, given: AgentOptions, terminal: Terminal) -> None:
+    """Join, and try again while another agent is there: an office holds one, and most commands leave in a moment."""
     loop = asyncio.get_running_loop()
-    give_up = loop.time() + door.wait
-    with spinning(terminal, f"connecting to {door.place}"):
+    give_up = loop.time() + given.wait
+    with spinning(terminal, f"connecting to {given.place}"):
         await agent.connect()
-    text = f"entering office {door.office}"
+    text = f"entering office {given.office}"
     while True:
         with spinning(terminal, text):
             try:
-                return await agent.join_office(door.office)
+                return await agent.join_office(given.office)
             except OfficeHasAgent:
                 if loop.time() >= give_up:
                     raise
-                text = f"waiting until the agent in office {door.office} has left"
+                text = f"waiting until the agent in office {given.office} has left"
                 await asyncio.sleep(_PAUSE)
 
 
-async def _do(stay: Visit, work: Work) -> None:
+async def _do(work: Work, context: OfficeContext) -> None:
     try:
-        await work(stay)
+        await work(context)
     except ComputerNotFound as error:
-        raise Failed(error.message, who_is_there(stay.office, await stay.computers())) from None
+        raise Failed(error.message, members_hint(context.office, await context.computers())) from None
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, None], terminal: Terminal) -> bool:
-    """Whether a signal ended it. It may take its time for that; a second signal leaves it none."""
+    """Do the work; return whether a signal stopped it. The first signal cancels the work, a second one exits."""
     stop = stop_on_signals()
     working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
     await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -163,7 +160,7 @@ async def _unless_stopped(work: Coroutine[Any, Any, None], terminal: Terminal) -
 
 
 def _quit(terminal: Terminal) -> NoReturn:
-    """At once, whoever may still be waiting for a Server that does not answer."""
+    """Exit without waiting for tasks or for a Server that does not answer."""
     terminal.take_away()
     sys.stdout.flush()
     os._exit(1)

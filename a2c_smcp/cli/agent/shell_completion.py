@@ -1,8 +1,8 @@
-"""Names that a shell completes for `a2c-smcp agent`: the computers of an office, and the tools of one.
+"""Shell completion for `a2c-smcp agent`: names of computers in the office, and of a computer's tools.
 
-The Server is asked, for a moment at most, and whatever goes wrong completes nothing: a shell has no place for errors.
-The names come from other people's machines and go onto a command line, where some shells evaluate them: only those
-that mean nothing to any shell are offered.
+The Server is asked, for three seconds at most. Errors complete nothing, because a shell cannot show them. The names
+come from other people's machines, and some shells evaluate what they complete: only names without any character that is
+special in a shell are offered.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import Any
 import typer
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.cli import options as connection
-from a2c_smcp.cli.agent.run import Door
+from a2c_smcp.cli import options
+from a2c_smcp.cli.agent.run import AgentOptions
 
 __all__ = ["computers", "tools"]
 
 _PATIENCE = 3.0
-"""How long a shell waits for it all, in seconds."""
+"""Seconds until completion gives up."""
 _HARMLESS = re.compile(r"[\w@%+:,./][\w@%+:,./-]*", re.ASCII)
 
 Ask = Callable[[AsyncSMCPAgentClient, str], Awaitable[list[str]]]
 
 
 def computers(context: typer.Context, incomplete: str) -> list[str]:
-    """Of the office that the options and the environment name."""
+    """Complete the name of a computer in the office."""
 
     async def ask(agent: AsyncSMCPAgentClient, office: str) -> list[str]:
         members = await agent.list_room(office)
@@ -42,7 +42,7 @@ def computers(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def tools(context: typer.Context, incomplete: str) -> list[str]:
-    """Of the computer that stands before."""
+    """Complete the name of a tool of the computer before it on the line."""
 
     async def ask(agent: AsyncSMCPAgentClient, office: str) -> list[str]:
         return [each["name"] for each in await agent.get_tools(str(context.params["computer"]))]
@@ -54,30 +54,30 @@ def _beginning_with(incomplete: str, context: typer.Context, ask: Ask) -> list[s
     logging.disable(logging.CRITICAL)
     try:
         with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):
-            names = asyncio.run(_asked(_door(context), ask))
-    except Exception:  # there is nobody to tell
+            names = asyncio.run(_ask_server(_given_options(context), ask))
+    except Exception:  # a shell cannot show it
         return []
     return sorted(name for name in names if name.startswith(incomplete) and _HARMLESS.fullmatch(name))
 
 
-def _door(context: typer.Context) -> Door:
-    """The options of the group may stand before the command or after it."""
+def _given_options(context: typer.Context) -> AgentOptions:
+    """The options of the group, which may stand before or after the subcommand."""
     before = context.parent.params if context.parent else {}
     given = {**before, **{name: value for name, value in context.params.items() if value is not None}}
-    options: dict[str, Any] = {field: given.get(field) for field in ("api_key", "ca", "cert", "cert_key", "proxy")}
-    return Door(
-        name=given.get("name") or connection.default_agent_name(),
-        url=given.get("url") or connection.DEFAULT_URL,
-        office=given.get("office") or connection.DEFAULT_OFFICE,
+    more: dict[str, Any] = {field: given.get(field) for field in ("api_key", "ca", "cert", "cert_key", "proxy")}
+    return AgentOptions(
+        name=given.get("name") or options.default_agent_name(),
+        url=given.get("url") or options.DEFAULT_URL,
+        office=given.get("office") or options.DEFAULT_OFFICE,
         log_level=given["log_level"],
-        **options,
-    ).found()
+        **more,
+    ).with_key()
 
 
-async def _asked(door: Door, ask: Ask) -> list[str]:
-    tls = connection.tls(door.ca, door.cert, door.cert_key)
-    options: dict[str, Any] = {"api_key": door.api_key, "ssl": tls, "proxy": door.proxy}
-    agent = AsyncSMCPAgentClient(door.name, url=door.url, office=door.office, **options)
+async def _ask_server(given: AgentOptions, ask: Ask) -> list[str]:
+    tls = options.tls(given.ca, given.cert, given.cert_key)
+    link: dict[str, Any] = {"api_key": given.api_key, "ssl": tls, "proxy": given.proxy}
+    agent = AsyncSMCPAgentClient(given.name, url=given.url, office=given.office, **link)
     async with asyncio.timeout(_PATIENCE):
         async with agent:
-            return await ask(agent, door.office)
+            return await ask(agent, given.office)

@@ -1,4 +1,4 @@
-"""What `a2c-smcp agent` lists: tools, desktops, configurations and members, each as a person or a program wants it."""
+"""What `a2c-smcp agent` shows, as tables or JSON: tools, desktops, configurations, members, and events until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 
 from a2c_smcp import smcp
 from a2c_smcp.agent import AgentEvents
-from a2c_smcp.cli.agent.run import Visit
+from a2c_smcp.cli.agent.run import OfficeContext
 from a2c_smcp.cli.terminal import first_sentence, put_json, put_table, put_text
 from a2c_smcp.errors import ComputerNotFound, SMCPError
 from a2c_smcp.protocol.codec import dumps
@@ -24,90 +24,97 @@ from a2c_smcp.types import Desktop
 __all__ = ["DesktopWatch", "Watch", "put_desktop", "show_config", "show_desktop", "show_room", "show_tools"]
 
 
-async def show_tools(visit: Visit, *, computer: str | None, tags: Sequence[str], as_json: bool) -> None:
-    """Those of all who answer. If somebody does not, that is a failure in the end."""
-    answers = {computer: await _offer_of(visit, computer)} if computer else await _offered(visit)
-    offers = {name: offer for name, offer in answers.items() if isinstance(offer, _Offer)}
-    tools = [_described(name, tool, offer) for name, offer in offers.items() for tool in offer.tools]
+async def show_tools(context: OfficeContext, *, computer: str | None, tags: Sequence[str], as_json: bool) -> None:
+    """List the tools of one computer or of all. Exits with 1, after the list, if a computer did not answer."""
+    answers = {computer: await _tools_of(context, computer)} if computer else await _tools_of_all(context)
+    found = {name: answer for name, answer in answers.items() if isinstance(answer, _ComputerTools)}
+    tools = [_described(name, tool, answer) for name, answer in found.items() for tool in answer.tools]
     wanted = [tool for tool in tools if set(tags) <= set(tool["tags"])]
     if as_json:
         put_json(wanted)
     elif wanted:
-        put_table(
-            ("tool", "computer", "server", "description", "tags", "approval"), map(_tool_row, wanted), cut="description"
-        )
+        put_table(_TOOL_COLUMNS, map(_tool_row, wanted), cut="description")
     else:
-        visit.terminal.show(
-            f"no such tools in office {visit.office}" if tools else f"no tools in office {visit.office}"
-        )
-    for name, offer in offers.items():
-        if offer.starting:
-            visit.terminal.show(f"still starting on {name}: {', '.join(offer.starting)}", "yellow")
-    failures = {name: error for name, error in answers.items() if isinstance(error, SMCPError)}
-    for name, failure in failures.items():
-        visit.terminal.show(f"{name} does not say what it has: {failure.message}", "red")
-    if failures:
+        context.terminal.show(f"no {'such ' if tools else ''}tools in office {context.office}")
+    _show_missing(context, answers)
+
+
+def _show_missing(context: OfficeContext, answers: Mapping[str, _ComputerTools | SMCPError]) -> None:
+    """What a list of tools lacks: servers that are still starting, and computers that gave no list."""
+    failed = False
+    for name, answer in answers.items():
+        if isinstance(answer, SMCPError):
+            failed = True
+            context.terminal.show(f"{name} gave no list of its tools: {answer.message}", "red")
+        elif answer.starting:
+            context.terminal.show(f"still starting on {name}: {', '.join(answer.starting)}", "yellow")
+    if failed:
         raise typer.Exit(1)
 
 
-class _Offer(NamedTuple):
-    """What a computer says of its tools. `approved` are those it runs unasked for this agent, or `True` for all."""
+_TOOL_COLUMNS = ("tool", "computer", "server", "description", "tags", "approval")
+
+
+class _ComputerTools(NamedTuple):
+    """The answer of a computer. `approved`: tools that run without approval for this agent, `True` for all."""
 
     tools: Sequence[Any] = ()
     starting: Sequence[str] = ()
     approved: bool | Sequence[str] = ()
 
 
-async def _offer_of(visit: Visit, computer: str) -> _Offer:
-    answer: Any = await visit.agent.request(GET_TOOLS_EVENT, computer)
+async def _tools_of(context: OfficeContext, computer: str) -> _ComputerTools:
+    answer: Any = await context.agent.request(GET_TOOLS_EVENT, computer)
     found = answer.get("tools") if isinstance(answer, Mapping) else None
     if not isinstance(found, list):
         raise SMCPError("the answer is not a list of tools")
     starting, approved = answer.get("starting"), answer.get("approved")
-    return _Offer(
+    return _ComputerTools(
         [tool for tool in found if isinstance(tool, dict) and isinstance(tool.get("name"), str)],
         [str(name) for name in starting] if isinstance(starting, list) else (),
         approved if isinstance(approved, bool | list) else (),
     )
 
 
-async def _offered(visit: Visit) -> dict[str, _Offer | SMCPError]:
-    """What each computer answers. One that leaves meanwhile offers nothing."""
+async def _tools_of_all(context: OfficeContext) -> dict[str, _ComputerTools | SMCPError]:
+    """The answer or the error of each computer. One that leaves meanwhile has no tools."""
 
-    async def ask(computer: str) -> _Offer | SMCPError:
+    async def ask(computer: str) -> _ComputerTools | SMCPError:
         try:
-            return await _offer_of(visit, computer)
+            return await _tools_of(context, computer)
         except ComputerNotFound:
-            return _Offer()
+            return _ComputerTools()
         except SMCPError as error:
             return error
 
-    computers = await visit.computers()
+    computers = await context.computers()
     return dict(zip(computers, await asyncio.gather(*map(ask, computers)), strict=True))
 
 
-async def show_desktop(visit: Visit, *, computer: str, size: int | None, window: str | None, as_json: bool) -> None:
-    windows = await visit.agent.get_desktop(computer, size, window)
+async def show_desktop(
+    context: OfficeContext, *, computer: str, size: int | None, window: str | None, as_json: bool
+) -> None:
+    windows = await context.agent.get_desktop(computer, size, window)
     put_desktop(windows, as_json=as_json)
     if not windows:
-        visit.terminal.show(f"{computer} has no windows to show")
+        context.terminal.show(f"{computer} has no windows to show")
 
 
-async def show_config(visit: Visit, *, computer: str, as_json: bool) -> None:
-    found: Any = await visit.agent.get_config(computer)
+async def show_config(context: OfficeContext, *, computer: str, as_json: bool) -> None:
+    found: Any = await context.agent.get_config(computer)
     if as_json:
         put_json(found)
         return
     if servers := _objects(found.get("servers")):
         put_table(("server", "type", "runs", "state"), (_server_row(*each) for each in servers.items()))
     else:
-        visit.terminal.show(f"{computer} has no MCP servers")
+        context.terminal.show(f"{computer} has no MCP servers")
     if inputs := [each for each in found.get("inputs") or () if isinstance(each, Mapping)]:
         put_table(("input", "type", "description"), ([str(each.get(key, "")) for key in _INPUT] for each in inputs))
 
 
-async def show_room(visit: Visit, *, as_json: bool) -> None:
-    members: Any = await visit.agent.list_room(visit.office)
+async def show_room(context: OfficeContext, *, as_json: bool) -> None:
+    members: Any = await context.agent.list_room(context.office)
     if as_json:
         put_json(members)
         return
@@ -118,11 +125,11 @@ async def show_room(visit: Visit, *, as_json: bool) -> None:
 _INPUT = ("id", "type", "description")
 
 
-def _described(computer: str, tool: Mapping[str, Any], offer: _Offer) -> dict[str, Any]:
-    """A tool as it came, with its computer, what is hidden in its `meta`, and whether its owner is asked."""
+def _described(computer: str, tool: Mapping[str, Any], answer: _ComputerTools) -> dict[str, Any]:
+    """A tool as it came, with its computer, the tags from its `meta`, and whether it needs approval."""
     meta = _object((tool.get("meta") or {}).get("a2c_tool_meta"))
     tags = [str(tag) for tag in meta.get("tags") or ()]
-    approved = offer.approved
+    approved = answer.approved
     is_approved = approved if isinstance(approved, bool) else tool["name"] in approved
     asks = meta.get("auto_apply") is not True and not is_approved
     return {"computer": computer, **tool, "tags": tags, "needs_approval": asks}
@@ -153,7 +160,7 @@ def _objects(value: object) -> dict[str, Mapping[str, Any]]:
     return {name: _object(each) for name, each in _object(value).items()}
 
 
-_TOLD_OTHERWISE = {
+_SHOWN_BY_OTHER_METHODS = {
     smcp.ENTER_OFFICE_NOTIFICATION,
     smcp.LEAVE_OFFICE_NOTIFICATION,
     smcp.UPDATE_CONFIG_NOTIFICATION,
@@ -162,8 +169,8 @@ _TOLD_OTHERWISE = {
 _SHOWN = 8
 
 
-class _Endless(AgentEvents):
-    """Shows until Ctrl-C, which is how a watch is meant to end, or until the Server refuses it for good."""
+class _UntilStopped(AgentEvents):
+    """Runs until Ctrl-C, which is success, or until the Server refuses this agent for good, which is an error."""
 
     def __init__(self) -> None:
         self._refusal: asyncio.Queue[Exception] = asyncio.Queue()
@@ -171,8 +178,8 @@ class _Endless(AgentEvents):
     def on_refused(self, error: Exception) -> None:
         self._refusal.put_nowait(error)
 
-    async def go_on(self, showing: Coroutine[Any, Any, None]) -> None:
-        tasks = [asyncio.create_task(showing), asyncio.create_task(self._stay())]
+    async def run(self, showing: Coroutine[Any, Any, None]) -> None:
+        tasks = [asyncio.create_task(showing), asyncio.create_task(self._raise_refusal())]
         with suppress(asyncio.CancelledError):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -181,53 +188,53 @@ class _Endless(AgentEvents):
             if isinstance(outcome, Exception):
                 raise outcome
 
-    async def _stay(self) -> None:
+    async def _raise_refusal(self) -> None:
         raise await self._refusal.get()
 
 
-class Watch(_Endless):
-    """The work of `a2c-smcp agent watch`: one line for each event."""
+class Watch(_UntilStopped):
+    """The work of `a2c-smcp agent watch`: print a line for each event."""
 
     def __init__(self, *, as_json: bool) -> None:
         super().__init__()
         self._as_json = as_json
         self._lines: asyncio.Queue[str] = asyncio.Queue()
 
-    async def __call__(self, visit: Visit) -> None:
-        visit.terminal.show(f"watching office {visit.office} (Ctrl-C ends it)")
-        await self.go_on(self._show())
+    async def __call__(self, context: OfficeContext) -> None:
+        context.terminal.show(f"watching office {context.office} (Ctrl-C ends it)")
+        await self.run(self._show())
 
     async def _show(self) -> None:
         while True:
             put_text(await self._lines.get())
 
     def on_computer_enter_office(self, data: dict[str, Any]) -> None:
-        self._tell("enter", data["computer"], "is here")
+        self._put("enter", data["computer"], "is here")
 
     def on_computer_leave_office(self, data: dict[str, Any]) -> None:
-        self._tell("leave", data["computer"], "has left")
+        self._put("leave", data["computer"], "has left")
 
     def on_computer_update_config(self, data: dict[str, Any]) -> None:
-        self._tell("config", data["computer"], "has another configuration")
+        self._put("config", data["computer"], "has another configuration")
 
     def on_tools_received(self, computer: str, tools: list[SMCPTool], office: str) -> None:
         names = [tool["name"] for tool in tools]
         more = ", …" if len(names) > _SHOWN else ""
         listed = f": {', '.join(names[:_SHOWN])}{more}" if names else ""
-        self._tell("tools", computer, f"has {len(names)} tool{'' if len(names) == 1 else 's'}{listed}", tools=names)
+        self._put("tools", computer, f"has {len(names)} tool{'' if len(names) == 1 else 's'}{listed}", tools=names)
 
     def on_office_lost(self, office: str, error: Exception) -> None:
-        self._tell("office_lost", None, f"the office would not have this agent back: {error}", reason=str(error))
+        self._put("office_lost", None, f"this agent could not join the office again: {error}", reason=str(error))
 
     def on_notice(self, event: str, data: dict[str, Any]) -> None:
         computer = data.get("computer")
         named = computer if isinstance(computer, str) else None
         if event == smcp.UPDATE_DESKTOP_NOTIFICATION:
-            self._tell("desktop", named, "has another desktop")
-        elif event not in _TOLD_OTHERWISE:
-            self._tell(event, named, f"{event} {dumps(data)}", data=data)
+            self._put("desktop", named, "has another desktop")
+        elif event not in _SHOWN_BY_OTHER_METHODS:
+            self._put(event, named, f"{event} {dumps(data)}", data=data)
 
-    def _tell(self, event: str, computer: str | None, words: str, **more: Any) -> None:
+    def _put(self, event: str, computer: str | None, words: str, **more: Any) -> None:
         now = datetime.now().astimezone()
         if self._as_json:
             about = {"computer": computer} if computer is not None else {}
@@ -237,34 +244,34 @@ class Watch(_Endless):
         self._lines.put_nowait(line)
 
 
-class DesktopWatch(_Endless):
-    """The work of `a2c-smcp agent desktop --watch`: the desktop now, and again whenever it has changed."""
+class DesktopWatch(_UntilStopped):
+    """The work of `a2c-smcp agent desktop --watch`: print the desktop now, and again after each change."""
 
     def __init__(self, computer: str, size: int | None, window: str | None, *, as_json: bool) -> None:
         super().__init__()
         self._wanted = (computer, size, window)
         self._as_json = as_json
-        self._visit: Visit | None = None
+        self._context: OfficeContext | None = None
 
-    async def __call__(self, visit: Visit) -> None:
-        await visit.agent.get_desktop(*self._wanted)
-        self._visit = visit
-        await self.go_on(self._show(visit))
+    async def __call__(self, context: OfficeContext) -> None:
+        await context.agent.get_desktop(*self._wanted)
+        self._context = context
+        await self.run(self._show(context))
 
-    async def _show(self, visit: Visit) -> None:
-        async with aclosing(visit.agent.watch_desktop(*self._wanted)) as desktops:
+    async def _show(self, context: OfficeContext) -> None:
+        async with aclosing(context.agent.watch_desktop(*self._wanted)) as desktops:
             async for desktop in desktops:
                 if not self._as_json:
-                    visit.terminal.show(f"{datetime.now().astimezone():%H:%M:%S}  {self._wanted[0]}", "dim")
+                    context.terminal.show(f"{datetime.now().astimezone():%H:%M:%S}  {self._wanted[0]}", "dim")
                 put_desktop(desktop, as_json=self._as_json, in_one_line=True)
 
     def on_computer_leave_office(self, data: dict[str, Any]) -> None:
-        if self._visit and data["computer"] == self._wanted[0]:
-            self._visit.terminal.show(f"{data['computer']} has left; its desktop is shown when it is back", "yellow")
+        if self._context and data["computer"] == self._wanted[0]:
+            self._context.terminal.show(f"{data['computer']} has left; its desktop is shown when it is back", "yellow")
 
 
 def put_desktop(desktop: list[Desktop], *, as_json: bool, in_one_line: bool = False) -> None:
-    """Windows, each with its URI above its text."""
+    """Print windows, each with its URI above its text."""
     if as_json:
         put_json(desktop, in_one_line=in_one_line)
     elif desktop:

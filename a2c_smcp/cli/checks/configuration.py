@@ -9,7 +9,15 @@ from pathlib import Path
 
 from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warning
 from a2c_smcp.cli.errors import WrongUse, sentence
-from a2c_smcp.cli.setup_files import HOW_TO_MAKE_ONE, NAMES, beside, is_open_to_git, place_of, read_values, yaml_in
+from a2c_smcp.cli.setup_files import (
+    HOW_TO_MAKE_ONE,
+    NAMES,
+    git_would_take,
+    read_input_values,
+    setup_options,
+    values_file_of,
+    yaml_hint,
+)
 from a2c_smcp.computer.configuration.files import Configuration, read_configuration
 from a2c_smcp.computer.configuration.watch import read_all
 from a2c_smcp.computer.inputs.definitions import CommandFailed, MissingInputs, ids_in
@@ -51,7 +59,7 @@ def read(paths: Iterable[Path]) -> tuple[Configuration, tuple[str, ...]]:
 
 
 def _add_faults(path: Path, faults: list[str]) -> bool:
-    for attempt in (read_configuration, place_of):
+    for attempt in (read_configuration, setup_options):
         try:
             attempt(path)
         except ConfigError as error:
@@ -62,9 +70,9 @@ def _add_faults(path: Path, faults: list[str]) -> bool:
 
 
 def files(situation: Situation) -> Iterator[Finding]:
-    if not situation.files and situation.visit is None:
+    if not situation.files and situation.probe is None:
         yield problem(
-            f"There is no {', '.join(NAMES[:-1])} or {NAMES[-1]} here.", yaml_in(Path.cwd()) or HOW_TO_MAKE_ONE
+            f"There is no {', '.join(NAMES[:-1])} or {NAMES[-1]} here.", yaml_hint(Path.cwd()) or HOW_TO_MAKE_ONE
         )
     for fault in situation.faults:
         yield problem(sentence(fault), "Correct that field; docs/computer.md has an example of each.")
@@ -113,10 +121,10 @@ def _command_fault(server: StdioConfig) -> Finding | None:
 async def inputs(situation: Situation) -> list[Finding]:
     """Only those that servers use. The commands of inputs are not run."""
     definitions = situation.configuration.inputs
-    if exposed := [remedy for path in map(beside, situation.files) if (remedy := remedy_for(path))]:
+    if exposed := [remedy for path in map(values_file_of, situation.files) if (remedy := remedy_for(path))]:
         return [problem("The values of inputs can be changed by others on this machine.", f"Run: {exposed[0]}")]
     try:
-        values = read_values(None, situation.files)
+        values = read_input_values(None, situation.files)
     except WrongUse as error:
         return [problem(error.what, error.remedy)]
     known = Inputs(definitions.values(), values=values)
@@ -131,7 +139,7 @@ async def inputs(situation: Situation) -> list[Finding]:
 
 def _committed(paths: Iterable[Path]) -> list[Finding]:
     """Files of values that git would take."""
-    found = [file for file in map(beside, paths) if file.is_file() and is_open_to_git(file)]
+    found = [file for file in map(values_file_of, paths) if file.is_file() and git_would_take(file)]
     return [
         warning(f"git does not ignore {file.name}, which holds secrets.", "Put it on .gitignore.") for file in found
     ]

@@ -18,16 +18,27 @@ import aiohttp
 
 from a2c_smcp.cli.options import exposed
 from a2c_smcp.cli.setup_files import DEFAULT_HOST, DEFAULT_PORT
-from a2c_smcp.cli.up_state import Note
+from a2c_smcp.cli.up_state import UpInfo
 from a2c_smcp.computer.configuration.files import Configuration
 from a2c_smcp.connection import Connection
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import SMCPError
 
-__all__ = ["Certificate", "Check", "Finding", "Level", "Situation", "Visit", "call_at", "ok", "problem", "warning"]
+__all__ = [
+    "Certificate",
+    "Check",
+    "Finding",
+    "ServerProbe",
+    "Severity",
+    "Situation",
+    "ok",
+    "probe_server",
+    "problem",
+    "warning",
+]
 
 
-class Level(StrEnum):
+class Severity(StrEnum):
     """A problem means that it would not work."""
 
     ok = "ok"
@@ -39,21 +50,21 @@ class Level(StrEnum):
 class Finding:
     """One sentence on what there is, and one on what to do about it."""
 
-    level: Level
+    level: Severity
     what: str
     remedy: str = ""
 
 
 def ok(what: str) -> Finding:
-    return Finding(Level.ok, what)
+    return Finding(Severity.ok, what)
 
 
 def warning(what: str, remedy: str) -> Finding:
-    return Finding(Level.warning, what, remedy)
+    return Finding(Severity.warning, what, remedy)
 
 
 def problem(what: str, remedy: str) -> Finding:
-    return Finding(Level.problem, what, remedy)
+    return Finding(Severity.problem, what, remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +78,8 @@ class Situation:
     no_input: bool = False
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
-    note: Note | None = None
-    visit: Visit | None = None
+    up: UpInfo | None = None
+    probe: ServerProbe | None = None
 
 
 Check: TypeAlias = Callable[[Situation], Iterable[Finding] | Awaitable[Iterable[Finding]]]
@@ -88,7 +99,7 @@ class Certificate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Visit:
+class ServerProbe:
     """`health` is the status of /healthz; `ahead` how many seconds our clock is ahead of the Server's.
 
     `None` stands for what could not be learned, and a `refusal` of `None` for none.
@@ -103,11 +114,11 @@ class Visit:
     exposure: tuple[str, str] | None = None
 
 
-async def call_at(endpoint: Endpoint, *, api_key: str | None) -> Visit:
+async def probe_server(endpoint: Endpoint, *, api_key: str | None) -> ServerProbe:
     """Looks at everything, joins no office, and leaves."""
     looked = await asyncio.gather(_certificate(endpoint), _health(endpoint), _knock(endpoint))
     certificate, (health, ahead), refusal = looked
-    return Visit(
+    return ServerProbe(
         place=endpoint.place,
         has_key=bool(api_key),
         health=health,

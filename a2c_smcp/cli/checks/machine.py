@@ -16,7 +16,7 @@ from pathlib import Path
 
 from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warning
 from a2c_smcp.cli.errors import WrongUse
-from a2c_smcp.cli.setup_files import beside, read_values
+from a2c_smcp.cli.setup_files import read_input_values, values_file_of
 from a2c_smcp.computer.inputs.definitions import is_secret
 from a2c_smcp.computer.inputs.sources import backend
 from a2c_smcp.computer.private_files import default_folder, remedy_for
@@ -51,7 +51,7 @@ def extras(situation: Situation) -> Iterator[Finding]:
 def _needed(situation: Situation) -> set[str]:
     """A Server is run here unless there is one elsewhere."""
     servers = situation.configuration.servers.values()
-    needed = {"cli": True, "server": not situation.visit, "computer": servers, "vrl": any(each.vrl for each in servers)}
+    needed = {"cli": True, "server": not situation.probe, "computer": servers, "vrl": any(each.vrl for each in servers)}
     return {extra for extra, is_needed in needed.items() if is_needed}
 
 
@@ -74,18 +74,18 @@ def keyring(situation: Situation) -> Iterator[Finding]:
 
 
 def _kept_in_files(situation: Situation) -> dict[str, str]:
-    """The ids whose values stand in a file beside a configuration, with its name."""
+    """The ids whose values stand in a file values_file_of a configuration, with its name."""
     with suppress(WrongUse):  # the check of inputs tells of a file that cannot be read
-        files = {path: beside(path).name for path in situation.files}
-        return {id_: name for path, name in files.items() for id_ in read_values(None, [path])}
+        files = {path: values_file_of(path).name for path in situation.files}
+        return {id_: name for path, name in files.items() for id_ in read_input_values(None, [path])}
     return {}
 
 
 def port(situation: Situation) -> Iterator[Finding]:
     """Only of interest where a Server is to be run on this machine."""
-    if situation.note:
-        yield ok(f"a2c-smcp up is running at {situation.note.url}.")
-    if situation.visit:
+    if situation.up:
+        yield ok(f"a2c-smcp up is running at {situation.up.url}.")
+    if situation.probe:
         return
     place = f"Port {situation.port} of {situation.host}"
     error = _bind(situation.host, situation.port)

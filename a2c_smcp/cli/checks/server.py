@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from a2c_smcp.cli.checks.findings import Finding, Situation, Visit, ok, problem, warning
+from a2c_smcp.cli.checks.findings import Finding, ServerProbe, Situation, ok, problem, warning
 from a2c_smcp.cli.errors import explained, sentence
 from a2c_smcp.errors import SMCPError, Unavailable, VersionMismatch
 from a2c_smcp.protocol import PROTOCOL_VERSION
@@ -32,23 +32,23 @@ _FAULTS = {
 
 
 def health(situation: Situation) -> Iterator[Finding]:
-    visit = situation.visit
-    if visit is None:
+    probe = situation.probe
+    if probe is None:
         return
-    if visit.health is None and _is_unreachable(visit.refusal):
-        yield _explained(visit)
-    elif visit.health == 200:
-        yield ok(f"{visit.place} answers.")
+    if probe.health is None and _is_unreachable(probe.refusal):
+        yield _explained(probe)
+    elif probe.health == 200:
+        yield ok(f"{probe.place} answers.")
     else:
-        status = visit.health or "nothing"
+        status = probe.health or "nothing"
         yield warning(
-            f"{visit.place} answers /healthz with {status}.",
+            f"{probe.place} answers /healthz with {status}.",
             "Something else may be there, or a proxy that lets only /socket.io/ pass: look whether --url is right.",
         )
 
 
 def certificate(situation: Situation) -> Iterator[Finding]:
-    found = situation.visit.certificate if situation.visit else None
+    found = situation.probe.certificate if situation.probe else None
     if found is None:
         return
     days = (found.expires - time.time()) / _DAY
@@ -61,7 +61,7 @@ def certificate(situation: Situation) -> Iterator[Finding]:
 
 
 def clock(situation: Situation) -> Iterator[Finding]:
-    ahead = situation.visit.ahead if situation.visit else None
+    ahead = situation.probe.ahead if situation.probe else None
     if ahead is None:
         return
     if abs(ahead) > _SKEW:
@@ -75,30 +75,30 @@ def clock(situation: Situation) -> Iterator[Finding]:
 
 
 def key(situation: Situation) -> Iterator[Finding]:
-    visit = situation.visit
-    if visit is None or isinstance(visit.refusal, VersionMismatch):
+    probe = situation.probe
+    if probe is None or isinstance(probe.refusal, VersionMismatch):
         return
-    if visit.exposure:
-        what, remedy = visit.exposure
+    if probe.exposure:
+        what, remedy = probe.exposure
         yield warning(f"{what}.", remedy)
-    if visit.refusal is None:
-        yield ok("The Server accepts the key." if visit.has_key else "The Server lets us in without a key.")
-    elif not _is_unreachable(visit.refusal):
-        yield _explained(visit)
-    elif visit.health is not None:
+    if probe.refusal is None:
+        yield ok("The Server accepts the key." if probe.has_key else "The Server lets us in without a key.")
+    elif not _is_unreachable(probe.refusal):
+        yield _explained(probe)
+    elif probe.health is not None:
         yield problem(
-            f"{visit.place} answers, but there is no way in.",
+            f"{probe.place} answers, but there is no way in.",
             "If there is a proxy in between, it has to pass /socket.io/ on, websockets too.",
         )
 
 
 def protocol(situation: Situation) -> Iterator[Finding]:
-    visit = situation.visit
-    if visit is None:
+    probe = situation.probe
+    if probe is None:
         return
-    if isinstance(visit.refusal, VersionMismatch):
-        yield _explained(visit)
-    elif visit.refusal is None:
+    if isinstance(probe.refusal, VersionMismatch):
+        yield _explained(probe)
+    elif probe.refusal is None:
         yield ok(f"The Server speaks version {PROTOCOL_VERSION} with us.")
 
 
@@ -106,7 +106,7 @@ def _is_unreachable(refusal: SMCPError | None) -> bool:
     return isinstance(refusal, Unavailable)
 
 
-def _explained(visit: Visit) -> Finding:
-    assert visit.refusal
-    failure = explained(visit.refusal, {"url": visit.place, "office": ""})
+def _explained(probe: ServerProbe) -> Finding:
+    assert probe.refusal
+    failure = explained(probe.refusal, {"url": probe.place, "office": ""})
     return problem(sentence(failure.what), failure.remedy)

@@ -11,12 +11,11 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from a2c_smcp.cli import logs
-from a2c_smcp.cli import options as connection
+from a2c_smcp.cli import logs, options
 from a2c_smcp.cli.agent import shell_completion
 from a2c_smcp.cli.agent import show as listings
-from a2c_smcp.cli.agent.call import Call, read_arguments
-from a2c_smcp.cli.agent.run import Door, Work, visit
+from a2c_smcp.cli.agent.call import ToolCallWork, read_arguments
+from a2c_smcp.cli.agent.run import AgentOptions, Work, run_in_office
 from a2c_smcp.cli.agent.show import DesktopWatch, Watch
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.terminal import is_for_programs
@@ -45,17 +44,17 @@ JSONOrTable = Annotated[
 
 
 @agent.callback()
-def options(
+def group_options(
     context: typer.Context,
     name: Name = "",
-    url: connection.Url = connection.DEFAULT_URL,
-    office: connection.Office = connection.DEFAULT_OFFICE,
-    api_key: connection.ApiKey = None,
-    ca: connection.CA = None,
-    cert: connection.Cert = None,
-    cert_key: connection.CertKey = None,
-    proxy: connection.Proxy = None,
-    log_level: connection.LogLevel = logs.Level.warning,
+    url: options.Url = options.DEFAULT_URL,
+    office: options.Office = options.DEFAULT_OFFICE,
+    api_key: options.ApiKey = None,
+    ca: options.CA = None,
+    cert: options.Cert = None,
+    cert_key: options.CertKey = None,
+    proxy: options.Proxy = None,
+    log_level: options.LogLevelOption = logs.LogLevel.warning,
     wait: Wait = 6.0,
 ) -> None:
     """Use the computers of an office: see their tools, call them, look at desktops, watch who comes and goes.
@@ -72,8 +71,8 @@ def options(
     a2c-smcp agent desktop laptop --size 3
     a2c-smcp agent watch --office desk
     """
-    context.obj = Door(
-        name=name or connection.default_agent_name(),
+    context.obj = AgentOptions(
+        name=name or options.default_agent_name(),
         url=url,
         office=office,
         api_key=api_key,
@@ -93,7 +92,7 @@ def _command(prepare: Callable[..., Work]) -> Callable[..., Work]:
     def command(context: typer.Context, **given: Any) -> None:
         again = {field: given.pop(field) for field in _SHARED}
         door = replace(context.obj, **{field: value for field, value in again.items() if value is not None})
-        visit(door, prepare(**given))
+        run_in_office(door, prepare(**given))
 
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     own = inspect.signature(prepare, eval_str=True).parameters.values()
@@ -113,7 +112,7 @@ def _again(parameter: inspect.Parameter) -> inspect.Parameter:
 
 _SHARED = {
     name: _again(parameter)
-    for name, parameter in inspect.signature(options, eval_str=True).parameters.items()
+    for name, parameter in inspect.signature(group_options, eval_str=True).parameters.items()
     if name != "context"
 }
 
@@ -158,7 +157,7 @@ def call(
     ] = 60,
     as_json: AsJSON = False,
 ) -> Work:
-    """Call a tool. Its text goes to stdout, or to stderr if it fails (exit code 1).
+    """ToolCallWork a tool. Its text goes to stdout, or to stderr if it fails (exit code 1).
 
     Ctrl-C cancels the call on the computer (exit code 1); a second one quits at once.
 
@@ -169,7 +168,7 @@ def call(
     a2c-smcp agent call laptop add a=2 b=3 --timeout 10
     echo '{"a": 2, "b": 3}' | a2c-smcp agent call laptop add - --json
     """
-    return Call(computer, tool, read_arguments(arguments or []), timeout, as_json)
+    return ToolCallWork(computer, tool, read_arguments(arguments or []), timeout, as_json)
 
 
 @_command

@@ -1,4 +1,4 @@
-"""`a2c-smcp demo`: a Server, a Computer and an agent on this machine, told as it happens."""
+"""`a2c-smcp demo`: a Server, a Computer and an agent on this machine, printing each step."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ import typer
 
 from a2c_smcp.agent import AgentEvents, AsyncSMCPAgentClient
 from a2c_smcp.cli import logs
-from a2c_smcp.cli.demo import mcp_servers as demo_server
 from a2c_smcp.cli.demo.steps import (
-    ACTS,
     AGENT,
     COMPUTER,
     OFFICE,
+    STEPS,
+    DemoContext,
     DemoFailed,
-    Stage,
-    Story,
+    StepPrinter,
     is_alive,
     pids,
     refuse_stranger,
@@ -43,6 +42,9 @@ from a2c_smcp.server.run import address_of, listen, serving
 
 __all__ = ["demo"]
 
+_MCP_SERVERS = "a2c_smcp.cli.demo.mcp_servers"
+"""Only run, in processes of their own: importing it would load the MCP server library here."""
+
 
 def demo(
     fast: Annotated[bool, typer.Option("--fast", help="Do not pause for a reader.")] = False,
@@ -53,7 +55,7 @@ def demo(
     """See it work: a Server, a Computer and an agent on this machine.
 
     Everything is real: sockets, an API key, an office, two MCP servers in processes of their own, one of which is
-    killed. The command succeeds only if all it tells has happened.
+    killed. The command succeeds only if everything that it prints has happened.
 
     Examples:
 
@@ -62,58 +64,56 @@ def demo(
     a2c-smcp demo --fast
     a2c-smcp demo --cluster
     """
-    logs.set_up(logs.Level.error)
-    perform = _cluster() if cluster else _perform
+    logs.set_up(logs.LogLevel.error)
+    run_cluster_demo = _cluster() if cluster else _run_demo
     try:
-        run_program(perform(Story(pause=0 if fast else 0.25)))
+        run_program(run_cluster_demo(StepPrinter(pause=0 if fast else 0.25)))
     except (DemoFailed, SMCPError, OSError, TimeoutError) as error:
         what = f"The demo failed: {error or type(error).__name__}"
         raise Failed(what, "If it fails again, run it as `a2c-smcp --debug demo` and report what it prints.") from None
 
 
-def _cluster() -> Callable[[Story], Coroutine[Any, Any, None]]:
+def _cluster() -> Callable[[StepPrinter], Coroutine[Any, Any, None]]:
     try:
-        from a2c_smcp.cli.demo.cluster import perform
+        from a2c_smcp.cli.demo.cluster import run_cluster_demo
     except ModuleNotFoundError as error:
         remedy = f"Install a2c-smcp with its extra: {install_command('workers')}"
         raise Failed(f"{error.name} is not installed, and --cluster needs it", remedy) from None
-    return perform
+    return run_cluster_demo
 
 
-async def _perform(story: Story) -> None:
+async def _run_demo(printer: StepPrinter) -> None:
     typer.secho("A2C-SMCP: an agent uses the tools of a computer it cannot reach, through a Server", bold=True)
-    story.chapter("Coming together")
-    key, listener, audience = new_key(), listen("127.0.0.1", 0), _Audience()
+    printer.section("Starting")
+    key, listener, events = new_key(), listen("127.0.0.1", 0), _Events()
     url = f"http://{address_of(listener)}"
     async with serving(create_app(Settings(auth=DefaultAuthenticationProvider(key))), listener):
-        await story.tell("server", f"listens on {url} and wants an API key")
-        await refuse_stranger(story, url)
-        computer = _laptop(audience)
+        await printer.step("server", f"listens on {url} and wants an API key")
+        await refuse_stranger(printer, url)
+        computer = _laptop(events)
         async with _at_work(computer, url, key):
-            await story.tell(
+            await printer.step(
                 "computer",
                 f"{COMPUTER!r} starts the MCP servers 'notes' and 'abacus', dials out and joins office {OFFICE!r}",
                 proves="two MCP servers started, no port opened",
             )
-            async with AsyncSMCPAgentClient(
-                AGENT, url=url, office=OFFICE, api_key=key, event_handler=audience
-            ) as agent:
-                stage = Stage(story, computer, agent, audience.desktops, audience.asked)
-                for act in ACTS:
+            async with AsyncSMCPAgentClient(AGENT, url=url, office=OFFICE, api_key=key, event_handler=events) as agent:
+                stage = DemoContext(printer, computer, agent, events.desktops, events.asked)
+                for act in STEPS:
                     await act(stage)
             processes = pids(computer)
-        story.chapter("The end")
+        printer.section("Stopping")
         await until(lambda: not any(map(is_alive, processes)))
-        await story.tell("computer", "leaves, and its MCP servers end with it", proves="no process left behind")
-    await story.tell("server", "stops: nobody is left inside, nothing is in flight")
-    story.sum_up()
-    typer.secho(f"\nall of this really happened, in {time.perf_counter() - story.began:.1f} s", bold=True)
+        await printer.step("computer", "leaves, and its MCP servers end with it", proves="no process left behind")
+    await printer.step("server", "stops: nobody is left inside, nothing is in flight")
+    printer.print_summary()
+    typer.secho(f"\nall of this really happened, in {time.perf_counter() - printer.began:.1f} s", bold=True)
     program = shlex.join(invocation())
     typer.echo(f"next: {program} up --help, {program} computer --help, {program} agent --help")
 
 
-class _Audience(AgentEvents):
-    """Hears what the agent is told and what the owner is asked, until the story comes to it."""
+class _Events(AgentEvents):
+    """Queues the desktop updates of the agent and the questions to the owner, for the steps that wait for them."""
 
     def __init__(self) -> None:
         self.desktops: asyncio.Queue[list[str]] = asyncio.Queue()
@@ -127,15 +127,15 @@ class _Audience(AgentEvents):
         return True
 
 
-def _laptop(owner: _Audience) -> Computer:
-    """A computer with two MCP servers and a Python function. One of its tools asks first."""
+def _laptop(owner: _Events) -> Computer:
+    """A computer with two MCP servers and a Python function. One of its tools needs approval."""
     computer = Computer(COMPUTER, approve=owner.approve)
     for name in ("notes", "abacus"):
         computer.add_server(
             {
                 "name": name,
                 "type": "stdio",
-                "server_parameters": {"command": sys.executable, "args": ["-m", demo_server.__name__, name]},
+                "server_parameters": {"command": sys.executable, "args": ["-m", _MCP_SERVERS, name]},
                 "default_tool_meta": {"auto_apply": True},
                 "tool_meta": {"wipe": {"auto_apply": False}},
             }
@@ -151,7 +151,7 @@ def _laptop(owner: _Audience) -> Computer:
 
 @asynccontextmanager
 async def _at_work(computer: Computer, url: str, key: str) -> AsyncIterator[None]:
-    """The computer in the office, with its servers ready."""
+    """Run the computer in the office, with its servers ready."""
     with tempfile.TemporaryDirectory() as folder:
         told: list[str] = []
         options: dict[str, Any] = {"api_key": key, "state_folder": Path(folder), "on_connection": told.append}

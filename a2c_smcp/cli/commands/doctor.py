@@ -1,4 +1,4 @@
-"""`a2c-smcp doctor`: would it work here, and if not, what to do."""
+"""`a2c-smcp doctor`: check whether it would work on this machine, and say what to do if not."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from a2c_smcp.cli import logs
-from a2c_smcp.cli import options as connection
+from a2c_smcp.cli import logs, options
 from a2c_smcp.cli.checks import configuration, machine, server
-from a2c_smcp.cli.checks import configuration as secrets
-from a2c_smcp.cli.checks.findings import Check, Finding, Level, Situation, call_at
-from a2c_smcp.cli.errors import WrongUse
+from a2c_smcp.cli.checks.findings import Check, Finding, Severity, Situation, probe_server
 from a2c_smcp.cli.options import option
-from a2c_smcp.cli.setup_files import Place, find_setups, place_of
+from a2c_smcp.cli.setup_files import SetupOptions, find_setups, setup_options
 from a2c_smcp.cli.terminal import printable, put_json, put_text
-from a2c_smcp.cli.up_state import Standing, running_at
-from a2c_smcp.endpoint import Credentials, Endpoint
-from a2c_smcp.errors import ConfigError
+from a2c_smcp.cli.up_state import UpState, find_running_up
+from a2c_smcp.endpoint import Credentials
 from a2c_smcp.loops import run_program
 
 __all__ = ["CHECKS", "doctor"]
@@ -32,7 +28,7 @@ CHECKS: dict[str, Check] = {
     "configuration": configuration.files,
     "commands": configuration.commands,
     "inputs": configuration.inputs,
-    "secrets": secrets.secrets,
+    "secrets": configuration.secrets,
     "keyring": machine.keyring,
     "state folder": machine.state,
     "port": machine.port,
@@ -42,30 +38,30 @@ CHECKS: dict[str, Check] = {
     "protocol": server.protocol,
     "API key": server.key,
 }
-"""In the order in which they are told."""
+"""The findings are shown in this order."""
 
-_COLOURS = {Level.ok: "green", Level.warning: "yellow", Level.problem: "red"}
-_Told = list[tuple[str, Finding]]
+_COLOURS = {Severity.ok: "green", Severity.warning: "yellow", Severity.problem: "red"}
+_Findings = list[tuple[str, Finding]]
 
 
 def doctor(
     config: Annotated[list[Path] | None, option(None, "--config", "File of MCP servers; repeat for more.")] = None,
     url: Annotated[str | None, option("A2C_URL", "--url", "A Server to look at, too.")] = None,
-    api_key: connection.ApiKey = None,
+    api_key: options.ApiKey = None,
     port: Annotated[
         int | None, option("A2C_SERVER_PORT", "--port", "Port that up would use.", min=0, max=65535)
     ] = None,
     no_input: Annotated[bool, option(None, "--no-input", "Nobody will be there to answer questions.")] = False,
-    ca: connection.CA = None,
-    cert: connection.Cert = None,
-    cert_key: connection.CertKey = None,
-    proxy: connection.Proxy = None,
+    ca: options.CA = None,
+    cert: options.Cert = None,
+    cert_key: options.CertKey = None,
+    proxy: options.Proxy = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")] = False,
 ) -> None:
-    """Look whether it would work here, and tell what to do if not.
+    """Check whether it would work here, and say what to do if not.
 
-    Looks at this machine, at the file that a2c-smcp up would use (or --config), and at a Server, if one is named or up
-    is running. Changes nothing, runs no command, prints no secret. Exit codes: 0 it would work, 1 it would not.
+    Checks this machine, the file that a2c-smcp up would use (or --config), and a Server, if one is named or up is
+    running. Changes nothing, runs no command, prints no secret. Exit codes: 0 it would work, 1 it would not.
 
     Examples:
 
@@ -74,22 +70,22 @@ def doctor(
     a2c-smcp doctor --config mcp.json --json
     a2c-smcp doctor --url https://hub.example
     """
-    logs.set_up(logs.Level.error)
+    logs.set_up(logs.LogLevel.error)
     found = find_setups(Path.cwd())
     files, aside = (config, []) if config else (found[:1], found[1:])
-    link = {"ssl": connection.tls(ca, cert, cert_key), "proxy": proxy}
-    told = run_program(_examine(_situation(files, aside, port, no_input=no_input), url, api_key, link))
-    works = not any(finding.level is Level.problem for _, finding in told)
+    link = {"ssl": options.tls(ca, cert, cert_key), "proxy": proxy}
+    findings = run_program(_examine(_situation(files, aside, port, no_input=no_input), url, api_key, link))
+    works = not any(finding.level is Severity.problem for _, finding in findings)
     if as_json:
-        put_json({"works": works, "findings": [{"check": name, **asdict(finding)} for name, finding in told]})
+        put_json({"works": works, "findings": [{"check": name, **asdict(finding)} for name, finding in findings]})
     else:
-        _show(told)
+        _show(findings)
     raise typer.Exit(0 if works else 1)
 
 
 def _situation(files: list[Path], aside: list[Path], port: int | None, *, no_input: bool) -> Situation:
     known, faults = configuration.read(files)
-    place = Place() if faults or not files else place_of(files[0])
+    place = SetupOptions() if faults or not files else setup_options(files[0])
     return Situation(
         files=tuple(files),
         aside=tuple(aside),
@@ -98,27 +94,20 @@ def _situation(files: list[Path], aside: list[Path], port: int | None, *, no_inp
         no_input=no_input,
         host=place.host,
         port=place.port if port is None else port,
-        note=Standing(files[0]).note() if files else None,
+        up=UpState(files[0]).info() if files else None,
     )
 
 
-async def _examine(situation: Situation, url: str | None, api_key: str | None, link: dict[str, Any]) -> _Told:
-    """A Server that `up` runs here is known, with its key."""
-    if url is None and situation.note:
-        url, api_key = situation.note.url, None
-    if url and api_key is None and (running := running_at(url)):
-        url, api_key = running.note.url, running.key
+async def _examine(situation: Situation, url: str | None, api_key: str | None, link: dict[str, Any]) -> _Findings:
+    """Run all checks. A Server that `up` runs on this machine is probed with its own key."""
+    if url is None and situation.up:
+        url, api_key = situation.up.url, None
+    if url and api_key is None and (running := find_running_up(url)):
+        url, api_key = running.info.url, running.key
     if url:
-        visit = await call_at(_endpoint(url, api_key, link), api_key=api_key)
-        situation = replace(situation, visit=visit)
+        endpoint = options.endpoint(url, credentials=lambda: Credentials.of_key(api_key), **link)
+        situation = replace(situation, probe=await probe_server(endpoint, api_key=api_key))
     return [(name, finding) for name, check in CHECKS.items() for finding in await _found_by(check, situation)]
-
-
-def _endpoint(url: str, api_key: str | None, link: dict[str, Any]) -> Endpoint:
-    try:
-        return Endpoint(url=url, credentials=lambda: Credentials.of_key(api_key), **link)
-    except ConfigError as error:
-        raise WrongUse(error.message, "Correct --url or A2C_URL.") from None
 
 
 async def _found_by(check: Check, situation: Situation) -> Iterable[Finding]:
@@ -126,17 +115,17 @@ async def _found_by(check: Check, situation: Situation) -> Iterable[Finding]:
     return await found if isinstance(found, Awaitable) else found
 
 
-def _show(told: _Told) -> None:
-    """In colours on a terminal, and in lines that nothing breaks elsewhere."""
+def _show(findings: _Findings) -> None:
+    """A coloured table on a terminal; elsewhere one line for each finding."""
     if not sys.stdout.isatty():
-        put_text("\n".join(f"{each.level:<8} {name:<14} {each.what} {each.remedy}".rstrip() for name, each in told))
+        put_text("\n".join(f"{each.level:<8} {name:<14} {each.what} {each.remedy}".rstrip() for name, each in findings))
         return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2, 0, 0))
-    for name, each in told:
+    for name, each in findings:
         words = Text(printable(f"{each.what} {each.remedy}".rstrip()))
         table.add_row(Text(each.level, _COLOURS[each.level]), Text(name), words)
     Console(highlight=False).print(table)

@@ -19,7 +19,7 @@ from a2c_smcp.errors import ConfigError
 __all__ = ["export"]
 
 
-class Program(StrEnum):
+class TargetProgram(StrEnum):
     """Who is to read it."""
 
     claude_code = "claude-code"
@@ -37,8 +37,9 @@ _TO_DO = {
 def export(
     source: Annotated[Path, typer.Option("--config", "--from", help="File of MCP servers.")] = Path("a2c.json"),
     program: Annotated[
-        Program, option(None, "--for", "How inputs are written: ${VAR:-default}, ${env:VAR}, or <VAR> to be filled in.")
-    ] = Program.claude_code,
+        TargetProgram,
+        option(None, "--for", "How inputs are written: ${VAR:-default}, ${env:VAR}, or <VAR> to be filled in."),
+    ] = TargetProgram.claude_code,
 ) -> None:
     """Print the MCP servers of a file as {"mcpServers": {…}}.
 

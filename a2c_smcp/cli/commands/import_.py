@@ -14,7 +14,7 @@ import typer
 
 from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.options import option
-from a2c_smcp.cli.setup_files import NAMES, beside, is_open_to_git
+from a2c_smcp.cli.setup_files import NAMES, git_would_take, values_file_of
 from a2c_smcp.cli.suggestions import invocation
 from a2c_smcp.cli.terminal import Terminal, printable, put_json, put_text
 from a2c_smcp.computer.imports.convert import Conversion, convert
@@ -71,7 +71,7 @@ def import_(
             None,
             "--inputs",
             "File for the values of those inputs, instead of the keyring.",
-            show_default="the keyring; where there is none, a2c.inputs.json beside a2c.json",
+            show_default="the keyring; where there is none, a2c.inputs.json values_file_of a2c.json",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")] = False,
@@ -163,7 +163,7 @@ def _write(
 
 
 def _values(into: Path, given: Path | None) -> Path:
-    return given or beside(into)
+    return given or values_file_of(into)
 
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
@@ -292,7 +292,7 @@ def _about_secrets(outcome: Outcome) -> Iterator[str]:
         "secrets that stay in the file": sorted(outcome.conversion.kept),
     }
     yield from (f"{what}: {', '.join(ids)}" for what, ids in told.items() if ids)
-    if kept.in_file and is_open_to_git(outcome.values):
+    if kept.in_file and git_would_take(outcome.values):
         yield f"git does not ignore {outcome.values.name} here: put it on .gitignore, so that no secret is committed"
 
 

@@ -46,7 +46,7 @@ def nodes(
     A2C_SERVER_REDIS="$REDIS" a2c-smcp nodes --json
     a2c-smcp nodes
     """
-    logs.set_up(logs.Level.error)
+    logs.set_up(logs.LogLevel.error)
     found = sorted(run_program(_ask([redis] if redis else _private())), key=lambda node: node.name)
     if is_for_programs(as_json):
         put_json([_described(node) for node in found])

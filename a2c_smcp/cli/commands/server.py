@@ -14,9 +14,16 @@ import typer
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.options import server_variable, unused_variables
-from a2c_smcp.cli.serving.node import Door, Membership, Post, check_node_url, serve, serve_at_post
+from a2c_smcp.cli.serving.node import (
+    ListenAddress,
+    NodeIdentity,
+    WorkerSettings,
+    check_node_url,
+    serve,
+    serve_as_worker,
+)
 from a2c_smcp.cli.serving.stores import REDIS_HELP, check_url
-from a2c_smcp.cli.serving.workers import check_side_doors, supervise
+from a2c_smcp.cli.serving.workers import check_worker_urls, supervise
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.loops import run_program
 from a2c_smcp.protocol import version
@@ -104,7 +111,7 @@ def server(
     workers: Annotated[
         int | None, _nodes("WORKERS", "Processes on this port; without --redis they have a Valkey of their own.", min=1)
     ] = None,
-    log_level: Annotated[logs.Level, _logging("LOG_LEVEL", "How much to log.")] = logs.Level.info,
+    log_level: Annotated[logs.LogLevel, _logging("LOG_LEVEL", "How much to log.")] = logs.LogLevel.info,
     log_json: Annotated[bool, _logging("LOG_JSON", "Log as JSON lines.")] = False,
     metrics: Annotated[bool, _logging("METRICS", "Serve counters at /metrics.")] = False,
 ) -> None:
@@ -124,11 +131,11 @@ def server(
     A2C_SERVER_REDIS="$REDIS" a2c-smcp server --node north --node-url http://10.0.0.5:7000
     a2c-smcp server --workers 4
     """
-    post = Post.from_environment()
+    post = WorkerSettings.from_environment()
     logs.set_up(log_level, as_json=log_json)
-    door = Door(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
-    membership = _membership(redis, node, node_url, door, workers)
-    who = post or membership
+    address = ListenAddress(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
+    identity = _identity(redis, node, node_url, address, workers)
+    who = post or identity
     logs.set_up(log_level, as_json=log_json, node=who.node if who else "")
     if not post and (unused := unused_variables(_OPTIONS)):
         logger.warning("%s", unused)
@@ -148,29 +155,29 @@ def server(
         trusted_proxies=_networks(trusted_proxy or []),
     )
     if post:
-        run_program(serve_at_post(settings, door, post))
-    elif membership and workers:
-        run_program(supervise(settings, door, workers, membership))
+        run_program(serve_as_worker(settings, address, post))
+    elif identity and workers:
+        run_program(supervise(settings, address, workers, identity))
     else:
-        run_program(serve(settings, door, membership))
+        run_program(serve(settings, address, identity))
 
 
-def _membership(
-    redis: str | None, node: str | None, node_url: str | None, door: Door, workers: int | None
-) -> Membership | None:
+def _identity(
+    redis: str | None, node: str | None, node_url: str | None, address: ListenAddress, workers: int | None
+) -> NodeIdentity | None:
     """Who this process is among others, if it is to have any."""
     if redis is None and workers is None:
         if node or node_url:
             raise WrongUse("--node and --node-url say nothing of a Server alone", "Give --redis or --workers too.")
         return None
-    membership = Membership(redis=redis or "", node=_name(node), url=node_url)
+    identity = NodeIdentity(redis=redis or "", node=_name(node), url=node_url)
     if redis is not None:
         check_url(redis)
     if workers:
-        check_side_doors(membership, workers)
+        check_worker_urls(identity, workers)
     else:
-        check_node_url(node_url, door, membership.redis)
-    return membership
+        check_node_url(node_url, address, identity.redis)
+    return identity
 
 
 def _name(node: str | None) -> str:

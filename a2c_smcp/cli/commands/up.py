@@ -13,30 +13,27 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-from a2c_smcp.cli import local_computer as device
-from a2c_smcp.cli import logs
-from a2c_smcp.cli import options as connection
-from a2c_smcp.cli.errors import Failed, WrongUse, explained, misread
-from a2c_smcp.cli.local_computer import Device
+from a2c_smcp.cli import local_computer, logs, options
+from a2c_smcp.cli.errors import Failed, WrongUse, explained, file_error
+from a2c_smcp.cli.local_computer import LocalComputer, OwnerOptions
 from a2c_smcp.cli.options import option, unused_variables
 from a2c_smcp.cli.setup_files import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     HOW_TO_MAKE_ONE,
     NAMES,
-    Place,
+    SetupOptions,
     find_setups,
-    lost_setup,
-    place_of,
-    read_values,
-    yaml_in,
+    missing_setup,
+    read_input_values,
+    setup_options,
+    yaml_hint,
 )
-from a2c_smcp.cli.suggestions import agent_line, call_of
+from a2c_smcp.cli.suggestions import agent_line, suggested_call
 from a2c_smcp.cli.terminal import Terminal, put_text
-from a2c_smcp.cli.up_state import AlreadyUp, Note, Standing
+from a2c_smcp.cli.up_state import AlreadyUp, UpInfo, UpState
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.loops import run_program
-from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.app import create_app
 from a2c_smcp.server.auth.authentication import DefaultAuthenticationProvider, new_key
 from a2c_smcp.server.gate import is_loopback
@@ -45,15 +42,16 @@ from a2c_smcp.server.settings import Settings
 
 __all__ = ["up"]
 
-_LOOK = 0.5
-"""How often it is looked whether there is a tool to try, in seconds."""
-_SOON, _AT_LAST = 10.0, 120.0
-"""When the line to try is printed though servers are still starting, in seconds: with a tool of those that are ready,
-and at last without one."""
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
-"""Addresses that nobody can connect to, and what to use in their place on this machine."""
+_CHECK_INTERVAL = 0.5
+_FIRST_LIMIT, _LAST_LIMIT = 10.0, 120.0
+"""Seconds after which a command to try is printed although servers are still starting: first if a tool of those that
+are ready can be suggested, at last without a tool."""
+_UNSPECIFIED = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
+"""Addresses to listen on but not to connect to, and the address that reaches them on this machine."""
 _NOT_ENCRYPTED = "nothing is encrypted on the way: `a2c-smcp server` with --tls-cert is for that"
-_ALL_ASK = "its tools need approval and nobody can be asked: --yes lets all run, auto_apply in the file lets some"
+_ALL_NEED_APPROVAL = (
+    "its tools need approval and nobody can be asked: --yes lets all run, auto_apply in the file lets some"
+)
 
 _Host = Annotated[str | None, option("A2C_SERVER_HOST", "--host", "Address to listen on.", show_default=DEFAULT_HOST)]
 _Port = Annotated[
@@ -68,7 +66,7 @@ _Port = Annotated[
     ),
 ]
 _Office = Annotated[
-    str | None, option("A2C_OFFICE", "--office", "The office to join.", show_default=connection.DEFAULT_OFFICE)
+    str | None, option("A2C_OFFICE", "--office", "The office to join.", show_default=options.DEFAULT_OFFICE)
 ]
 _Name = Annotated[
     str | None, option("A2C_NAME", "--name", "Name of this computer in its office.", show_default=platform.node())
@@ -81,18 +79,18 @@ def up(
     port: _Port = None,
     office: _Office = None,
     name: _Name = None,
-    yes: device.Yes = False,
-    no_input: device.NoInput = False,
-    trust_changes: device.TrustChanges = False,
-    idle_stop: device.IdleStop = None,
-    desktop: device.DesktopOption = device.Desktop.subscribed,
-    log_level: connection.LogLevel = logs.Level.warning,
+    yes: local_computer.Yes = False,
+    no_input: local_computer.NoInput = False,
+    trust_changes: local_computer.TrustChanges = False,
+    idle_stop: local_computer.IdleStop = None,
+    desktop: local_computer.DesktopOption = local_computer.Desktop.subscribed,
+    log_level: options.LogLevelOption = logs.LogLevel.warning,
 ) -> None:
     """Run a Server and this machine's MCP servers, together, from one file.
 
-    The file is the a2c.toml, a2c.json or mcp.json of the current folder. It is followed: what changes in it is
-    restarted, after your yes where it decides what is run. A table "server" in it may say host, port, office and name.
-    Prints the URL, the API key, which stays the same, and a line to try next. Ctrl-C stops everything.
+    The file is the a2c.toml, a2c.json or mcp.json of the current folder. It is watched: a server whose entry changes is
+    restarted, after your yes if the change decides what is run. A table "server" in it may set host, port, office and
+    name. Prints the URL, the API key, which stays the same, and a command to try next. Ctrl-C stops everything.
 
     Examples:
 
@@ -102,77 +100,74 @@ def up(
     """
     logs.set_up(log_level)
     terminal = Terminal()
-    file = _setup(config, terminal)
+    file = _setup_file(config, terminal)
     if unused := unused_variables(["--host", "--port"]):
         terminal.show(unused, "yellow")
-    place = _place(file, host=host, port=port, office=office, name=name)
-    policy, standing = device.policy_of(idle_stop, desktop), Standing(file)
+    setup = _setup_options(file, host=host, port=port, office=office, name=name)
+    policy, state = local_computer.policy_of(idle_stop, desktop), UpState(file)
     try:
-        with standing.claimed() as take_note:
-            values = read_values(None, [file])
-            own = Device(
-                place.name,
-                [file],
-                terminal,
+        with state.claimed() as write_info:
+            given = OwnerOptions(
                 yes=yes,
                 no_input=no_input,
                 trust_changes=trust_changes,
-                values=values,
+                values=read_input_values(None, [file]),
                 policy=policy,
             )
-            run_program(_Up(place, own, standing, terminal).serve(take_note))
+            own = LocalComputer(setup.name, [file], terminal, given)
+            run_program(_Up(setup, own, state, terminal).serve(write_info))
     except AlreadyUp as found:
-        raise _already(found.note, file, standing) from None
+        raise _already_up(found.info, file, state) from None
     terminal.show("stopped")
 
 
 class _Up:
-    """One run, from listening to the end."""
+    """One run of `a2c-smcp up`, from listening to the end."""
 
-    def __init__(self, place: Place, own: Device, standing: Standing, terminal: Terminal) -> None:
-        self._place, self._own, self._standing, self._terminal = place, own, standing, terminal
+    def __init__(self, setup: SetupOptions, own: LocalComputer, state: UpState, terminal: Terminal) -> None:
+        self._setup, self._own, self._state, self._terminal = setup, own, state, terminal
         self._say = terminal.show if terminal.console and sys.stdout.isatty() else put_text
-        self._key = standing.key(new_key)
+        self._key = state.key(new_key)
         self._joined = asyncio.Event()
 
-    async def serve(self, take_note: Callable[[Note], None]) -> None:
-        """Runs until a signal. Raises `Failed`."""
-        listener, auth = _listener(self._place), DefaultAuthenticationProvider(self._key)
+    async def serve(self, write_info: Callable[[UpInfo], None]) -> None:
+        """Run until a signal. Raises `Failed`."""
+        listener, auth = _listener(self._setup), DefaultAuthenticationProvider(self._key)
         async with serving(create_app(Settings(auth=auth)), listener):
-            note = Note(url=_url(listener), office=self._place.office, name=self._place.name, pid=os.getpid())
-            take_note(note)
-            self._welcome(note)
-            suggesting = asyncio.create_task(self._suggest(note))
+            info = UpInfo(url=_url(listener), office=self._setup.office, name=self._setup.name, pid=os.getpid())
+            write_info(info)
+            self._show_access(info)
+            suggesting = asyncio.create_task(self._suggest(info))
             try:
-                await self._own.serve(note.url, note.office, self._on_connection, api_key=self._key)
+                await self._own.serve(info.url, info.office, self._on_connection, api_key=self._key)
             except SMCPError as error:
-                raise explained(error, {"url": note.url, "office": note.office}) from None
+                raise explained(error, {"url": info.url, "office": info.office}) from None
             finally:
                 suggesting.cancel()
                 await asyncio.gather(suggesting, return_exceptions=True)
 
-    def _welcome(self, note: Note) -> None:
-        self._say(f"listening on {note.url}")
-        shown = f"{self._key} (kept in {self._standing.key_file})" if sys.stdout.isatty() else self._standing.key_file
+    def _show_access(self, info: UpInfo) -> None:
+        self._say(f"listening on {info.url}")
+        shown = f"{self._key} (kept in {self._state.key_file})" if sys.stdout.isatty() else self._state.key_file
         self._say(f"API key: {shown}")
-        if not is_loopback(self._place.host):
-            self._terminal.show(f"{self._place.host} can be reached from other machines; {_NOT_ENCRYPTED}", "yellow")
+        if not is_loopback(self._setup.host):
+            self._terminal.show(f"{self._setup.host} can be reached from other machines; {_NOT_ENCRYPTED}", "yellow")
 
     def _on_connection(self, what: str) -> None:
         self._terminal.show(what)
         if what.startswith("joined "):
             self._joined.set()
 
-    async def _suggest(self, note: Note) -> None:
-        """When all servers are ready or have failed. One that takes long keeps nobody from using the others."""
+    async def _suggest(self, info: UpInfo) -> None:
+        """Print a command to try, when all servers are ready or have failed; after 10 s without the slow ones."""
         await self._joined.wait()
-        if not await self._settles_within(_SOON) and self._call(note) is None:
+        if not await self._settles_within(_FIRST_LIMIT) and self._call(info) is None:
             self._terminal.show(f"still starting: {', '.join(self._own.starting)}; a line to try follows")
-            await self._has_a_call_within(_AT_LAST - _SOON, note)
-        call = self._call(note)
-        self._say(f"try in another terminal:\n  {_line(note, self._standing, call)}")
-        if self._own.host.get_tools() and not call and not self._own.approves:
-            self._terminal.show(_ALL_ASK, "yellow")
+            await self._has_a_call_within(_LAST_LIMIT - _FIRST_LIMIT, info)
+        call = self._call(info)
+        self._say(f"try in another terminal:\n  {_agent_line(info, self._state, call)}")
+        if self._own.computer.get_tools() and not call and not self._own.can_approve:
+            self._terminal.show(_ALL_NEED_APPROVAL, "yellow")
 
     async def _settles_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):
@@ -180,26 +175,26 @@ class _Up:
                 await self._own.settled.wait()
         return self._own.settled.is_set()
 
-    async def _has_a_call_within(self, seconds: float, note: Note) -> None:
-        """Or all servers have settled."""
+    async def _has_a_call_within(self, seconds: float, info: UpInfo) -> None:
+        """Wait until there is a tool to suggest, or until all servers have settled."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._call(note) is None and not await self._settles_within(_LOOK):
+                while self._call(info) is None and not await self._settles_within(_CHECK_INTERVAL):
                     pass
 
-    def _call(self, note: Note) -> list[str] | None:
-        return call_of(note.name, self._own.host.get_tools(), may_ask=self._own.approves)
+    def _call(self, info: UpInfo) -> list[str] | None:
+        return suggested_call(info.name, self._own.computer.get_tools(), may_ask=self._own.can_approve)
 
 
-def _setup(given: Path | None, terminal: Terminal) -> Path:
+def _setup_file(given: Path | None, terminal: Terminal) -> Path:
     if given:
         return given
     found = find_setups(Path.cwd())
     if not found:
-        what_to_do = yaml_in(Path.cwd()) or HOW_TO_MAKE_ONE
+        what_to_do = yaml_hint(Path.cwd()) or HOW_TO_MAKE_ONE
         raise WrongUse(f"There is no {', '.join(NAMES[:-1])} or {NAMES[-1]} here", what_to_do)
     file, *others = found
-    if lost := lost_setup(Path.cwd()):
+    if lost := missing_setup(Path.cwd()):
         what_to_do = f"--config {file.name} runs the other one that is here."
         raise WrongUse(f"{lost.name}, which was run here before, is gone", what_to_do)
     for other in others:
@@ -207,42 +202,41 @@ def _setup(given: Path | None, terminal: Terminal) -> Path:
     return file
 
 
-def _place(file: Path, **given: Any) -> Place:
+def _setup_options(file: Path, **given: Any) -> SetupOptions:
     try:
-        place = place_of(file, given)
+        setup = setup_options(file, given)
     except ConfigError as error:
-        raise misread(error) from None
-    for flag, name in (("--name", place.name), ("--office", place.office)):
-        if fault := fault_in(name):
-            raise WrongUse(f"{flag}: {fault}", "Choose another.")
-    return place
+        raise file_error(error) from None
+    options.check_names(name=setup.name, office=setup.office)
+    return setup
 
 
-def _listener(place: Place) -> socket.socket:
+def _listener(setup: SetupOptions) -> socket.socket:
     try:
-        return listen(place.host, place.port)
+        return listen(setup.host, setup.port)
     except OSError as error:
         if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-            raise Failed(f"{place.host} is not an address of this machine", "Give another --host.") from None
-        taken = "is used by another program" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror}"
+            raise Failed(f"{setup.host} is not an address of this machine", "Give another --host.") from None
+        is_taken = error.errno == errno.EADDRINUSE
+        fault = "is used by another program" if is_taken else f"cannot be used: {error.strerror}"
         raise Failed(
-            f"Port {place.port} of {place.host} {taken}", "Give another --port, or 0 for a free one."
+            f"Port {setup.port} of {setup.host} {fault}", "Give another --port, or 0 for a free one."
         ) from None
 
 
 def _url(listener: socket.socket) -> str:
     host, _, port = address_of(listener).rpartition(":")
-    return f"http://{_EVERYWHERE.get(host, host)}:{port}"
+    return f"http://{_UNSPECIFIED.get(host, host)}:{port}"
 
 
-def _already(note: Note | None, file: Path, standing: Standing) -> Failed:
-    if note is None:
-        return Failed(f"{file} is being brought up by another process", "Wait a moment, and try again.")
+def _already_up(info: UpInfo | None, file: Path, state: UpState) -> Failed:
+    if info is None:
+        return Failed(f"Another process is starting {file}", "Wait a moment, and try again.")
     return Failed(
-        f"{file} is up already: {note.url}, process {note.pid}, which follows changes of the file",
-        f"Stop it with Ctrl-C there, or use it:\n  {_line(note, standing, None)}",
+        f"{file} is up already: {info.url}, process {info.pid}, which follows changes of the file",
+        f"Stop it with Ctrl-C there, or use it:\n  {_agent_line(info, state, None)}",
     )
 
 
-def _line(note: Note, standing: Standing, call: list[str] | None) -> str:
-    return agent_line(call or ["tools"], url=note.url, office=note.office, key_file=standing.key_file)
+def _agent_line(info: UpInfo, state: UpState, call: list[str] | None) -> str:
+    return agent_line(call or ["tools"], url=info.url, office=info.office, key_file=state.key_file)

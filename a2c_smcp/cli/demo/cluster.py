@@ -1,4 +1,4 @@
-"""`a2c-smcp demo --cluster`: three nodes on one Valkey, one of which is killed while calls are under way."""
+"""`a2c-smcp demo --cluster`: three nodes on one Valkey, one of which is killed while agents call tools."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pathlib import Path
 import typer
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.cli.demo.nodes import Front, NodeProcess, running_nodes
-from a2c_smcp.cli.demo.steps import DemoFailed, Story, until
+from a2c_smcp.cli.demo.nodes import LoadBalancer, NodeProcess, running_nodes
+from a2c_smcp.cli.demo.steps import DemoFailed, StepPrinter, until
 from a2c_smcp.cli.serving.private_store import private_store
 from a2c_smcp.cli.serving.stores import store_at
 from a2c_smcp.cli.terminal import put_table
@@ -27,7 +27,7 @@ from a2c_smcp.mcp_host.processes.guard import ProcessGuard
 from a2c_smcp.server.auth.authentication import new_key
 from a2c_smcp.server.directory.store import Store
 
-__all__ = ["Call", "Load", "Tally", "perform"]
+__all__ = ["CallCounts", "Load", "NumberedCall", "run_cluster_demo"]
 
 NODES = ("north", "east", "west")
 OFFICES = ("desk", "attic", "cellar")
@@ -40,69 +40,69 @@ _TIMEOUT = 30
 
 
 @dataclass(frozen=True)
-class _Stage:
-    """Everything that takes part."""
+class _Cluster:
+    """The running cluster and the load on it."""
 
-    story: Story
+    printer: StepPrinter
     store: Store
     nodes: Sequence[NodeProcess]
     load: Load
 
 
-async def perform(story: Story) -> None:
-    """Raises `DemoFailed` unless every call was answered, and ran once."""
+async def run_cluster_demo(printer: StepPrinter) -> None:
+    """Raises `DemoFailed` unless every call was answered and ran once."""
     typer.secho("A2C-SMCP: offices that span three nodes, one of which is killed under load", bold=True)
-    story.chapter("Coming together")
+    printer.section("Starting")
     async with AsyncExitStack() as stack:
-        stage = await _set_up(story, stack)
-        before = await _alive(stage.store)
-        await _call_in_peace(stage)
-        await _kill_one(stage)
-        await _account(stage)
-        after = await _alive(stage.store)
-    _put_figures(stage.load.tally, before, after)
-    _check(stage.load.tally)
-    story.sum_up()
-    typer.secho(f"\nall of this really happened, in {time.perf_counter() - story.began:.1f} s", bold=True)
+        demo = await _set_up(printer, stack)
+        before = await _alive(demo.store)
+        await _call_undisturbed(demo)
+        await _kill_one(demo)
+        await _end_load(demo)
+        after = await _alive(demo.store)
+    _put_figures(demo.load.counts, before, after)
+    _check(demo.load.counts)
+    printer.print_summary()
+    typer.secho(f"\nall of this really happened, in {time.perf_counter() - printer.began:.1f} s", bold=True)
 
 
-async def _set_up(story: Story, stack: AsyncExitStack) -> _Stage:
+async def _set_up(printer: StepPrinter, stack: AsyncExitStack) -> _Cluster:
     guard, key = ProcessGuard(), new_key()
     stack.push_async_callback(guard.close)
     redis = await stack.enter_async_context(private_store(guard))
     store = await stack.enter_async_context(store_at(redis))
-    await story.tell("store", "Valkey listens on a socket of its own")
+    await printer.step("store", "Valkey listens on a socket of its own")
     nodes = await stack.enter_async_context(running_nodes(guard, redis, key, *NODES))
     for node in nodes:
-        await story.tell("node", f"{node.name!r} listens on {node.url} (process {node.pid}) and has a lease")
-    url = await stack.enter_async_context(Front(node.url for node in nodes).open())
-    await story.tell("front", f"{url} passes connections on to them in turn, and knows nothing of sessions")
-    tally = Tally()
-    load = Load(await _seat_everybody(stack, tally, url, key), RATE, tally)
+        await printer.step("node", f"{node.name!r} listens on {node.url} (process {node.pid}) and has a lease")
+    url = await stack.enter_async_context(LoadBalancer(node.url for node in nodes).open())
+    await printer.step("balancer", f"{url} passes connections on to them in turn, and knows nothing of sessions")
+    counts = CallCounts()
+    load = Load(await _seat_everybody(stack, counts, url, key), RATE, counts)
     stack.push_async_callback(load.abandon)
-    await _show_seats(story, store)
-    return _Stage(story, store, nodes, load)
+    await _show_seats(printer, store)
+    return _Cluster(printer, store, nodes, load)
 
 
-async def _seat_everybody(stack: AsyncExitStack, tally: Tally, url: str, key: str) -> list[Call]:
-    """An agent and some computers in each office. How each agent calls each computer of its own."""
+async def _seat_everybody(stack: AsyncExitStack, counts: CallCounts, url: str, key: str) -> list[NumberedCall]:
+    """Put an agent and two computers into each office. Returns a call for each agent and computer of one office."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     for office in OFFICES:
         for name in COMPUTERS:
-            await stack.enter_async_context(_at_work(_computer(name, tally), url, office, key, folder / office))
+            await stack.enter_async_context(_at_work(_computer(name, counts), url, office, key, folder / office))
     agents = [AsyncSMCPAgentClient(f"agent-of-{office}", url=url, office=office, api_key=key) for office in OFFICES]
     for agent in agents:
         await stack.enter_async_context(agent)
     return [partial(_call, agent, name) for name in COMPUTERS for agent in agents]
 
 
-def _computer(name: str, tally: Tally) -> Computer:
+def _computer(name: str, counts: CallCounts) -> Computer:
     computer = Computer(name)
 
     @computer.tool(auto_apply=True)
     def mark(number: int) -> str:
         """Answer with the number, and remember that this has run."""
-        tally.runs[number] += 1
+        counts.runs[number] += 1
         return str(number)
 
     return computer
@@ -114,7 +114,7 @@ async def _call(agent: AsyncSMCPAgentClient, computer: str, number: int) -> str:
 
 @asynccontextmanager
 async def _at_work(computer: Computer, url: str, office: str, key: str, folder: Path) -> AsyncIterator[None]:
-    """The computer in its office."""
+    """Run the computer in its office."""
     told: list[str] = []
     working = asyncio.create_task(
         computer.run(url, office=office, api_key=key, state_folder=folder, on_connection=told.append)
@@ -129,51 +129,53 @@ async def _at_work(computer: Computer, url: str, office: str, key: str, folder: 
         await asyncio.gather(working, return_exceptions=True)
 
 
-async def _show_seats(story: Story, store: Store) -> None:
-    """Offices span nodes, or the rest would prove nothing."""
+async def _show_seats(printer: StepPrinter, store: Store) -> None:
+    """Print where members are connected. Raises `DemoFailed` if no office spans two nodes: nothing would be shown."""
     spans = 0
     for office in OFFICES:
         _, found = await store.look(office)
         seats = found[1] if found else ()
         where = ", ".join(f"{seat.member.name} at {seat.node}" for seat in seats)
-        await story.tell("store", f"office {office!r} has {where}")
+        await printer.step("store", f"office {office!r} has {where}")
         spans += len({seat.node for seat in seats}) > 1
     if not spans:
         raise DemoFailed("no office spans two nodes")
-    await story.tell("store", f"{spans} of {len(OFFICES)} offices span nodes", proves="offices that span nodes")
+    await printer.step("store", f"{spans} of {len(OFFICES)} offices span nodes", proves="offices that span nodes")
 
 
-async def _call_in_peace(stage: _Stage) -> None:
-    story, tally = stage.story, stage.load.tally
-    story.chapter("Load")
-    await story.tell("agent", f"all agents together make {RATE:.0f} calls a second from now on")
-    stage.load.start()
+async def _call_undisturbed(demo: _Cluster) -> None:
+    printer, counts = demo.printer, demo.load.counts
+    printer.section("Load")
+    await printer.step("agent", f"all agents together make {RATE:.0f} calls a second from now on")
+    demo.load.start()
     await asyncio.sleep(_CALM)
-    _check(tally)
-    told = f"{len(tally.waits)} answers so far, the slowest after {tally.longest * 1000:.0f} ms"
-    await story.tell("agent", told, proves="calls from node to node")
+    _check(counts)
+    told = f"{len(counts.waits)} answers so far, the slowest after {counts.longest * 1000:.0f} ms"
+    await printer.step("agent", told, proves="calls from node to node")
 
 
-async def _kill_one(stage: _Stage) -> None:
-    story, victim = stage.story, stage.nodes[0]
-    story.chapter("A node dies")
-    (seats,) = [node.members for node in await stage.store.nodes() if node.name == victim.name]
+async def _kill_one(demo: _Cluster) -> None:
+    printer, victim = demo.printer, demo.nodes[0]
+    printer.section("A node dies")
+    (seats,) = [node.members for node in await demo.store.nodes() if node.name == victim.name]
     await victim.kill()
     killed = time.monotonic()
-    await story.tell("node", f"{victim.name!r} is killed (kill -9 {victim.pid}); {seats} members were connected to it")
-    await _until(partial(_are_all_back, stage.store, victim.name))
+    await printer.step(
+        "node", f"{victim.name!r} is killed (kill -9 {victim.pid}); {seats} members were connected to it"
+    )
+    await _until(partial(_are_all_back, demo.store, victim.name))
     took = time.monotonic() - killed
     told = f"{took:.1f} s later all members have their seats at other nodes, and the dead node's lease has lapsed"
-    await story.tell("store", told, proves="a dead node's members come back elsewhere")
+    await printer.step("store", told, proves="a dead node's members come back elsewhere")
     await asyncio.sleep(_AFTERWARDS)
 
 
-async def _account(stage: _Stage) -> None:
-    story, tally = stage.story, stage.load.tally
-    await stage.load.end()
-    told = f"{len(tally.waits)} answers to {tally.made} calls, the slowest after {tally.longest * 1000:.0f} ms"
-    is_well = not (tally.lost or tally.doubled)
-    await story.tell("agent", told, proves="no call lost, and none run twice" if is_well else "")
+async def _end_load(demo: _Cluster) -> None:
+    printer, counts = demo.printer, demo.load.counts
+    await demo.load.end()
+    told = f"{len(counts.waits)} answers to {counts.made} calls, the slowest after {counts.longest * 1000:.0f} ms"
+    is_well = not (counts.lost or counts.doubled)
+    await printer.step("agent", told, proves="no call lost, and none run twice" if is_well else "")
 
 
 async def _are_all_back(store: Store, victim: str) -> bool:
@@ -191,35 +193,35 @@ async def _alive(store: Store) -> list[str]:
     return sorted(node.name for node in await store.nodes() if node.lease > 0)
 
 
-def _check(tally: Tally) -> None:
-    """What was refused or answered wrongly, and what has run twice. What is still in flight may be answered yet."""
-    if tally.failures:
-        number, why = min(tally.failures.items())
-        raise DemoFailed(f"{len(tally.failures)} of {tally.made} calls were lost, the first, number {number}: {why}")
-    if tally.doubled:
-        raise DemoFailed(f"{tally.doubled} of {tally.made} calls ran twice")
+def _check(counts: CallCounts) -> None:
+    """Raises `DemoFailed` for calls that failed or ran twice. Calls in flight may still be answered."""
+    if counts.failures:
+        number, why = min(counts.failures.items())
+        raise DemoFailed(f"{len(counts.failures)} of {counts.made} calls were lost, the first, number {number}: {why}")
+    if counts.doubled:
+        raise DemoFailed(f"{counts.doubled} of {counts.made} calls ran twice")
 
 
-def _put_figures(tally: Tally, before: Sequence[str], after: Sequence[str]) -> None:
+def _put_figures(counts: CallCounts, before: Sequence[str], after: Sequence[str]) -> None:
     typer.secho("\nFigures", bold=True)
     figures = {
-        "calls made": tally.made,
-        "answered": len(tally.waits),
-        "lost": tally.lost,
-        "run twice": tally.doubled,
-        "longest wait for an answer": f"{tally.longest * 1000:.0f} ms",
+        "calls made": counts.made,
+        "answered": len(counts.waits),
+        "lost": counts.lost,
+        "run twice": counts.doubled,
+        "longest wait for an answer": f"{counts.longest * 1000:.0f} ms",
         "nodes before": ", ".join(before),
         "nodes after": ", ".join(after),
     }
     put_table(("", ""), [(name, str(figure)) for name, figure in figures.items()])
 
 
-Call = Callable[[int], Awaitable[str]]
-"""Calls a tool with a number, on which it answers with the same number."""
+NumberedCall = Callable[[int], Awaitable[str]]
+"""Calls a tool with a number and returns its answer, which should be the same number."""
 
 
-class Tally:
-    """By their numbers. What has run is counted inside the tool, where a second run cannot hide."""
+class CallCounts:
+    """What became of each call, by its number. Runs are counted inside the tool, where a second run is noticed."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -241,10 +243,10 @@ class Tally:
 
 
 class Load:
-    """Callers take turns, so many times a second, until it is ended."""
+    """Makes `rate` calls a second, by the callers in turn, whether or not earlier calls have been answered."""
 
-    def __init__(self, callers: Sequence[Call], rate: float, tally: Tally) -> None:
-        self.tally = tally
+    def __init__(self, callers: Sequence[NumberedCall], rate: float, counts: CallCounts) -> None:
+        self.counts = counts
         self._callers = callers
         self._rate = rate
         self._calling: set[asyncio.Task[None]] = set()
@@ -254,14 +256,14 @@ class Load:
         self._pacing = asyncio.create_task(self._pace())
 
     async def end(self) -> None:
-        """No more are made; those in flight are waited for, each as long as it takes."""
+        """Make no more calls, and wait for those in flight."""
         if self._pacing:
             self._pacing.cancel()
             await asyncio.gather(self._pacing, return_exceptions=True)
         await asyncio.gather(*self._calling)
 
     async def abandon(self) -> None:
-        """Nobody waits any longer."""
+        """Make no more calls, and cancel those in flight."""
         tasks = [*self._calling, *([self._pacing] if self._pacing else [])]
         for task in tasks:
             task.cancel()
@@ -271,19 +273,19 @@ class Load:
         began = time.monotonic()
         for number, call in zip(count(), cycle(self._callers)):
             await asyncio.sleep(max(0.0, began + number / self._rate - time.monotonic()))
-            self.tally.made += 1
+            self.counts.made += 1
             calling = asyncio.create_task(self._make(number, call))
             self._calling.add(calling)
             calling.add_done_callback(self._calling.discard)
 
-    async def _make(self, number: int, call: Call) -> None:
+    async def _make(self, number: int, call: NumberedCall) -> None:
         began = time.monotonic()
         try:
             answer = await call(number)
         except SMCPError as error:
-            self.tally.failures[number] = str(error)
+            self.counts.failures[number] = str(error)
             return
         if answer == str(number):
-            self.tally.waits[number] = time.monotonic() - began
+            self.counts.waits[number] = time.monotonic() - began
         else:
-            self.tally.failures[number] = f"{answer!r} came back"
+            self.counts.failures[number] = f"{answer!r} came back"

@@ -1,4 +1,7 @@
-"""The MCP servers of the demo, each run as a process of its own: `notes`, a board that is a window, and `abacus`."""
+"""The MCP servers of the demo, run as `python -m a2c_smcp.cli.demo.mcp_servers NAME`: `notes` and `abacus`.
+
+`notes` has a board of notes, which is a window; `abacus` calculates.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in the demo, act by act. An act ends well only if what it tells has happened."""
+"""The steps of the demo, and how they are printed. A step raises `DemoFailed` unless what it prints has happened."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from a2c_smcp.registry import StepOutcome, run_plan_async
 from a2c_smcp.registry.planning.plan import ReplyStep, Step, ToolStep
 
 __all__ = [
-    "ACTS",
     "AGENT",
     "COMPUTER",
     "OFFICE",
+    "STEPS",
+    "DemoContext",
     "DemoFailed",
-    "Stage",
-    "Story",
+    "StepPrinter",
     "expect",
     "is_alive",
     "pids",
@@ -40,10 +40,10 @@ PATIENCE = 15.0
 
 
 @dataclass(frozen=True)
-class Stage:
-    """Everybody who takes part. `desktops` are those of which the agent was told, `asked` what the owner was asked."""
+class DemoContext:
+    """What the steps use. `desktops`: updates that the agent received; `asked`: questions that the owner received."""
 
-    story: Story
+    printer: StepPrinter
     computer: Computer
     agent: AsyncSMCPAgentClient
     desktops: asyncio.Queue[list[str]]
@@ -53,99 +53,99 @@ class Stage:
         return (await self.agent.emit_tool_call(COMPUTER, tool, arguments, timeout=60)).text
 
 
-async def refuse_stranger(story: Story, url: str) -> None:
+async def refuse_stranger(printer: StepPrinter, url: str) -> None:
     try:
         async with AsyncSMCPAgentClient("stranger", url=url, office=OFFICE, api_key="a wrong key"):
             raise DemoFailed("a stranger came in with a wrong key")
     except NotAuthenticated as error:
-        await story.tell("stranger", f"knocks with a wrong key: {error}", proves="a stranger is turned away")
+        await printer.step("stranger", f"connects with a wrong key: {error}", proves="a stranger is turned away")
 
 
-async def use_tools(stage: Stage) -> None:
-    story, agent = stage.story, stage.agent
-    story.chapter("Tools")
+async def use_tools(demo: DemoContext) -> None:
+    printer, agent = demo.printer, demo.agent
+    printer.section("Tools")
     names = set(agent.registry)
     expect({"add", "note", "multiply"} <= names, True)
-    await story.tell(
+    await printer.step(
         "agent",
         f"{AGENT!r} joins, and has in its registry what the computer offers: {', '.join(sorted(names))}",
         proves="tools of two MCP servers and a Python function in one list",
     )
-    expect(await stage.text("multiply", a=6, b=7), "42")
-    await story.tell("agent", "calls multiply(6, 7) on the MCP server 'abacus': 42", proves="a tool called")
-    expect(await stage.text("add", a=2, b=3), "5")
-    await story.tell("agent", "calls add(2, 3), a Python function of the computer: 5", proves="a function called")
+    expect(await demo.text("multiply", a=6, b=7), "42")
+    await printer.step("agent", "calls multiply(6, 7) on the MCP server 'abacus': 42", proves="a tool called")
+    expect(await demo.text("add", a=2, b=3), "5")
+    await printer.step("agent", "calls add(2, 3), a Python function of the computer: 5", proves="a function called")
     try:
         await agent.get_tools("basement")
     except ComputerNotFound as error:
-        await story.tell("agent", f"asks for a computer that is not in its office: {error}")
+        await printer.step("agent", f"asks for a computer that is not in its office: {error}")
     else:
         raise DemoFailed("a computer that is not in the office answered")
 
 
-async def watch_desktop(stage: Stage) -> None:
-    story, agent = stage.story, stage.agent
-    story.chapter("Desktop")
+async def watch_desktop(demo: DemoContext) -> None:
+    printer, agent = demo.printer, demo.agent
+    printer.section("Desktop")
     (before,) = await agent.get_desktop(COMPUTER)
-    await story.tell("agent", f"looks at the desktop: {_shown(before)}")
-    expect(await stage.text("note", text="call home"), "2 notes")
+    await printer.step("agent", f"looks at the desktop: {_shown(before)}")
+    expect(await demo.text("note", text="call home"), "2 notes")
     async with asyncio.timeout(PATIENCE):
-        (after,) = await stage.desktops.get()
+        (after,) = await demo.desktops.get()
     expect("- call home" in after, True)
-    await story.tell(
+    await printer.step(
         "agent", f"puts a note there, and is told what changed: {_shown(after)}", proves="a desktop that changes"
     )
 
 
-async def ask_the_owner(stage: Stage) -> None:
-    """The computer's owner is asked by the computer; in the demo it is the demo that says yes."""
-    story = stage.story
-    story.chapter("Approval")
-    wiping = asyncio.create_task(stage.text("wipe"))
+async def ask_the_owner(demo: DemoContext) -> None:
+    """The computer asks its owner; here the demo answers for the owner."""
+    printer = demo.printer
+    printer.section("Approval")
+    wiping = asyncio.create_task(demo.text("wipe"))
     async with asyncio.timeout(PATIENCE):
-        question = await stage.asked.get()
-    await story.tell("owner", f"is asked: {question} [y/n]  y   (the demo answers by itself)")
+        question = await demo.asked.get()
+    await printer.step("owner", f"is asked: {question} [y/n]  y   (the demo answers by itself)")
     expect(await wiping, "0 notes")
-    await story.tell("agent", "gets its answer: 0 notes", proves="a tool that asks its owner first")
+    await printer.step("agent", "gets its answer: 0 notes", proves="a tool that asks its owner first")
 
 
-async def survive_a_kill(stage: Stage) -> None:
-    story, computer = stage.story, stage.computer
-    story.chapter("Failure")
+async def survive_a_kill(demo: DemoContext) -> None:
+    printer, computer = demo.printer, demo.computer
+    printer.section("Failure")
     _, pid = pids(computer)
     os.kill(pid, signal.SIGKILL)
     await until(lambda: computer.status()["notes"].state != "ready")
-    await story.tell("computer", f"server 'notes' is killed (kill -9 {pid}); {computer.status()['notes'].reason}")
-    expect(await stage.text("multiply", a=2, b=2), "4")
-    await story.tell("agent", "calls multiply(2, 2) on the other server: 4", proves="one dead server hurts no other")
+    await printer.step("computer", f"server 'notes' is killed (kill -9 {pid}); {computer.status()['notes'].reason}")
+    expect(await demo.text("multiply", a=2, b=2), "4")
+    await printer.step("agent", "calls multiply(2, 2) on the other server: 4", proves="one dead server hurts no other")
     await until(lambda: computer.status()["notes"].state == "ready")
-    await until(lambda: "note" in stage.agent.registry)
-    expect(await stage.text("note", text="back again"), "2 notes")
-    await story.tell(
+    await until(lambda: "note" in demo.agent.registry)
+    expect(await demo.text("note", text="back again"), "2 notes")
+    await printer.step(
         "computer", "has started it again, and the agent has its tools back", proves="a dead server comes back"
     )
 
 
-async def cancel_one(stage: Stage) -> None:
-    story, agent = stage.story, stage.agent
-    story.chapter("Second thoughts")
-    before = len(stage.computer.history)
+async def cancel_one(demo: DemoContext) -> None:
+    printer, agent = demo.printer, demo.agent
+    printer.section("Cancelling")
+    before = len(demo.computer.history)
     counting = asyncio.create_task(agent.emit_tool_call(COMPUTER, "count_to", {"number": 60}, req_id="the slow one"))
-    await until(lambda: len(stage.computer.history) > before)
-    await story.tell("agent", "calls count_to(60), which takes a minute, and thinks better of it")
+    await until(lambda: len(demo.computer.history) > before)
+    await printer.step("agent", "calls count_to(60), which takes a minute, and decides to cancel it")
     await agent.cancel("the slow one")
     try:
         await counting
     except CallCancelled as error:
-        await story.tell("agent", f"cancels it: {error}", proves="a slow call cancelled")
+        await printer.step("agent", f"cancels it: {error}", proves="a slow call cancelled")
     else:
         raise DemoFailed("a cancelled call came back as if nothing had happened")
 
 
-async def carry_out_plan(stage: Stage) -> None:
-    """One tool of the agent's own, two of the computer, through one registry (001 §6)."""
-    story, agent = stage.story, stage.agent
-    story.chapter("A plan")
+async def carry_out_plan(demo: DemoContext) -> None:
+    """A plan over a tool of the agent and a tool of the computer, through one registry (001 §6)."""
+    printer, agent = demo.printer, demo.agent
+    printer.section("A plan")
 
     @agent.registry.tool
     def shout(text: str) -> str:
@@ -157,15 +157,15 @@ async def carry_out_plan(stage: Stage) -> None:
         ToolStep("add", {"a": 20, "b": 22}),
         ReplyStep("The answer is 42."),
     ]
-    await story.tell("agent", "has a tool of its own, shout, beside those of the computer, and a plan for both:")
+    await printer.step("agent", "has a tool of its own, shout, beside those of the computer, and a plan for both:")
     done = await run_plan_async(plan, agent.registry)
     expect([outcome.result for outcome in done.outcomes[:2]], ["DONE", {"result": 42}])
     for outcome in done.outcomes[:-1]:
-        await story.tell("agent", _told(outcome, agent))
-    await story.tell("agent", f"replies: {done.replies[0]}", proves="a plan over local and remote tools")
+        await printer.step("agent", _described(outcome, agent))
+    await printer.step("agent", f"replies: {done.replies[0]}", proves="a plan over local and remote tools")
 
 
-ACTS = (use_tools, watch_desktop, ask_the_owner, survive_a_kill, cancel_one, carry_out_plan)
+STEPS = (use_tools, watch_desktop, ask_the_owner, survive_a_kill, cancel_one, carry_out_plan)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -175,7 +175,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def pids(computer: Computer) -> list[int]:
-    """The processes of the servers, by the servers' names."""
+    """Process ids of the MCP servers, in the order of the servers' names."""
     known = [status.diagnostics.get("pid") for _, status in sorted(computer.status().items())]
     return [pid for pid in known if isinstance(pid, int)]
 
@@ -193,7 +193,7 @@ def _shown(desktop: str) -> str:
     return f"{uri} with {text!r}"
 
 
-def _told(outcome: StepOutcome, agent: AsyncSMCPAgentClient) -> str:
+def _described(outcome: StepOutcome, agent: AsyncSMCPAgentClient) -> str:
     assert isinstance(outcome.step, ToolStep)
     origin = getattr(agent.registry[outcome.step.name], "origin", "here")
     return f"  {outcome.step.name} ({origin}) → {outcome.result!r} in {outcome.duration * 1000:.1f} ms"
@@ -206,7 +206,7 @@ _COLOURS = {
     "owner": "yellow",
     "agent": "cyan",
     "node": "magenta",
-    "front": "yellow",
+    "balancer": "yellow",
     "store": "blue",
 }
 _MARGIN = 25
@@ -216,8 +216,11 @@ class DemoFailed(Exception):
     """Something that the demo claims did not happen."""
 
 
-class Story:
-    """Who does what, and how long it took since the line before. A pause gives a reader time for the next."""
+class StepPrinter:
+    """Prints a numbered line for each step: who did what, and how long it took. Then it pauses for a reader.
+
+    A step may prove a claim; `print_summary` lists the claims.
+    """
 
     def __init__(self, pause: float) -> None:
         self._pause = pause
@@ -226,7 +229,7 @@ class Story:
         self._since_proof = 0.0
         self.began = self._last = time.perf_counter()
 
-    async def tell(self, who: str, what: str, proves: str = "") -> None:
+    async def step(self, who: str, what: str, proves: str = "") -> None:
         now = time.perf_counter()
         took = (now - self._last) * 1000
         self._lines += 1
@@ -239,11 +242,11 @@ class Story:
         await asyncio.sleep(self._pause * (1 + len(what) / 80))
         self._last = time.perf_counter()
 
-    def chapter(self, title: str) -> None:
+    def section(self, title: str) -> None:
         typer.secho(f"\n{title}", bold=True)
         self._since_proof = 0.0
 
-    def sum_up(self) -> None:
+    def print_summary(self) -> None:
         typer.secho("\nWhat has been proven\n", bold=True)
         put_table(["", "in"], [(f"✓ {what}", f"{took:.0f} ms") for what, took in self._proven])
 

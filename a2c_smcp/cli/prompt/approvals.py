@@ -1,4 +1,12 @@
-"""What agents want and have no leave for: it waits here for the owner's answer."""
+"""Approval by the owner: calls of agents that wait for an answer, and permissions that the owner has granted for good.
+
+The Computer awaits `PendingRequests` for each call that needs approval; the owner answers at the prompt. An answer
+without a number means the request that was the oldest when the owner began to type: a request that arrives while the
+owner types must not be approved by mistake, and one that is withdrawn meanwhile is not replaced by the next.
+
+Permanent grants (`Grants`) are kept in a private file, by Server and office: in another office the same name may be
+another agent.
+"""
 
 from __future__ import annotations
 
@@ -16,91 +24,94 @@ from a2c_smcp.cli.options import default_agent_name
 from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller, Decision, Grant
 from a2c_smcp.computer.private_files import PrivateFileUnusable, PrivateJSONFile
 
-__all__ = ["OWNER", "Grants", "NothingToAnswer", "Requests", "Waiting"]
+__all__ = ["OWNER", "Grants", "NothingToAnswer", "PendingRequest", "PendingRequests"]
 
 OWNER = Caller("", "")
-"""Who calls from the prompt. It is this object that needs no leave: nobody can come in under its name."""
+"""The caller of commands at the prompt. It needs no approval, and is compared by identity: no agent can pass for it."""
 
 
 class NothingToAnswer(Exception):
-    """What was to be answered is not there, or not any more."""
+    """The request to be answered does not exist, or exists no longer."""
 
 
 @dataclass(frozen=True, eq=False)
-class Waiting:
-    """One request. The number is for the owner."""
+class PendingRequest:
+    """A call that waits for approval. The owner names it by its number."""
 
     number: int
     request: ApprovalRequest
     answer: asyncio.Future[Decision] = field(repr=False)
 
 
-class Requests:
-    """The Computer calls it, and is answered when the owner has decided. `on_come` and `on_go` hear of each."""
+class PendingRequests:
+    """The `approve` callback of a Computer: it returns when the owner has answered at the prompt.
+
+    `on_added` and `on_removed` are called for each request; `first_added` is set by the first one.
+    """
 
     def __init__(self) -> None:
-        self.on_come: Callable[[Waiting], None] = lambda waiting: None
-        self.on_go: Callable[[Waiting], None] = lambda waiting: None
-        self.has_come = asyncio.Event()
+        self.on_added: Callable[[PendingRequest], None] = lambda pending: None
+        self.on_removed: Callable[[PendingRequest], None] = lambda pending: None
+        self.first_added = asyncio.Event()
         self._numbers = count(1)
-        self._waiting: dict[int, Waiting] = {}
-        self._meant: Waiting | None = None
+        self._pending: dict[int, PendingRequest] = {}
+        self._oldest_seen: PendingRequest | None = None
 
     async def __call__(self, request: ApprovalRequest) -> Decision:
         if request.caller is OWNER:
             return "yes"
         number = next(self._numbers)
-        waiting = self._waiting[number] = Waiting(number, request, asyncio.get_running_loop().create_future())
-        self.has_come.set()
-        self.on_come(waiting)
+        pending = self._pending[number] = PendingRequest(number, request, asyncio.get_running_loop().create_future())
+        self.first_added.set()
+        self.on_added(pending)
         try:
-            return await waiting.answer
+            return await pending.answer
         finally:
-            self._waiting.pop(number, None)
-            self.on_go(waiting)
+            self._pending.pop(number, None)
+            self.on_removed(pending)
 
-    def __iter__(self) -> Iterator[Waiting]:
-        return iter([*self._waiting.values()])
+    def __iter__(self) -> Iterator[PendingRequest]:
+        return iter([*self._pending.values()])
 
-    def note_oldest(self) -> None:
-        """A line is begun: an answer without a number is for the request that could be seen then, and no later one."""
-        self._meant = next(iter(self), None)
+    def remember_oldest(self) -> None:
+        """Called when the owner begins a line: an answer without a number is for the request that is the oldest now."""
+        self._oldest_seen = next(iter(self), None)
 
-    def meant(self, number: str | None = None) -> Waiting:
-        """What an answer is for. Raises `NothingToAnswer`."""
+    def find(self, number: str | None = None) -> PendingRequest:
+        """The request with this number, or the one that an answer without a number means. Raises `NothingToAnswer`."""
         if number is not None:
             wanted = number.removeprefix("#")
-            found = self._waiting.get(int(wanted)) if wanted.isdecimal() else None
+            found = self._pending.get(int(wanted)) if wanted.isdecimal() else None
             if found is None:
                 raise NothingToAnswer(f"no request {number} waits for an answer")
             return found
-        if self._meant is None:
+        if self._oldest_seen is None:
             raise NothingToAnswer("no request waited for an answer when this line was begun")
-        if self._meant.number not in self._waiting:
-            raise NothingToAnswer(f"request #{self._meant.number} has been withdrawn, nothing was answered")
-        return self._meant
+        if self._oldest_seen.number not in self._pending:
+            raise NothingToAnswer(f"request #{self._oldest_seen.number} has been withdrawn, nothing was answered")
+        return self._oldest_seen
 
-    def answer(self, waiting: Waiting, decision: Decision) -> None:
-        """A grant for good also answers what else of it is waiting."""
-        grant = waiting.request.granted_by(decision)
-        self._settle(waiting, decision)
+    def answer(self, pending: PendingRequest, decision: Decision) -> None:
+        """Answer a request. A permanent grant also answers the pending requests that it covers."""
+        grant = pending.request.granted_by(decision)
+        self._decide(pending, decision)
         for other in self if grant else ():
             if grant in (other.request.granted_by("always"), other.request.granted_by("always_for_agent")):
-                self._settle(other, "yes")
+                self._decide(other, "yes")
 
     def refuse_all(self) -> None:
-        """Whoever asked is not in this office any more, or this computer is not."""
-        for waiting in self:
-            self._settle(waiting, "no")
+        """Refuse all, because this computer has left the office of their agents."""
+        for pending in self:
+            self._decide(pending, "no")
 
-    def _settle(self, waiting: Waiting, decision: Decision) -> None:
-        del self._waiting[waiting.number]
-        if not waiting.answer.done():
-            waiting.answer.set_result(decision)
+    def _decide(self, pending: PendingRequest, decision: Decision) -> None:
+        del self._pending[pending.number]
+        if not pending.answer.done():
+            pending.answer.set_result(decision)
 
 
 class Grants:
-    """Keeps the file and the computer's own memory of one office the same. Without a file, that lasts as long as it."""
+    """Permanent grants for one office: kept in the Computer's memory and in a file, or in memory if the file fails."""
 
     def __init__(self, approvals: Approvals, computer: str, folder: Path, say: Callable[[str, str], None]) -> None:
         self._approvals = approvals
@@ -111,14 +122,14 @@ class Grants:
         approvals.on_grant = lambda grant: self._save()
 
     def enter(self, url: str, office: str) -> None:
-        """From now on, what was allowed there counts, and nothing else."""
+        """Load the grants for this office; those of the office before no longer count."""
         self._place = _place(url, office)
         known = set(_read(self._load().get(self._place)))
         outdated = {grant for grant in known if _is_of_one_run(grant.agent)}
         self._approvals.grants = known - outdated
         if outdated:
             self._save()
-            self._say(_farewell(outdated), "yellow")
+            self._say(_outdated_notice(outdated), "yellow")
 
     def __iter__(self) -> Iterator[Grant]:
         return iter(sorted(self._approvals.grants, key=lambda grant: tuple(part or "" for part in grant)))
@@ -136,7 +147,7 @@ class Grants:
             return {}
 
     def _save(self) -> None:
-        """Other processes may have written meanwhile, for other offices."""
+        """Save, without losing what other processes have saved meanwhile for other offices."""
         try:
             kept = {**self._store.load(), self._place: [list(grant) for grant in self]}
             self._store.save({place: grants for place, grants in kept.items() if grants})
@@ -145,24 +156,24 @@ class Grants:
 
 
 def _is_of_one_run(agent: str) -> bool:
-    """Until 1.0.0a1 each run of `a2c-smcp agent` had its process id in its name: none of these comes again."""
+    """Whether the name ends with a process id, as in `a2c-smcp agent` until 1.0.0a1: it is never used again."""
     return re.fullmatch(rf"{re.escape(default_agent_name())}-\d+", agent) is not None
 
 
-def _farewell(grants: Iterable[Grant]) -> str:
+def _outdated_notice(grants: Iterable[Grant]) -> str:
     count, name = len({grant.agent for grant in grants}), default_agent_name()
     runs = "an earlier run" if count == 1 else f"{count} earlier runs"
     return f"what was allowed to {runs} of a2c-smcp agent ({name}-NUMBER) is forgotten: its name is {name} now"
 
 
 def _place(url: str, office: str) -> str:
-    """Without what a URL may hold of credentials."""
+    """The key of an office in the file: its URL without credentials, and its name."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')} {office}"
 
 
 def _read(kept: object) -> Iterable[Grant]:
-    """What does not look like a grant is none."""
+    """The grants in an entry of the file; anything else in it is ignored."""
     for entry in kept if isinstance(kept, list) else ():
         match entry:
             case [str(agent), None, None]:

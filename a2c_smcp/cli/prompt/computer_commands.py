@@ -1,4 +1,4 @@
-"""The commands with which the owner looks after his MCP servers and their inputs."""
+"""Commands of the prompt about this computer: its MCP servers, inputs, tools, desktop and calls."""
 
 from __future__ import annotations
 
@@ -11,33 +11,41 @@ from uuid import uuid4
 
 from a2c_smcp.cli.prompt import views
 from a2c_smcp.cli.prompt.approvals import OWNER
-from a2c_smcp.cli.prompt.console import Console, Job
-from a2c_smcp.cli.prompt.language import Command, Parameter, WrongUse, parameters_of, read_arguments, to_ask
+from a2c_smcp.cli.prompt.console import Console
+from a2c_smcp.cli.prompt.language import (
+    BackgroundJob,
+    BadLine,
+    Command,
+    Parameter,
+    missing_parameters,
+    parameters_of,
+    read_arguments,
+)
 from a2c_smcp.computer.inputs.resolver import InputState
 from a2c_smcp.computer.secrets import secrets_of
 from a2c_smcp.computer.secrets.config import told
 from a2c_smcp.mcp_host.config.servers import parse_server, source
 from a2c_smcp.protocol.results import CallToolResult
 
-__all__ = ["CALLING", "LOOKING", "OWNING", "schema_of"]
+__all__ = ["CALL_COMMANDS", "SERVER_COMMANDS", "STATUS_COMMANDS", "schema_of"]
 
 
-async def _add(console: Console, arguments: list[str]) -> Job:
+async def _add(console: Console, arguments: list[str]) -> BackgroundJob:
     name, *words = arguments
     if name in console.computer.status():
-        raise WrongUse(f"there is a server {name!r} already: server rm {name} removes it")
+        raise BadLine(f"there is a server {name!r} already: server rm {name} removes it")
     config = parse_server(_config(words), name)
     console.computer.mask.add(secrets_of({"servers": {name: source(config)}}).found, name)
-    return Job(f"server add {name}", partial(_put, console, config))
+    return BackgroundJob(f"server add {name}", partial(_put, console, config))
 
 
 def _config(words: list[str]) -> dict[str, Any]:
-    """JSON, a URL, or a command with its arguments. Raises `WrongUse`."""
+    """The configuration of a server from JSON, a URL, or a command with arguments. Raises `BadLine`."""
     if words[0].startswith("{"):
         try:
             found = json.loads(words[0])
         except ValueError as error:
-            raise WrongUse(f"not JSON: {error}") from None
+            raise BadLine(f"not JSON: {error}") from None
         return found if isinstance(found, dict) else {}
     if words[0].startswith(("http://", "https://")):
         return {"type": "streamable", "url": words[0]}
@@ -49,8 +57,8 @@ async def _put(console: Console, config: Any) -> None:
     console.say(f"{config.name} is here until this program ends; a file given with --config keeps it")
 
 
-async def _rm(console: Console, arguments: list[str]) -> Job:
-    return Job(f"server rm {arguments[0]}", partial(_removed, console, arguments[0]))
+async def _rm(console: Console, arguments: list[str]) -> BackgroundJob:
+    return BackgroundJob(f"server rm {arguments[0]}", partial(_removed, console, arguments[0]))
 
 
 async def _removed(console: Console, name: str) -> None:
@@ -59,16 +67,18 @@ async def _removed(console: Console, name: str) -> None:
     console.say(f"{name} is removed")
 
 
-async def _start(console: Console, arguments: list[str]) -> Job:
-    return Job(f"server start {arguments[0]}", partial(console.computer.start, _known(console, arguments[0])))
+async def _start(console: Console, arguments: list[str]) -> BackgroundJob:
+    return BackgroundJob(f"server start {arguments[0]}", partial(console.computer.start, _known(console, arguments[0])))
 
 
-async def _stop(console: Console, arguments: list[str]) -> Job:
-    return Job(f"server stop {arguments[0]}", partial(console.computer.stop, _known(console, arguments[0])))
+async def _stop(console: Console, arguments: list[str]) -> BackgroundJob:
+    return BackgroundJob(f"server stop {arguments[0]}", partial(console.computer.stop, _known(console, arguments[0])))
 
 
-async def _restart(console: Console, arguments: list[str]) -> Job:
-    return Job(f"server restart {arguments[0]}", partial(console.computer.restart, _known(console, arguments[0])))
+async def _restart(console: Console, arguments: list[str]) -> BackgroundJob:
+    return BackgroundJob(
+        f"server restart {arguments[0]}", partial(console.computer.restart, _known(console, arguments[0]))
+    )
 
 
 async def _logs(console: Console, arguments: list[str]) -> None:
@@ -87,11 +97,11 @@ async def _list(console: Console, arguments: list[str]) -> None:
 async def _set(console: Console, arguments: list[str]) -> None:
     id_, *keep = arguments
     if keep not in ([], ["keep"]):
-        raise WrongUse("the value is asked for, so that it is not seen: usage: inputs set ID [keep]")
+        raise BadLine("the value is asked for, so that it is not seen: usage: inputs set ID [keep]")
     definition = _input(console, id_).definition
     value = await console.questions.value(definition)
     if value is None:
-        raise WrongUse(f"{id_} stays as it was")
+        raise BadLine(f"{id_} stays as it was")
     console.computer.mask.add([value] if _input(console, id_).is_secret else [])
     place = await console.computer.inputs.set(id_, value, keep=bool(keep))
     console.say(f"{id_} is set ({place})")
@@ -104,7 +114,7 @@ async def _clear(console: Console, arguments: list[str]) -> None:
 
 def _known(console: Console, name: str) -> str:
     if name not in console.computer.status():
-        raise WrongUse(f"there is no server {name!r}: status lists them")
+        raise BadLine(f"there is no server {name!r}: status lists them")
     return name
 
 
@@ -112,10 +122,10 @@ def _input(console: Console, id_: str) -> InputState:
     for known in console.computer.inputs.list():
         if known.id == id_:
             return known
-    raise WrongUse(f"there is no input {id_!r}: inputs list shows them")
+    raise BadLine(f"there is no input {id_!r}: inputs list shows them")
 
 
-OWNING = (
+SERVER_COMMANDS = (
     Command("server add", "NAME COMMAND…", "Add a server: a command with arguments, a URL, or JSON.", _add),
     Command("server rm", "SERVER", "Stop a server and forget it.", _rm),
     Command("server start", "SERVER", "Start a server.", _start),
@@ -132,8 +142,8 @@ _RECORDS = 20
 
 
 async def _status(console: Console, arguments: list[str]) -> None:
-    url = console.computer.mask.text(console.seat.url)
-    console.say(f"{console.computer.name} at {url}: {console.seat.news}")
+    url = console.computer.mask.text(console.connection.url)
+    console.say(f"{console.computer.name} at {url}: {console.connection.state}")
     for warning in console.computer.warnings:
         console.say(warning, "yellow")
     for server, names in console.computer.secrets().items():
@@ -155,8 +165,8 @@ async def _tools(console: Console, arguments: list[str]) -> None:
         console.say("no tools")
 
 
-async def _desktop(console: Console, arguments: list[str]) -> Job:
-    return Job("desktop", partial(_show_desktop, console))
+async def _desktop(console: Console, arguments: list[str]) -> BackgroundJob:
+    return BackgroundJob("desktop", partial(_show_desktop, console))
 
 
 async def _show_desktop(console: Console) -> None:
@@ -167,14 +177,14 @@ async def _show_desktop(console: Console) -> None:
 async def _history(console: Console, arguments: list[str]) -> None:
     wanted = arguments[0] if arguments else str(_RECORDS)
     if not wanted.isdecimal() or not int(wanted):
-        raise WrongUse(f"{wanted!r} is no number of calls")
+        raise BadLine(f"{wanted!r} is no number of calls")
     if records := [*console.computer.history][-int(wanted) :]:
         console.draw(views.history(records))
     else:
         console.say("nothing was called yet")
 
 
-LOOKING = (
+STATUS_COMMANDS = (
     Command("status", "", "Show the servers, kept current at the bottom until Ctrl-C or the next command.", _status),
     Command("tools", "[SERVER]", "List the tools as agents see them.", _tools),
     Command("desktop", "", "Show the windows as agents see them.", _desktop),
@@ -183,37 +193,37 @@ LOOKING = (
 
 
 _TIMEOUT = 3600.0
-"""Somebody is watching, who can end it before."""
+"""Seconds. The owner can end the call before with Ctrl-C."""
 
 
 def schema_of(console: Console, name: str) -> Mapping[str, Any]:
-    """What the tool of this name takes. Raises `WrongUse`."""
+    """The JSON schema of a tool's arguments. Raises `BadLine` if there is no such tool."""
     for tool in console.computer.get_tools():
         if tool["name"] == name:
             return tool["params_schema"]
-    raise WrongUse(f"there is no tool {name!r}: tools lists them")
+    raise BadLine(f"there is no tool {name!r}: tools lists them")
 
 
-async def _call(console: Console, arguments: list[str]) -> Job | None:
+async def _call(console: Console, arguments: list[str]) -> BackgroundJob | None:
     name, *words = arguments
     schema = schema_of(console, name)
     try:
         given = read_arguments(words, schema)
     except ValueError as problem:
-        raise WrongUse(str(problem)) from None
-    for parameter in to_ask(schema, given):
+        raise BadLine(str(problem)) from None
+    for parameter in missing_parameters(schema, given):
         answer = await console.questions.ask(parameter.question, partial(_read, parameter), hidden=parameter.is_secret)
         if answer is None:
-            raise WrongUse(f"{name} is not called")
+            raise BadLine(f"{name} is not called")
         given |= answer
     secrets = [str(given[each.name]) for each in parameters_of(schema) if each.is_secret and each.name in given]
     console.computer.mask.add(secrets)
-    job = Job(f"call {name}", lambda: _run(console, job, name, given))
+    job = BackgroundJob(f"call {name}", lambda: _run(console, job, name, given))
     return job
 
 
 def _read(parameter: Parameter, text: str) -> dict[str, Any]:
-    """An optional argument may be left out."""
+    """The argument that was typed; nothing if an optional one was left out. Raises `ValueError`."""
     if text or (parameter.is_required and parameter.types == ("string",)):
         return {parameter.name: parameter.read(text)}
     if parameter.is_required:
@@ -221,7 +231,7 @@ def _read(parameter: Parameter, text: str) -> dict[str, Any]:
     return {}
 
 
-async def _run(console: Console, job: Job, name: str, params: dict[str, Any]) -> None:
+async def _run(console: Console, job: BackgroundJob, name: str, params: dict[str, Any]) -> None:
     req_id = uuid4().hex
     try:
         answer = await console.computer.execute_tool(OWNER, req_id, name, params, _TIMEOUT, _noting(job))
@@ -231,7 +241,7 @@ async def _run(console: Console, job: Job, name: str, params: dict[str, Any]) ->
     _show(console, name, CallToolResult.from_wire(answer))
 
 
-def _noting(job: Job) -> Callable[[float, float | None, str | None], None]:
+def _noting(job: BackgroundJob) -> Callable[[float, float | None, str | None], None]:
     def note(progress: float, total: float | None, message: str | None) -> None:
         of = f" of {total:g}" if total is not None else ""
         job.note = f"{progress:g}{of}{f', {message}' if message else ''}"
@@ -251,4 +261,4 @@ def _show(console: Console, name: str, result: CallToolResult) -> None:
         console.say(f"there is more, of type {kind}, which cannot be shown here", "yellow")
 
 
-CALLING = (Command("call", "TOOL [NAME=VALUE…]", "Call a tool yourself; what is missing is asked for.", _call),)
+CALL_COMMANDS = (Command("call", "TOOL [NAME=VALUE…]", "Call a tool yourself; what is missing is asked for.", _call),)

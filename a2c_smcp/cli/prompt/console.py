@@ -1,19 +1,17 @@
-"""The owner's side of the computer: what commands act on, and what he is told while he types."""
+"""What commands of the prompt act on: the Computer, its connection to an office, jobs, requests and the screen."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.cli.errors import sentence
 from a2c_smcp.cli.prompt import views
-from a2c_smcp.cli.prompt.approvals import Grants, Requests, Waiting
-from a2c_smcp.cli.prompt.language import WrongUse
+from a2c_smcp.cli.prompt.approvals import Grants, PendingRequest, PendingRequests
+from a2c_smcp.cli.prompt.language import BackgroundJob, BadLine
 from a2c_smcp.cli.prompt.questions import Questions
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.calls.journal import journal_of
@@ -26,20 +24,22 @@ from a2c_smcp.errors import SMCPError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["ANSWERS", "Console", "Job", "Jobs", "Seat"]
+__all__ = ["ANSWERS", "Console"]
+
+logger = logging.getLogger(__name__)
 
 ANSWERS = "y / n / always tool / always agent"
 
 
 class Console:
-    """`live` is drawn below the line, again and again; `errors` are the last ones of each server."""
+    """`live` draws a table below the line, again and again; `errors` has the last error of each server."""
 
     def __init__(
         self,
         computer: Computer,
         terminal: Terminal,
         questions: Questions,
-        requests: Requests,
+        requests: PendingRequests,
         *,
         url: str,
         office: str,
@@ -53,12 +53,14 @@ class Console:
         self.refresh: Callable[[], None] = lambda: None
         self.draws_below: Callable[[], bool] = lambda: False
         self._terminal = terminal
-        self.jobs = Jobs(self.say, self._changed, self.tell_failure)
+        self.jobs = BackgroundJobs(self.say, lambda: self.refresh(), self.show_failure)
         self.grants = Grants(computer.approvals, computer.name, folder, self.say)
-        self.seat = Seat(computer, url, office, say=say_connection, on_move=self._moved, **link)
-        requests.on_come, requests.on_go = self._on_request, self._on_request_gone
-        for waiting in requests:
-            self._on_request(waiting)
+        self.connection = OfficeConnection(
+            computer, url, office, say=say_connection, on_change=self._on_office_changed, **link
+        )
+        requests.on_added, requests.on_removed = self._on_request, self._on_request_gone
+        for pending in requests:
+            self._on_request(pending)
 
     def say(self, text: str, style: str = "") -> None:
         self._terminal.show(text, style)
@@ -66,9 +68,9 @@ class Console:
     def draw(self, what: RenderableType) -> None:
         self._terminal.print(what)
 
-    def tell_failure(self, error: Exception) -> bool:
-        """Whether it is something that the owner can do something about; then he is told."""
-        if not isinstance(error, WrongUse | SMCPError | InputError | PrivateFileUnusable):
+    def show_failure(self, error: Exception) -> bool:
+        """Show an error that the owner can act on. Returns false for other errors, which are bugs."""
+        if not isinstance(error, BadLine | SMCPError | InputError | PrivateFileUnusable):
             return False
         message = error.message if isinstance(error, SMCPError) else str(error)
         self.say(self.computer.mask.logged(message), "red")
@@ -78,19 +80,19 @@ class Console:
         return views.status(self.computer.status(), self.errors, self.computer.statistics)
 
     def below(self) -> str:
-        """What stands below the line now, with colours."""
+        """What is drawn below the line now, with colours."""
         from rich.console import Group
         from rich.text import Text
 
         parts: list[Any] = [self.live()] if self.live else []
         parts += [Text(f"{printable(str(job))}, Ctrl-C ends it", "cyan") for job in self.jobs]
-        if waiting := [*self.requests]:
-            more = f" (and {len(waiting) - 1} more)" if len(waiting) > 1 else ""
-            parts.append(Text(f"{printable(views.who_wants(waiting[0]))}{more}: {ANSWERS}", "bold yellow"))
+        if pending := [*self.requests]:
+            more = f" (and {len(pending) - 1} more)" if len(pending) > 1 else ""
+            parts.append(Text(f"{printable(views.who_wants(pending[0]))}{more}: {ANSWERS}", "bold yellow"))
         return self._rendered(Group(*parts)) if parts else ""
 
     def interrupt(self) -> bool:
-        """Ends the newest of what goes on; a table that was live stays as it was last. Whether there was anything."""
+        """End the newest job, or else the live table, whose last state stays. Returns whether there was one."""
         if self.jobs.interrupt():
             return True
         if self.live is None:
@@ -107,60 +109,43 @@ class Console:
             console.print(what)
         return capture.get().rstrip("\n")
 
-    def _changed(self) -> None:
-        self.refresh()
-
-    def _moved(self) -> None:
+    def _on_office_changed(self) -> None:
         self.requests.refuse_all()
-        self.grants.enter(self.seat.url, self.seat.office)
+        self.grants.enter(self.connection.url, self.connection.office)
 
-    def _on_request(self, waiting: Waiting) -> None:
-        self.say(f"{views.request(waiting)}\n  {ANSWERS}", "yellow")
+    def _on_request(self, pending: PendingRequest) -> None:
+        self.say(f"{views.request(pending)}\n  {ANSWERS}", "yellow")
         self.refresh()
 
-    def _on_request_gone(self, waiting: Waiting) -> None:
-        if waiting.answer.cancelled():
-            self.say(f"#{waiting.number} is withdrawn", "yellow")
+    def _on_request_gone(self, pending: PendingRequest) -> None:
+        if pending.answer.cancelled():
+            self.say(f"#{pending.number} is withdrawn", "yellow")
         self.refresh()
 
 
-logger = logging.getLogger(__name__)
+class BackgroundJobs:
+    """Jobs that run while the owner types.
 
-
-@dataclass(eq=False)
-class Job:
-    """A command that takes its time. `note` is how far it has got."""
-
-    name: str
-    work: Callable[[], Awaitable[None]] = field(repr=False)
-    note: str = ""
-    began: float = field(default_factory=time.monotonic)
-
-    def __str__(self) -> str:
-        note = f", {self.note}" if self.note else ""
-        return f"{self.name}: {time.monotonic() - self.began:.1f} s{note}"
-
-
-class Jobs:
-    """`on_change` hears of each that begins or ends; `failed` is told why, and says whether it has told the owner."""
+    `on_change` is called when a job begins or ends; `failed` shows an error and returns whether it could.
+    """
 
     def __init__(
         self, say: Callable[[str], None], on_change: Callable[[], None], failed: Callable[[Exception], bool]
     ) -> None:
         self._say, self._on_change, self._failed = say, on_change, failed
-        self._tasks: dict[asyncio.Task[None], Job] = {}
+        self._tasks: dict[asyncio.Task[None], BackgroundJob] = {}
 
-    def __iter__(self) -> Iterator[Job]:
+    def __iter__(self) -> Iterator[BackgroundJob]:
         return iter(self._tasks.values())
 
-    def start(self, job: Job, on_end: Callable[[], None]) -> None:
+    def start(self, job: BackgroundJob, on_end: Callable[[], None]) -> None:
         task = asyncio.create_task(self._run(job), name=job.name)
         self._tasks[task] = job
         task.add_done_callback(lambda ended: self._ended(ended, on_end))
         self._on_change()
 
     def interrupt(self) -> bool:
-        """Whether there was something to be ended."""
+        """Cancel the newest job. Returns whether there was one."""
         newest = next((task for task in reversed(self._tasks) if not task.cancelling()), None)
         return newest is not None and newest.cancel()
 
@@ -170,7 +155,7 @@ class Jobs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, job: BackgroundJob) -> None:
         try:
             await job.work()
         except Exception as error:
@@ -185,8 +170,12 @@ class Jobs:
         self._on_change()
 
 
-class Seat:
-    """`say` hears what becomes of the connection, `news` is the last of it; `on_move` hears that it is another one."""
+class OfficeConnection:
+    """The Computer's place in one office of one Server, or in none. Its MCP servers run all the same.
+
+    `say` is called with each change of the connection, and `state` is the last one; `on_change` is called when the
+    office or the Server changes.
+    """
 
     def __init__(
         self,
@@ -195,12 +184,12 @@ class Seat:
         office: str,
         *,
         say: Callable[[str], None],
-        on_move: Callable[[], None],
+        on_change: Callable[[], None],
         **link: Any,
     ) -> None:
-        self.url, self.office, self.news = url, office, "not connected"
+        self.url, self.office, self.state = url, office, "not connected"
         self._computer, self._link = computer, link
-        self._say, self._on_move = say, on_move
+        self._say, self._on_change = say, on_change
         self._serving: asyncio.Task[None] | None = None
 
     @property
@@ -209,18 +198,18 @@ class Seat:
         return key
 
     @property
-    def is_taken(self) -> bool:
+    def is_joined(self) -> bool:
         return self._serving is not None and not self._serving.done()
 
     async def join(self, office: str) -> None:
-        """Leaves the office it is in, and serves this one, until told otherwise."""
+        """Leave the office before, and serve this one in a task."""
         await self.leave()
         self.office = office
-        self._on_move()
+        self._on_change()
         self._serving = asyncio.create_task(self._serve())
 
     async def connect(self, url: str, api_key: str | None) -> None:
-        """The same office at another Server. The key of one Server is never shown to another."""
+        """Join the office of the same name at another Server. The key of one Server is never sent to another."""
         await self.leave()
         self.url, self._link = url, {**self._link, "api_key": api_key}
         await self.join(self.office)
@@ -230,8 +219,8 @@ class Seat:
         if serving:
             serving.cancel()
             await asyncio.wait([serving])
-            self._tell(f"left {self.office}")
-            self._on_move()
+            self._report(f"left {self.office}")
+            self._on_change()
 
     async def _serve(self) -> None:
         try:
@@ -241,12 +230,12 @@ class Seat:
             ):
                 kept: dict[str, Any] = {"instance": instance, "journal": journal}
                 await SMCPComputerClient(
-                    self._computer, self.url, self.office, on_connection=self._tell, **kept, **self._link
+                    self._computer, self.url, self.office, on_connection=self._report, **kept, **self._link
                 ).run()
         except SMCPError as error:
             reason = self._computer.mask.text(str(error))
-            self._tell(f"{sentence(f'not in {self.office}: {reason}')} `join OFFICE` or `connect URL` tries again")
+            self._report(f"{sentence(f'not in {self.office}: {reason}')} `join OFFICE` or `connect URL` tries again")
 
-    def _tell(self, news: str) -> None:
-        self.news = news
-        self._say(news)
+    def _report(self, state: str) -> None:
+        self.state = state
+        self._say(state)

@@ -1,4 +1,10 @@
-"""The line on which the owner types, and the questions that take its place for a while. Nothing tears either."""
+"""The line editor of the prompt, on prompt_toolkit: reads lines and answers, and prints above the line.
+
+Other tasks and threads print while the owner types. Their output is queued (`show`) and written above the line, so that
+it never interrupts what is typed. A question (`ask`) hides the line and brings it back afterwards; `_turn` makes
+questions and new lines wait for each other. A line that is given up while a question is open would wait for the answer:
+therefore `read` cancels open questions with it.
+"""
 
 from __future__ import annotations
 
@@ -24,30 +30,30 @@ from prompt_toolkit.styles import Style
 
 from a2c_smcp.cli.prompt.language import Candidate
 
-__all__ = ["Editor", "Interrupted", "Lines"]
+__all__ = ["Editor", "Interrupted", "LineHistory"]
 
 _FRAME = 0.5
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse"})
 
 
 class Interrupted(EOFError):
-    """Ctrl-C, with what was on the line. Whoever waits for an answer gets none, as with Ctrl-D."""
+    """Ctrl-C; its text is what was on the line. A question that gets it has no answer, as with Ctrl-D."""
 
 
 class Editor:
-    """`below` is drawn under the line, as long as there is something; `on_begin` is told when a line is begun."""
+    """`below` returns what is drawn under the line, if anything; `on_begin` is called at the first key of a line."""
 
     def __init__(
         self,
         name: str,
-        lines: Lines,
+        lines: LineHistory,
         complete: Callable[[str], list[Candidate]],
         *,
         below: Callable[[], str],
         on_begin: Callable[[], None],
     ) -> None:
         self._input, self._output = create_input(sys.stdin), create_output(sys.stderr)
-        # Whatever is shown above the line, keys that are typed meanwhile are neither echoed nor signals.
+        # Keys typed while something is printed above the line are neither echoed nor turned into signals.
         self._input.cooked_mode = nullcontext  # type: ignore[method-assign]
         self._below, self._on_begin = below, on_begin
         self._session: PromptSession[str] = PromptSession(
@@ -71,7 +77,7 @@ class Editor:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Between two lines, too, keys are not echoed, and Ctrl-C is a key."""
+        """Keep the terminal in raw mode, also between two lines: no echo, and Ctrl-C is a key."""
         with self._input.raw_mode():
             try:
                 yield
@@ -79,7 +85,7 @@ class Editor:
                 self._say_the_rest()
 
     async def read(self) -> str:
-        """A line. Raises `Interrupted`, or `EOFError` for Ctrl-D on an empty one."""
+        """Read a line. Raises `Interrupted`, or `EOFError` for Ctrl-D on an empty line."""
         async with self._turn:
             self._say_the_rest()
         self._has_begun = False
@@ -87,7 +93,7 @@ class Editor:
         reading = asyncio.create_task(self._session.prompt_async(handle_sigint=False, set_exception_handler=False))
         try:
             await asyncio.wait([reading])
-        finally:  # a line that is given up while a question stands in its place would wait for the answer
+        finally:
             await _ended(*([reading, *self._questions] if not reading.done() else []))
         try:
             return reading.result()
@@ -95,7 +101,7 @@ class Editor:
             raise Interrupted(self._session.default_buffer.text) from None
 
     async def ask(self, text: str, hidden: bool) -> str:
-        """An answer, which is kept nowhere. Raises `EOFError` where there is none. The line is back afterwards."""
+        """Read an answer, which is not kept in the history. Raises `EOFError` if there is none."""
         question = asyncio.create_task(self._ask(text, hidden))
         self._questions.add(question)
         try:
@@ -117,18 +123,18 @@ class Editor:
             )
 
     def show(self, action: Callable[[], None]) -> None:
-        """Does what writes to the terminal, above the line, soon. May be called from any thread."""
+        """Run soon what writes to the terminal, above the line. May be called from any thread."""
         self._said.append(action)
         self._loop.call_soon_threadsafe(self._say_soon)
 
     def refresh(self) -> None:
-        """What is below the line has changed."""
+        """Draw again what is below the line."""
         self._session.bottom_toolbar = self._drawn if self._below() else None
         self._session.app.invalidate()
 
     @property
     def draws_below(self) -> bool:
-        """Not on a terminal that does not say where its cursor is."""
+        """Whether the terminal can draw below the line: it must report the position of its cursor."""
         return self._session.app.renderer.cpr_support is not CPR_Support.NOT_SUPPORTED
 
     def _drawn(self) -> ANSI:
@@ -173,22 +179,25 @@ class _Completer(Completer):
 _LOADED = 1000
 
 
-class Lines(History):
-    """A line is kept when its command is done: only then it is known what in it is a secret. Answers never are."""
+class LineHistory(History):
+    """Lines typed before, in a file that only their owner can read.
+
+    A line is kept after its command has run, when its secrets are known and masked. Answers are never kept.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
 
     def append_string(self, string: str) -> None:
-        """What the editor has just read is not taken yet."""
+        """Called by the editor for each line; `remember` keeps it later."""
 
     def remember(self, line: str) -> None:
         if self.recall(line):
             self.store_string(line)
 
     def recall(self, line: str) -> bool:
-        """A line that meant nothing can be brought back and corrected, and is not kept. Whether it is another one."""
+        """Offer the line again in this process, without keeping it. Returns whether it differs from the last one."""
         is_new = [line] != self._loaded_strings[:1]
         if is_new:
             self._loaded_strings.insert(0, line)
@@ -201,7 +210,7 @@ class Lines(History):
             return []
 
     def store_string(self, string: str) -> None:
-        """Where nothing can be kept, the lines last as long as the process."""
+        """Append the line to the file; if that fails, it is remembered by this process only."""
         with suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -1,91 +1,105 @@
-"""The language of the prompt: commands are rows, and what is usage, help and completion is read from them."""
+"""The language of the prompt: lines become commands with arguments, and completion proposes how a line goes on.
+
+A command is a row (`Command`): usage, help and completion are read from it. This module knows nothing of what commands
+act on, and opens no terminal.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.codec import dumps, loads_exactly
 
-if TYPE_CHECKING:
-    from a2c_smcp.cli.prompt.console import Console, Job
-
 __all__ = [
+    "BackgroundJob",
+    "BadLine",
     "Candidate",
     "Command",
-    "Known",
+    "CompletionSource",
     "Parameter",
-    "WrongUse",
     "complete",
-    "find",
+    "find_command",
+    "missing_parameters",
     "parameters_of",
     "read_arguments",
-    "to_ask",
-    "words_of",
+    "split_words",
 ]
 
-Run: TypeAlias = "Callable[[Console, list[str]], Awaitable[Job | None]]"
-"""Does the command. What takes its time is returned, and goes on while the next one is typed."""
+Console = TypeVar("Console")
+"""What commands act on."""
 
 
-class WrongUse(Exception):
-    """A line that means nothing. The sentence says what to write instead."""
+class BadLine(Exception):
+    """A line that is no command, or cannot be done. The message says what to write instead."""
 
 
-class Command(NamedTuple):
-    """`takes` are placeholders, `[OPTIONAL]` ones last; one that ends with `…` may be repeated or left out.
+@dataclass(eq=False)
+class BackgroundJob:
+    """The rest of a command that takes long: it runs while the next line is typed. `note` says how far it is."""
 
-    Lines that are not `kept` do not get into the history.
+    name: str
+    work: Callable[[], Awaitable[None]] = field(repr=False)
+    note: str = ""
+    began: float = field(default_factory=time.monotonic)
+
+    def __str__(self) -> str:
+        note = f", {self.note}" if self.note else ""
+        return f"{self.name}: {time.monotonic() - self.began:.1f} s{note}"
+
+
+class Command(NamedTuple, Generic[Console]):
+    """A command of the prompt.
+
+    `takes` names its arguments: `[OPTIONAL]` ones last; one that ends with `…` may be repeated or left out. `run` does
+    the command, and returns a job if something is left to do. Lines with `kept=False` are not kept in the history.
     """
 
     name: str
     takes: str
     text: str
-    run: Run
+    run: Callable[[Console, list[str]], Awaitable[BackgroundJob | None]]
     kept: bool = True
 
     @property
     def usage(self) -> str:
         return f"{self.name} {self.takes}".rstrip()
 
-    @property
-    def places(self) -> list[str]:
-        return [place.strip("[]") for place in self.takes.split()]
-
-    def place_of(self, index: int) -> str:
-        """What the argument at this position is; nothing where there may be none."""
-        places = self.places
-        if index < len(places):
-            return places[index].removesuffix("…")
-        return places[-1].removesuffix("…") if places and places[-1].endswith("…") else ""
+    def placeholder(self, index: int) -> str:
+        """The name of the argument at this position; empty if there is none."""
+        names = [each.strip("[]") for each in self.takes.split()]
+        if index < len(names):
+            return names[index].removesuffix("…")
+        return names[-1].removesuffix("…") if names and names[-1].endswith("…") else ""
 
     def check(self, arguments: Sequence[str]) -> None:
-        """Raises `WrongUse`."""
+        """Raises `BadLine` for too few or too many arguments."""
         wanted = self.takes.split()
-        least = sum(not place.startswith("[") for place in wanted)
+        least = sum(not each.startswith("[") for each in wanted)
         most = float("inf") if self.takes.rstrip("]").endswith("…") else len(wanted)
         if not least <= len(arguments) <= most:
-            raise WrongUse(f"usage: {self.usage}")
+            raise BadLine(f"usage: {self.usage}")
 
 
-def words_of(line: str) -> list[str]:
-    """Words as a shell has them; JSON that begins a word is one to the end of the line. Raises `WrongUse`."""
+def split_words(line: str) -> list[str]:
+    """Split a line like a shell; a word that begins with `{` is JSON up to the end of the line. Raises `BadLine`."""
     if found := re.search(r"(?:^|\s)(?=\{)", line):
         with suppress(ValueError):  # a brace within quotation marks begins no word
             return [*shlex.split(line[: found.end()]), line[found.end() :].strip()]
     try:
         return shlex.split(line)
     except ValueError:
-        raise WrongUse("a quotation mark is not closed") from None
+        raise BadLine("a quotation mark is not closed") from None
 
 
-def find(words: Sequence[str], commands: Sequence[Command]) -> tuple[Command, list[str]]:
-    """The command that begins like that, and its arguments. Raises `WrongUse`."""
+def find_command(words: Sequence[str], commands: Sequence[Command[Console]]) -> tuple[Command[Console], list[str]]:
+    """The command that these words name, and its arguments. Raises `BadLine`."""
     for length in (2, 1):
         for command in commands:
             if command.name == " ".join(words[:length]):
@@ -93,8 +107,8 @@ def find(words: Sequence[str], commands: Sequence[Command]) -> tuple[Command, li
                 command.check(arguments)
                 return command, arguments
     if family := [command.usage for command in commands if command.name.split()[0] == words[0]]:
-        raise WrongUse(f"usage: {', or '.join(family)}")
-    raise WrongUse(f"{words[0]!r} is no command: help lists them")
+        raise BadLine(f"usage: {', or '.join(family)}")
+    raise BadLine(f"{words[0]!r} is no command: help lists them")
 
 
 _FORMS = 'write NAME=VALUE words, or JSON such as {"a": 1}'
@@ -102,7 +116,7 @@ _FORMS = 'write NAME=VALUE words, or JSON such as {"a": 1}'
 
 @dataclass(frozen=True)
 class Parameter:
-    """One property of a tool's schema, as far as a person needs to know it."""
+    """One argument of a tool, as its JSON schema describes it."""
 
     name: str
     types: tuple[str, ...]
@@ -120,11 +134,11 @@ class Parameter:
 
     @property
     def values(self) -> list[str]:
-        """What a value may be, where that can be listed."""
+        """The possible values, if the schema lists them."""
         return [_text(each) for each in self.choices] or ["true", "false"] * ("boolean" in self.types)
 
     def read(self, text: str) -> Any:
-        """The value that is meant. Raises `ValueError` with a sentence."""
+        """The value for what was typed: text for a string, otherwise JSON. Raises `ValueError` with a message."""
         if self.types == ("string",):
             return text
         try:
@@ -137,7 +151,7 @@ class Parameter:
 
 
 def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
-    """The required ones first."""
+    """The arguments of a tool, required ones first."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, Mapping):
         return []
@@ -147,7 +161,7 @@ def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
 
 
 def read_arguments(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON object, or `NAME=VALUE` words whose values are read as the schema has them. Raises `ValueError`."""
+    """Read a JSON object, or `NAME=VALUE` words whose values have the types of the schema. Raises `ValueError`."""
     if len(words) == 1 and words[0].startswith("{"):
         return _object(words[0])
     known = {parameter.name: parameter for parameter in parameters_of(schema)}
@@ -160,8 +174,8 @@ def read_arguments(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str,
     return found
 
 
-def to_ask(schema: Mapping[str, Any], given: Mapping[str, Any]) -> list[Parameter]:
-    """What is still to be asked for: what is missing, and what may be left out where nothing was given at all."""
+def missing_parameters(schema: Mapping[str, Any], given: Mapping[str, Any]) -> list[Parameter]:
+    """The arguments to ask for: required ones that are missing; optional ones only if no argument was given."""
     return [each for each in parameters_of(schema) if each.name not in given and (each.is_required or not given)]
 
 
@@ -179,7 +193,7 @@ def _parameter(name: str, schema: object, is_required: bool) -> Parameter:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """What begins with a brace and is JSON is an object."""
+    """JSON that begins with a brace, and is therefore an object. Raises `ValueError`."""
     try:
         found: dict[str, Any] = loads_exactly(text)
     except BadRequest as error:
@@ -192,7 +206,7 @@ def _text(value: Any) -> str:
 
 
 class Candidate(NamedTuple):
-    """A word that may stand where the cursor is, in place of the `typed` characters before it."""
+    """A proposal. It replaces the `typed` characters before the cursor; `is_whole`: the next word may follow."""
 
     text: str
     about: str = ""
@@ -201,19 +215,19 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Known:
-    """The commands, the names behind their placeholders with a word on each, and the schemas of tools."""
+class CompletionSource:
+    """What completion proposes: commands, names for each placeholder with a description, and schemas of tools."""
 
-    commands: Sequence[Command]
+    commands: Sequence[Command[Any]]
     names: Mapping[str, Callable[[], Mapping[str, str]]]
     schema: Callable[[str], Mapping[str, Any]]
 
 
-def complete(line: str, known: Known) -> list[Candidate]:
-    """What may follow a line, as far as the cursor."""
+def complete(line: str, known: CompletionSource) -> list[Candidate]:
+    """Proposals for the end of a line, which is cut at the cursor."""
     try:
-        words = words_of(line)
-    except WrongUse:
+        words = split_words(line)
+    except BadLine:
         return []
     last = "" if not line or line[-1].isspace() else words.pop()
     if not line.endswith(last):
@@ -222,8 +236,8 @@ def complete(line: str, known: Known) -> list[Candidate]:
     return [each._replace(typed=len(last)) for each in found if shlex.split(each.text)[0].startswith(last)]
 
 
-def _commands(words: Sequence[str], commands: Sequence[Command]) -> Iterable[Candidate]:
-    """The next words of the commands that begin with these. One with more to come has nothing to tell yet."""
+def _commands(words: Sequence[str], commands: Sequence[Command[Any]]) -> Iterable[Candidate]:
+    """The next words of commands that begin with these. Only the last word of a command has a description."""
     found: dict[str, str] = {}
     for command in commands:
         name = command.name.split()
@@ -232,18 +246,18 @@ def _commands(words: Sequence[str], commands: Sequence[Command]) -> Iterable[Can
     return [Candidate(word, about) for word, about in found.items()]
 
 
-def _arguments(words: Sequence[str], last: str, known: Known) -> Iterable[Candidate]:
+def _arguments(words: Sequence[str], last: str, known: CompletionSource) -> Iterable[Candidate]:
     for command in known.commands:
         name = command.name.split()
         if name == [*words[: len(name)]]:
             yield from _argument(command, words[len(name) :], last, known)
 
 
-def _argument(command: Command, given: Sequence[str], last: str, known: Known) -> Iterable[Candidate]:
-    place = command.place_of(len(given))
-    if place == "NAME=VALUE":
+def _argument(command: Command[Any], given: Sequence[str], last: str, known: CompletionSource) -> Iterable[Candidate]:
+    placeholder = command.placeholder(len(given))
+    if placeholder == "NAME=VALUE":
         return _parameters(parameters_of(known.schema(given[0])), given[1:], last)
-    names = known.names.get(place, dict)()
+    names = known.names.get(placeholder, dict)()
     return [Candidate(shlex.quote(name), about) for name, about in names.items()]
 
 

@@ -1,4 +1,4 @@
-"""The commands that change where this computer sits, and the one that ends it."""
+"""Commands of the prompt about the office: connect, join, leave, quit, and answers to requests of agents."""
 
 from __future__ import annotations
 
@@ -7,56 +7,58 @@ from functools import partial
 from a2c_smcp.cli.options import exposed
 from a2c_smcp.cli.prompt import views
 from a2c_smcp.cli.prompt.approvals import NothingToAnswer
-from a2c_smcp.cli.prompt.console import ANSWERS, Console, Job
-from a2c_smcp.cli.prompt.language import Command, WrongUse
+from a2c_smcp.cli.prompt.console import ANSWERS, Console
+from a2c_smcp.cli.prompt.language import BackgroundJob, BadLine, Command
 from a2c_smcp.computer.approval import Decision
 from a2c_smcp.computer.secrets import secrets_in
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.protocol.names import fault_in
 
-__all__ = ["ANSWERING", "MOVING", "Quit"]
+__all__ = ["APPROVAL_COMMANDS", "CONNECTION_COMMANDS", "Quit"]
 
 
 class Quit(Exception):
-    """The owner wants to leave."""
+    """The owner wants to end the program."""
 
 
-async def _connect(console: Console, arguments: list[str]) -> Job:
+async def _connect(console: Console, arguments: list[str]) -> BackgroundJob:
     url = arguments[0]
     try:
         Endpoint(url=url)
     except ConfigError as error:
-        raise WrongUse(error.message) from None
+        raise BadLine(error.message) from None
     console.computer.mask.add(secrets_in(url))
-    is_same = url == console.seat.url
+    is_same = url == console.connection.url
     hint = "Enter for the one in use" if is_same else "Enter for none"
     key = await console.questions.ask(f"API key ({hint}): ", str, hidden=True)
     if key is None:
-        raise WrongUse("still where it was")
-    known = console.seat.api_key if is_same else None
+        raise BadLine("still where it was")
+    known = console.connection.api_key if is_same else None
     if found := exposed(url, key or known):
         console.say(". ".join(found), "yellow")
-    return Job(f"connect {console.computer.mask.text(url)}", partial(console.seat.connect, url, key or known))
+    return BackgroundJob(
+        f"connect {console.computer.mask.text(url)}", partial(console.connection.connect, url, key or known)
+    )
 
 
-async def _join(console: Console, arguments: list[str]) -> Job:
+async def _join(console: Console, arguments: list[str]) -> BackgroundJob:
     if fault := fault_in(arguments[0]):
-        raise WrongUse(f"no office: {fault}")
-    return Job(f"join {arguments[0]}", partial(console.seat.join, arguments[0]))
+        raise BadLine(f"no office: {fault}")
+    return BackgroundJob(f"join {arguments[0]}", partial(console.connection.join, arguments[0]))
 
 
-async def _leave(console: Console, arguments: list[str]) -> Job:
-    if not console.seat.is_taken:
-        raise WrongUse("in no office: join OFFICE enters one")
-    return Job("leave", console.seat.leave)
+async def _leave(console: Console, arguments: list[str]) -> BackgroundJob:
+    if not console.connection.is_joined:
+        raise BadLine("in no office: join OFFICE enters one")
+    return BackgroundJob("leave", console.connection.leave)
 
 
 async def _quit(console: Console, arguments: list[str]) -> None:
     raise Quit
 
 
-MOVING = (
+CONNECTION_COMMANDS = (
     Command("connect", "URL", "Go to another Server; its key is asked for.", _connect),
     Command("join", "OFFICE", "Go to another office, or back to one.", _join),
     Command("leave", "", "Leave the office; servers keep running.", _leave),
@@ -65,12 +67,12 @@ MOVING = (
 
 
 async def _show(console: Console, arguments: list[str]) -> None:
-    waiting, granted = [*console.requests], [*console.grants]
-    for each in waiting:
+    pending, granted = [*console.requests], [*console.grants]
+    for each in pending:
         console.say(f"{views.request(each, in_full=True)}\n  {ANSWERS}", "yellow")
     if granted:
         console.draw(views.grants(granted))
-    if not waiting:
+    if not pending:
         console.say(
             "no request waits for an answer" if granted else "no request waits, and nothing is allowed for good"
         )
@@ -78,11 +80,11 @@ async def _show(console: Console, arguments: list[str]) -> None:
 
 def _answer(console: Console, arguments: list[str], decision: Decision) -> None:
     try:
-        waiting = console.requests.meant(*arguments)
+        pending = console.requests.find(*arguments)
     except NothingToAnswer as problem:
-        raise WrongUse(str(problem)) from None
-    console.requests.answer(waiting, decision)
-    if grant := waiting.request.granted_by(decision):
+        raise BadLine(str(problem)) from None
+    console.requests.answer(pending, decision)
+    if grant := pending.request.granted_by(decision):
         console.say(f"{views.granted(grant)}; `approve forget {grant.agent}` takes that back")
 
 
@@ -106,13 +108,13 @@ async def _forget(console: Console, arguments: list[str]) -> None:
     agent, tool = [*arguments, None][:2]
     found = [each for each in console.grants if each.agent == agent and tool in (None, each.tool)]
     if not found:
-        raise WrongUse(f"nothing like that is allowed to {agent}: approve lists what is")
+        raise BadLine(f"nothing like that is allowed to {agent}: approve lists what is")
     console.grants.forget(found)
     for grant in found:
         console.say(f"no longer: {views.granted(grant)}")
 
 
-ANSWERING = (
+APPROVAL_COMMANDS = (
     Command("y", "[REQUEST]", "Let the tool run that an agent asks for, this time.", _yes, kept=False),
     Command("n", "[REQUEST]", "Refuse it.", _no, kept=False),
     Command("always tool", "[REQUEST]", "Let it run, and whenever this agent asks again.", _always_tool, kept=False),

@@ -1,4 +1,4 @@
-"""The prompt, from opening to closing: lines are read, commands done, and everything is put away in the end."""
+"""The prompt of `a2c-smcp computer` and `up`: read lines, run commands, clean up at the end."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from functools import partial
 from typing import Any
 
 from a2c_smcp.cli.prompt import views
-from a2c_smcp.cli.prompt.computer_commands import CALLING, LOOKING, OWNING, schema_of
+from a2c_smcp.cli.prompt.computer_commands import CALL_COMMANDS, SERVER_COMMANDS, STATUS_COMMANDS, schema_of
 from a2c_smcp.cli.prompt.console import Console
-from a2c_smcp.cli.prompt.editor import Editor, Interrupted, Lines
-from a2c_smcp.cli.prompt.language import Command, Known, WrongUse, complete, find, words_of
-from a2c_smcp.cli.prompt.office_commands import ANSWERING, MOVING, Quit
+from a2c_smcp.cli.prompt.editor import Editor, Interrupted, LineHistory
+from a2c_smcp.cli.prompt.language import BadLine, Command, CompletionSource, complete, find_command, split_words
+from a2c_smcp.cli.prompt.office_commands import APPROVAL_COMMANDS, CONNECTION_COMMANDS, Quit
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.loops import stop_on_signals
 
-__all__ = ["COMMANDS", "converse", "known_to"]
+__all__ = ["COMMANDS", "run_prompt"]
 
 logger = logging.getLogger(__name__)
 
 
-async def converse(console: Console, terminal: Terminal, lines: Lines) -> None:
-    """Does what the owner types, until he leaves."""
+async def run_prompt(console: Console, terminal: Terminal, lines: LineHistory) -> None:
+    """Run what the owner types, until the owner quits."""
     editor = Editor(
         printable(console.computer.name),
         lines,
-        partial(complete, known=known_to(console)),
+        partial(complete, known=_completion_source(console)),
         below=console.below,
-        on_begin=console.requests.note_oldest,
+        on_begin=console.requests.remember_oldest,
     )
     console.refresh, console.draws_below = editor.refresh, lambda: editor.draws_below
     async with AsyncExitStack() as stack:
@@ -44,7 +44,7 @@ async def converse(console: Console, terminal: Terminal, lines: Lines) -> None:
 
 
 class _Prompt:
-    def __init__(self, console: Console, editor: Editor, lines: Lines) -> None:
+    def __init__(self, console: Console, editor: Editor, lines: LineHistory) -> None:
         self._console, self._editor, self._lines = console, editor, lines
 
     async def run(self) -> None:
@@ -58,19 +58,19 @@ class _Prompt:
                 return
 
     async def _do(self, line: str) -> None:
-        """One line. What is wrong with it is said."""
+        """Run one line; show its errors."""
         self._console.live = None
         try:
-            words = words_of(line)
+            words = split_words(line)
             if not words:
                 return
-            command, arguments = find(words, COMMANDS)
+            command, arguments = find_command(words, COMMANDS)
             job = await command.run(self._console, arguments)
         except Quit:
             raise
-        except Exception as problem:  # whatever it is, the next line may be better
+        except Exception as problem:  # an unexpected error does not end the prompt
             self._lines.recall(line.strip())
-            if not self._console.tell_failure(problem):
+            if not self._console.show_failure(problem):
                 logger.exception("the command failed")
         else:
             remember = partial(self._remember, line) if command.kept else _nothing
@@ -80,7 +80,7 @@ class _Prompt:
                 remember()
 
     def _remember(self, line: str) -> None:
-        """By now the computer knows the secrets in it, if there are any."""
+        """Keep the line in the history. Its command has run, so the secrets in it are known and masked."""
         self._lines.remember(self._console.computer.mask.logged(line.strip()))
 
 
@@ -89,13 +89,13 @@ def _nothing() -> None:
 
 
 def _on_interrupt(console: Console) -> Callable[[], object]:
-    """SIGINT is like Ctrl-C on an empty line. What is returned puts it back to what it means without a prompt."""
-    conversing = asyncio.current_task()
-    assert conversing
+    """Handle SIGINT like Ctrl-C on an empty line. Returns what restores its meaning without a prompt."""
+    prompting = asyncio.current_task()
+    assert prompting
 
     def on_signal() -> None:
         if not console.interrupt():
-            conversing.cancel()
+            prompting.cancel()
 
     with suppress(NotImplementedError):  # Windows
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, on_signal)
@@ -104,32 +104,30 @@ def _on_interrupt(console: Console) -> Callable[[], object]:
 
 async def _help(console: Console, arguments: list[str]) -> None:
     console.draw(views.help_on(COMMANDS))
-    console.say(
-        "Tab completes; Ctrl-C clears the line, or ends what is going on, or stops this program, as Ctrl-D does"
-    )
+    console.say("Tab completes; Ctrl-C clears the line, ends a running command, or stops this program, as Ctrl-D does")
 
 
-COMMANDS: tuple[Command, ...] = (
-    *LOOKING,
-    *CALLING,
-    *OWNING,
-    *ANSWERING,
-    *MOVING,
+COMMANDS: tuple[Command[Console], ...] = (
+    *STATUS_COMMANDS,
+    *CALL_COMMANDS,
+    *SERVER_COMMANDS,
+    *APPROVAL_COMMANDS,
+    *CONNECTION_COMMANDS,
     Command("help", "", "Show this list.", _help),
 )
 
 
-def known_to(console: Console) -> Known:
-    """What completion may offer at this console."""
+def _completion_source(console: Console) -> CompletionSource:
+    """What completion proposes at this console."""
     computer = console.computer
 
     def schema(tool: str) -> Mapping[str, Any]:
         try:
             return schema_of(console, tool)
-        except WrongUse:
+        except BadLine:
             return {}
 
-    return Known(
+    return CompletionSource(
         commands=COMMANDS,
         names={
             "SERVER": lambda: {name: each.state for name, each in computer.status().items()},

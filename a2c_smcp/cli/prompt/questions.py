@@ -1,4 +1,4 @@
-"""What the owner is asked on the terminal: values of inputs, whether a command may run, or a change be applied."""
+"""Questions to the owner on the terminal: values of inputs, and whether to run a command or apply a change."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["Questions"]
 
 T = TypeVar("T")
 Accept = Callable[[str], T]
-"""Makes something of an answer, or raises `ValueError` with a sentence for the owner, who is asked again."""
+"""Converts an answer, or raises `ValueError` with a message for the owner, who is then asked again."""
 Read = Callable[[str, bool], Awaitable[str]]
-"""Reads a line, hidden or not, or raises `EOFError`."""
+"""Shows a text and reads a line, hidden or not. Raises `EOFError`."""
 
 
 class Questions:
-    """Whoever ends the input (Ctrl-D) gives no answer; that is not a fault."""
+    """Asks one question at a time. Ctrl-D gives no answer (`None`), which is not an error."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
@@ -35,7 +35,7 @@ class Questions:
 
     @asynccontextmanager
     async def asked_by(self, editor: Read) -> AsyncIterator[None]:
-        """Meanwhile somebody else has the terminal, and reads the answers. An open question is answered first."""
+        """Read answers through the editor of the prompt, after an open question has been answered."""
         async with self._turn:
             self._editor = editor
         try:
@@ -44,7 +44,7 @@ class Questions:
             self._editor = None
 
     async def value(self, definition: Input) -> str | None:
-        """Asks for a value. One that cannot be taken is asked for again."""
+        """Ask for the value of an input, again if the answer is not valid."""
         text, default, hidden = definition.description or definition.id, default_of(definition), is_secret(definition)
         if isinstance(definition, PickStringInput):
             lines = [f"  {number}. {option.label}" for number, option in enumerate(definition.options, 1)]
@@ -54,17 +54,17 @@ class Questions:
         return await self.ask(f"{text}{shown}: ", lambda answer: accept(answer or default or ""), hidden=hidden)
 
     async def command(self, definition: CommandInput, argv: tuple[str, ...]) -> bool:
-        """Asks whether the command of an input may run."""
+        """Ask whether the command of an input may run."""
         return bool(await self.ask(f"input {definition.id!r} runs {shlex.join(argv)}: let it? [y/N]: ", _yes_or_no))
 
     async def consent(self, differences: Sequence[object]) -> bool:
-        """Asks whether a change of the configuration files may be applied."""
+        """Ask whether a change of the configuration files may be applied."""
         lines = [f"  {each}" for each in differences]
         text = "\n".join(["the configuration has changed, and this needs your yes:", *lines, "apply it? [y/N]: "])
         return bool(await self.ask(text, _yes_or_no))
 
     async def ask(self, text: str, accept: Accept[T], *, hidden: bool = False) -> T | None:
-        """What is made of the answer. `None` if there is none."""
+        """Ask, and return the converted answer; `None` if there is none."""
         async with self._turn:
             if self._editor:
                 return await _accepted(self._editor, printable(text), accept, hidden, self._terminal.show)
@@ -96,7 +96,7 @@ def _tell(line: str) -> None:
 
 
 def _read(text: str) -> str:
-    """A line of stdin. `input` would lock it, and a program that ends while nobody answers would crash on that."""
+    """Read a line of stdin. `input` would lock stdin, and a program that ends meanwhile would crash on the lock."""
     sys.stderr.write(text)
     sys.stderr.flush()
     line = os.read(sys.stdin.fileno(), 65536)

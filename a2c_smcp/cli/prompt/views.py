@@ -1,4 +1,4 @@
-"""What the owner is shown: values made into tables. Names and words of others are made harmless on the way."""
+"""What the prompt shows: tables and texts. Text written by others is escaped: it cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.cli.progress import STATE_COLOURS
-from a2c_smcp.cli.prompt.approvals import Waiting
+from a2c_smcp.cli.prompt.approvals import PendingRequest
 from a2c_smcp.cli.prompt.language import Command
 from a2c_smcp.cli.terminal import first_sentence, printable
 from a2c_smcp.computer.approval import Grant
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["granted", "grants", "help_on", "history", "inputs", "request", "status", "table", "tools", "who_wants"]
 
 _SHORT = 240
-"""Arguments of so many characters are shown as JSON, others value by value."""
+"""Arguments of at most so many characters are shown as JSON, longer ones as one line for each value."""
 _VALUE = 160
-"""Characters of one value that are shown at once."""
+"""Characters of one value that a request shows; `approve` shows all."""
 _VALUES = 200
-"""Values of a request that are shown at once; `approve` shows all."""
+"""Values that a request shows; `approve` shows all."""
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> RenderableType:
@@ -67,7 +67,7 @@ def _status_row(server: ServerStatus, error: str, statistics: CallStatistics) ->
 
 
 def tools(found: Iterable[OwnedTool], *, asks: bool) -> RenderableType:
-    """`asks` is false where the owner lets every tool run."""
+    """`asks`: whether tools need approval at all; false with --yes."""
     return table(("tool", "server", "approval", "description"), (_tool_row(each, asks=asks) for each in found))
 
 
@@ -97,20 +97,20 @@ def _input_row(known: InputState) -> Sequence[str]:
     return known.id, known.source or "not known yet", value, known.definition.description or ""
 
 
-def who_wants(waiting: Waiting) -> str:
-    """Who wants what, in one line."""
-    wanted, caller = waiting.request, waiting.request.caller
+def who_wants(pending: PendingRequest) -> str:
+    """The agent and the tool of a request, in one line."""
+    wanted, caller = pending.request, pending.request.caller
     alias = f" ({wanted.tool})" if wanted.name != wanted.tool else ""
-    return f"#{waiting.number} {caller.agent} in {caller.office} wants {wanted.name}{alias} of {wanted.server}"
+    return f"#{pending.number} {caller.agent} in {caller.office} wants {wanted.name}{alias} of {wanted.server}"
 
 
-def request(waiting: Waiting, *, in_full: bool = False) -> str:
-    """Who wants what, with which arguments."""
-    return "\n  ".join([who_wants(waiting), *_arguments(waiting.request.arguments, in_full=in_full)])
+def request(pending: PendingRequest, *, in_full: bool = False) -> str:
+    """The agent, the tool and the arguments of a request."""
+    return "\n  ".join([who_wants(pending), *_arguments(pending.request.arguments, in_full=in_full)])
 
 
 def _arguments(arguments: dict[str, Any], *, in_full: bool) -> list[str]:
-    """Every key, each value on a line of its own. No value can push another one off the screen, or look like one."""
+    """Every key with its value on one line, escaped and cut: no value can hide another one or imitate it."""
     if len(short := one_line(arguments)) <= _SHORT:
         return [short]
     most = None if in_full else _VALUE
@@ -133,5 +133,5 @@ def grants(known: Iterable[Grant]) -> RenderableType:
     return table(("agent", "server", "may use without asking"), rows)
 
 
-def help_on(commands: Iterable[Command]) -> RenderableType:
+def help_on(commands: Iterable[Command[Any]]) -> RenderableType:
     return table(("command", "what it does"), [(command.usage, command.text) for command in commands])

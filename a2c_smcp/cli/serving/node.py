@@ -31,17 +31,17 @@ from a2c_smcp.server.run import address_of, listen, serving
 from a2c_smcp.server.settings import Settings
 
 __all__ = [
-    "Door",
-    "Lifeline",
-    "Membership",
-    "Post",
+    "ListenAddress",
+    "NodeIdentity",
+    "ParentSocket",
+    "WorkerSettings",
+    "announce",
     "cannot_listen",
     "check_node_url",
     "check_spelling",
     "is_ready",
     "serve",
-    "serve_at_post",
-    "welcome",
+    "serve_as_worker",
 ]
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ _LARGE_BLOCK = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class ListenAddress:
     """Where clients come in."""
 
     host: str
@@ -73,7 +73,7 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
+class NodeIdentity:
     """A node among those who share a store. Without a `url` others find it where clients do."""
 
     redis: str
@@ -81,32 +81,32 @@ class Membership:
     url: str | None = None
 
 
-async def serve(settings: Settings, door: Door, membership: Membership | None) -> None:
+async def serve(settings: Settings, address: ListenAddress, identity: NodeIdentity | None) -> None:
     """Until a signal. Raises `Failed` or `WrongUse`."""
-    listener = _listener(door.host, door.port)
-    place = f"{door.scheme}://{address_of(listener)}"
-    known = replace(membership, url=membership.url or place) if membership else None
-    who = f" as node {membership.node}" if membership else ""
-    await _serve(settings, door, listener, known, partial(welcome, settings, door, f"{place}{who}"))
+    listener = _listener(address.host, address.port)
+    place = f"{address.scheme}://{address_of(listener)}"
+    known = replace(identity, url=identity.url or place) if identity else None
+    who = f" as node {identity.node}" if identity else ""
+    await _serve(settings, address, listener, known, partial(announce, settings, address, f"{place}{who}"))
 
 
-async def serve_at_post(settings: Settings, door: Door, post: Post) -> None:
+async def serve_as_worker(settings: Settings, address: ListenAddress, post: WorkerSettings) -> None:
     """As a worker, on the port that all of them share. Nothing is printed: the parent does that."""
-    lifeline = Lifeline(post.lifeline)
+    lifeline = ParentSocket(post.lifeline)
     lifeline.watch()
-    listener = _listener(door.host, post.port, is_shared=True)
+    listener = _listener(address.host, post.port, is_shared=True)
     side_door = _listener(post.side_host, post.side_port, remedy=_FREE_SIDE)
-    membership = Membership(redis=post.redis, node=post.node, url=f"http://{address_of(side_door)}")
-    await _serve(settings, door, listener, membership, lifeline.tell_ready, side_door)
+    identity = NodeIdentity(redis=post.redis, node=post.node, url=f"http://{address_of(side_door)}")
+    await _serve(settings, address, listener, identity, lifeline.tell_ready, side_door)
 
 
-def welcome(settings: Settings, door: Door, place: str) -> None:
+def announce(settings: Settings, address: ListenAddress, place: str) -> None:
     """Says where it listens, on stdout, as JSON where the log is. Warns if that is for everybody, or in plain."""
     if settings.auth is None:
-        who = "everybody on this machine" if is_loopback(door.host) else "EVERYBODY WHO CAN REACH IT"
+        who = "everybody on this machine" if is_loopback(address.host) else "EVERYBODY WHO CAN REACH IT"
         logger.warning("no authentication: %s may connect (--api-key changes that)", who)
-    if not (door.tls_cert or is_loopback(door.host)):
-        logger.warning(_NOT_ENCRYPTED, door.host)
+    if not (address.tls_cert or is_loopback(address.host)):
+        logger.warning(_NOT_ENCRYPTED, address.host)
     words = f"listening on {place}"
     typer.echo(logs.as_json_line(logger, logging.INFO, words) or words)
     sys.stdout.flush()
@@ -114,36 +114,36 @@ def welcome(settings: Settings, door: Door, place: str) -> None:
 
 async def _serve(
     settings: Settings,
-    door: Door,
+    address: ListenAddress,
     listener: socket.socket,
-    membership: Membership | None,
+    identity: NodeIdentity | None,
     tell: Callable[[], None],
     side_door: socket.socket | None = None,
 ) -> None:
     _collect_rarely()
     _return_large_blocks()
     stop = stop_on_signals()
-    directory = directory_at(membership.redis, membership.node, membership.url or "") if membership else None
+    directory = directory_at(identity.redis, identity.node, identity.url or "") if identity else None
     app = create_app(replace(settings, directory=directory))
-    if membership:
-        with usable(membership.redis):
+    if identity:
+        with usable(identity.redis):
             await app.start()
     on_hangup(app.hub.reload)
-    async with serving(app, listener, side_door=side_door, **door.tls):
+    async with serving(app, listener, side_door=side_door, **address.tls):
         tell()
         await stop.wait()
         logger.info("stopping: calls in flight may finish (again to stop at once)")
 
 
-def check_node_url(url: str | None, door: Door, redis: str) -> None:
+def check_node_url(url: str | None, address: ListenAddress, redis: str) -> None:
     """Others must be able to reach this node. Raises `WrongUse`."""
     if url is not None:
         check_spelling(url)
-    elif _is_everywhere(door.host):
-        raise WrongUse(f"{door.host} is no address at which other nodes could reach this one", _GIVE_URL)
-    elif is_loopback(door.host) and not is_on_this_machine(redis):
-        raise WrongUse(f"Nodes on other machines cannot reach this one at {door.host}", _GIVE_URL)
-    elif door.tls_cert:
+    elif _is_everywhere(address.host):
+        raise WrongUse(f"{address.host} is no address at which other nodes could reach this one", _GIVE_URL)
+    elif is_loopback(address.host) and not is_on_this_machine(redis):
+        raise WrongUse(f"Nodes on other machines cannot reach this one at {address.host}", _GIVE_URL)
+    elif address.tls_cert:
         what = "Other nodes check the certificate of this one, which is for a name"
         raise WrongUse(what, "Give the name with --node-url, such as https://north.example:7000.")
 
@@ -200,7 +200,7 @@ _READY = b"ready"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Post:
+class WorkerSettings:
     """A worker's place: its name, the store and the port that it shares, and where other nodes find it alone."""
 
     node: str
@@ -211,7 +211,7 @@ class Post:
     lifeline: int = -1
 
     @classmethod
-    def from_environment(cls) -> Post | None:
+    def from_environment(cls) -> WorkerSettings | None:
         """What this process was told, if it is a worker. Nobody whom it starts is told the same."""
         told = os.environ.pop(_VARIABLE, None)
         return cls(**json.loads(told)) if told else None
@@ -221,7 +221,7 @@ class Post:
         return {**os.environ, _VARIABLE: json.dumps(asdict(self))}
 
 
-class Lifeline:
+class ParentSocket:
     """A worker's end of the line. When the other end is closed, its parent is gone, however it died."""
 
     def __init__(self, descriptor: int) -> None:

@@ -17,13 +17,21 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from a2c_smcp.cli.errors import Failed, WrongUse
-from a2c_smcp.cli.serving.node import Door, Membership, Post, cannot_listen, check_spelling, is_ready, welcome
+from a2c_smcp.cli.serving.node import (
+    ListenAddress,
+    NodeIdentity,
+    WorkerSettings,
+    announce,
+    cannot_listen,
+    check_spelling,
+    is_ready,
+)
 from a2c_smcp.cli.serving.stores import is_on_this_machine, store_at
 from a2c_smcp.loops import on_hangup, stop_on_signals
 from a2c_smcp.server.run import address_of, reserve
 from a2c_smcp.server.settings import Settings
 
-__all__ = ["check_side_doors", "supervise"]
+__all__ = ["check_worker_urls", "supervise"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,27 +43,27 @@ _AT_ONCE = 2.0
 """How long workers that are to stop at once may take."""
 
 
-async def supervise(settings: Settings, door: Door, count: int, membership: Membership) -> None:
+async def supervise(settings: Settings, address: ListenAddress, count: int, identity: NodeIdentity) -> None:
     """Until a signal, which the workers are told. Raises `Failed` if they cannot start."""
     stop = stop_on_signals()
-    with _reserved(door) as holder:
-        async with _shared_store(membership.redis) as redis:
+    with _reserved(address) as holder:
+        async with _shared_store(identity.redis) as redis:
             port = holder.getsockname()[1]
-            crew = _Crew(_posts(replace(membership, redis=redis), count, port))
-            on_hangup(lambda: crew.signal(signal.SIGHUP))
-            place = f"{door.scheme}://{address_of(holder)} with {count} workers, {crew.names}"
-            await crew.work(stop, partial(welcome, settings, door, place))
+            workers = _Workers(_posts(replace(identity, redis=redis), count, port))
+            on_hangup(lambda: workers.signal(signal.SIGHUP))
+            place = f"{address.scheme}://{address_of(holder)} with {count} workers, {workers.names}"
+            await workers.work(stop, partial(announce, settings, address, place))
 
 
-def check_side_doors(membership: Membership, count: int) -> None:
+def check_worker_urls(identity: NodeIdentity, count: int) -> None:
     """Workers are found one by one, by other nodes, beside the port that they share. Raises `WrongUse`."""
     if not hasattr(socket, "SO_REUSEPORT"):
         remedy = "Run several Servers with --redis, each on a port of its own."
         raise WrongUse("On this system processes cannot share a port, as --workers wants", remedy)
-    if membership.url is not None:
-        check_spelling(membership.url)
-    parts = urlsplit(membership.url or "http:")
-    if membership.url is None and membership.redis and not is_on_this_machine(membership.redis):
+    if identity.url is not None:
+        check_spelling(identity.url)
+    parts = urlsplit(identity.url or "http:")
+    if identity.url is None and identity.redis and not is_on_this_machine(identity.redis):
         what = "Nodes on other machines cannot reach the workers of this one one by one"
         raise WrongUse(what, "Say where they may with --node-url, such as http://10.0.0.5:7100: on ports from there.")
     if parts.scheme != "http":
@@ -64,10 +72,10 @@ def check_side_doors(membership: Membership, count: int) -> None:
         raise WrongUse(f"There are not {count} ports from {parts.port} on", "Give a lower one in --node-url.")
 
 
-class _Crew:
+class _Workers:
     """All workers, from their start to their end."""
 
-    def __init__(self, posts: list[Post]) -> None:
+    def __init__(self, posts: list[WorkerSettings]) -> None:
         self._workers = [_Worker(post) for post in posts]
         self.names = f"{posts[0].node} to {posts[-1].node}" if len(posts) > 1 else posts[0].node
 
@@ -113,7 +121,7 @@ class _Crew:
 class _Worker:
     """One of them, in one process after the other."""
 
-    def __init__(self, post: Post) -> None:
+    def __init__(self, post: WorkerSettings) -> None:
         self.started = asyncio.Event()
         self._post = post
         self._process: asyncio.subprocess.Process | None = None
@@ -172,13 +180,13 @@ class _Worker:
 
 
 @contextmanager
-def _reserved(door: Door) -> Iterator[socket.socket]:
+def _reserved(address: ListenAddress) -> Iterator[socket.socket]:
     """The port of all workers, which nobody else listens on, not even others who would share it."""
     try:
-        reserve(door.host, door.port, reuse_port=False).close()
-        holder = reserve(door.host, door.port, reuse_port=True)
+        reserve(address.host, address.port, reuse_port=False).close()
+        holder = reserve(address.host, address.port, reuse_port=True)
     except OSError as error:
-        raise cannot_listen(door.host, door.port, error) from None
+        raise cannot_listen(address.host, address.port, error) from None
     with holder:
         yield holder
 
@@ -202,13 +210,13 @@ async def _shared_store(redis: str) -> AsyncIterator[str]:
         await guard.close()
 
 
-def _posts(membership: Membership, count: int, port: int) -> list[Post]:
+def _posts(identity: NodeIdentity, count: int, port: int) -> list[WorkerSettings]:
     """Where other nodes find each worker: on free ports of this machine, or on those from the one that is given."""
-    parts = urlsplit(membership.url or "http://127.0.0.1")
+    parts = urlsplit(identity.url or "http://127.0.0.1")
     return [
-        Post(
-            node=f"{membership.node}-{number + 1}",
-            redis=membership.redis,
+        WorkerSettings(
+            node=f"{identity.node}-{number + 1}",
+            redis=identity.redis,
             port=port,
             side_host=parts.hostname or "",
             side_port=parts.port + number if parts.port else 0,
