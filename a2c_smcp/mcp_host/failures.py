@@ -1,4 +1,4 @@
-"""How an MCP server can fail us, as errors of the protocol. A failing tool is not among them: that is a result."""
+"""The ways in which an MCP server can fail, as errors of the protocol. A tool that fails is a result, and not here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 def in_brief(text: str, most: int) -> str:
-    """The beginning of a text, without half a word at its end: half a secret would not be recognised as one."""
+    """Return the beginning of a text, without half a word at its end: a mask would not recognise half a secret."""
     if len(text) <= most:
         return text
     whole = text[:most].rpartition(" ")[0]
@@ -48,19 +48,19 @@ class CommandNotFound(StartFailed):
 
 
 class AuthRequired(ServerFailure):
-    """Starting again would not help: somebody has to provide a credential."""
+    """Starting again would not help: the configuration needs a credential."""
 
     title = "MCP server asks for authentication"
 
 
 class ServerGone(ServerFailure):
-    """The connection ended by itself; whether a call in flight has had its effect is unknown."""
+    """The connection ended by itself. Whether a call in flight has had its effect is unknown."""
 
     title = "MCP server is gone"
 
 
 class SessionLost(ServerGone):
-    """The server is there, but has forgotten our session: a new one can be opened at once."""
+    """The server is running and has forgotten our session: a new one can be opened at once."""
 
     title = "MCP server has ended the session"
 
@@ -76,4 +76,4 @@ class RequestRefused(ServerFailure):
 
 
 class OversizedAnswer(AnswerTooLarge, ServerFailure):
-    """An answer of the server is over a limit and was not read. The connection lives on."""
+    """An answer of the server is over a limit and was not read. The connection goes on."""

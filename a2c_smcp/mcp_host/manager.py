@@ -1,4 +1,4 @@
-"""All MCP servers of a Computer, by name. None of them can delay or fail another."""
+"""All MCP servers of a host, by name. None of them can delay or fail another."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TRANSPORTS: dict[str, Callable[[Any, ProcessGuard, int], MCPTransport]] = {
 
 
 def transport_for(config: MCPServerConfig, guard: ProcessGuard, limit: int = MAX_BYTES) -> MCPTransport:
-    """A link that has not been opened yet. `limit` is in bytes, for each message of the server."""
+    """Return a transport that is not opened yet. `limit` is the most bytes of a message from the server."""
     return _TRANSPORTS[config.type](config.server_parameters, guard, limit)
 
 
@@ -39,7 +39,7 @@ OpenTransport = Callable[[MCPServerConfig, ProcessGuard, int], MCPTransport]
 
 
 class Manager:
-    """An async context manager; leaving it stops everything. Callbacks are called in the event loop."""
+    """An async context manager; leaving it stops all servers. Callbacks are called in the event loop."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Manager:
         self._on_event = on_event
         self._open_transport = open_transport
         self._guard = ProcessGuard()
-        self._gate = asyncio.Semaphore(self._policy.starting_at_once)
+        self._start_slots = asyncio.Semaphore(self._policy.starting_at_once)
         self._servers: dict[str, Supervisor] = {}
 
     async def __aenter__(self) -> Self:
@@ -81,14 +81,14 @@ class Manager:
         return self._server(name).config
 
     def tools(self, name: str) -> list[dict[str, Any]]:
-        """What the server offers now, in its own words. Causes no traffic."""
+        """Return the tools as the server lists them. Sends nothing to the server."""
         return self._server(name).tools
 
     def windows(self, name: str) -> list[dict[str, Any]]:
         return self._server(name).windows
 
     def add(self, config: MCPServerConfig) -> None:
-        """Makes a server known. It is not started."""
+        """Add a server without starting it. Raises `ServerExists`."""
         if config.name in self._servers:
             raise ServerExists(repr(config.name))
         self._servers[config.name] = self._supervised(config)
@@ -100,12 +100,12 @@ class Manager:
             del self._servers[name]
 
     async def replace(self, config: MCPServerConfig) -> None:
-        """Puts a new configuration in the place of the one with this name; a server that was running runs again."""
+        """Replace the configuration of this name; start the server again if it was running."""
         if await self.swap(config):
             await self.start(config.name)
 
     async def swap(self, config: MCPServerConfig) -> bool:
-        """As `replace`, but what was running is not started again. Whether it should be."""
+        """As `replace`, without starting the server again. Return whether it should be started."""
         before = self._server(config.name)
         was_wanted = before.is_wanted or before.state == "disabled"
         await before.stop("replaced")
@@ -115,7 +115,7 @@ class Manager:
         return was_wanted and after.state != "disabled"
 
     async def start(self, name: str | None = None) -> dict[str, State]:
-        """Starts one server, or all. Returns what became of the first attempts; failures are states, not errors."""
+        """Start one server, or all. Return the states after the first attempt; a failed start raises nothing."""
         servers = list(self._servers.values()) if name is None else [self._server(name)]
         states = await asyncio.gather(*(server.start() for server in servers))
         return {server.name: state for server, state in zip(servers, states, strict=True)}
@@ -130,12 +130,12 @@ class Manager:
         return await server.start()
 
     async def close(self) -> None:
-        """Stops everything at the same time, and lets the guard process go."""
+        """Stop all servers at the same time, then the guard process."""
         await self.stop()
         await self._guard.close()
 
     async def call_tool(self, name: str, request: ToolRequest) -> dict[str, Any]:
-        """The raw MCP result. Raises `ServerFailure` or `CallTimeout`; a failing tool is a result."""
+        """Return the raw MCP result, also of a tool that failed. Raises `ServerFailure` or `CallTimeout`."""
         return await self._server(name).call_tool(request)
 
     async def read_resource(self, name: str, uri: str, timeout: float) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class Manager:
             config,
             lambda: self._open_transport(config, self._guard, self._policy.largest_message),
             policy=self._policy,
-            gate=self._gate,
+            start_slots=self._start_slots,
             on_change=self._on_change,
             on_event=self._on_event,
         )

@@ -1,4 +1,4 @@
-"""How we treat MCP servers: every delay and limit of sessions and of their supervision, in seconds or bytes."""
+"""How MCP servers are treated: every delay and limit of sessions and of their supervision."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ __all__ = ["HostPolicy"]
 
 @dataclass(frozen=True, slots=True)
 class HostPolicy:
-    """The defaults are for people; tests are less patient.
+    """Delays in seconds, limits in seconds, bytes or numbers.
 
-    `start_turn` is how long a server that is starting counts among those `starting_at_once`. `desktop` is for servers
-    whose configuration does not say.
+    A server that is starting counts among those `starting_at_once` for `start_turn` seconds at the most. `desktop`
+    holds for servers whose configuration does not set it. A server that fails `restarts` times within
+    `restarts_within` seconds is `failed`, and started again after `failed_pause`.
     """
 
     starting_at_once: int = 8

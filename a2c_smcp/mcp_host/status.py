@@ -1,4 +1,4 @@
-"""What is told of a supervised MCP server: its state, and what changed about it."""
+"""The states of a supervised MCP server, what callbacks are told of it, and which state follows a failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ State = Literal["disabled", "starting", "ready", "backoff", "auth_required", "fa
 
 
 class OnChange(Protocol):
-    """Called in the event loop; it must return at once."""
+    """Called in the event loop for every change of a state; it must return at once."""
 
     def __call__(self, name: str, state: State, reason: str) -> None: ...
 
@@ -30,7 +30,12 @@ class OnServerEvent(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """What a person wants to know of a server."""
+    """The state of one MCP server, for people.
+
+    `reason` says why it is in this state; `starts` counts attempts to start it; `revision` is the MCP revision in use;
+    `diagnostics` depends on the transport (pid, exit code, stderr, URL); `warnings` says which tools are left out, and
+    why.
+    """
 
     name: str
     state: State
@@ -41,12 +46,11 @@ class ServerStatus:
     revision: str
     diagnostics: dict[str, object] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    """What the owner should know about its tools: which are left out, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What becomes of a server after a failure. Without a pause it is not started again by itself."""
+    """The state after a failure, and the seconds until the next start; `None` to start only on request."""
 
     state: State
     pause: float | None
@@ -54,7 +58,7 @@ class Recovery:
 
 @dataclass(slots=True)
 class Restarts:
-    """The restarts of one server. Time is told, not asked for."""
+    """Decides when a failed server is started again: with growing pauses, and after too many failures much later."""
 
     policy: HostPolicy
     times: deque[float] = field(default_factory=deque)

@@ -1,4 +1,25 @@
-"""The life of one MCP server: started, watched, started again, put to sleep when nobody needs it."""
+"""Keeps one MCP server running: starts it, watches it, starts it again after a failure, stops it while it is idle.
+
+**States** (`State`). `disabled`: the configuration says so. `stopped`: not wanted, or asleep, that is stopped for being
+idle until the next call. `starting`, `ready`: there is a session. `backoff`, `failed`: it is started again after a
+pause. `auth_required`: it is started again only on request. `Restarts` decides which of the last three follows a
+failure.
+
+**Owners.** One task per wanted server (`_supervise`) makes one session after the other; it alone starts and stops them.
+`start` and `stop` begin and cancel that task, one at a time (`_changing`). Only `_set_state` changes `state`, which is
+what everything else goes by. Callers wait for `_state_changed`, a new event for every change.
+
+**Races, and why they do no harm.**
+- Stopping takes a while, and the caller of `stop` may be cancelled meanwhile. The cancelled task stays in `_ending`,
+  and the next `start` or `stop` waits for it. So there are never two sessions of one server.
+- A session may be lost at any moment, also before `start` has returned. Its failure is kept in a future (`lost`), and
+  the session is used only if that is not set. Events of a session that is not `_session` are ignored.
+- A call may come while an idle server stops. It sets `_wake`, which is cleared only when the next session begins, so
+  no wake-up is lost. A call that has begun counts in `_active_calls` before it waits for anything, so a server with
+  calls is never idle.
+- When a server goes down, its state changes first and its tools vanish second. So a server in the state `ready`
+  without tools offers none.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """`state` is the one source of truth. `tools` and `windows` are what can be used now, or after waking.
-
-    No tools in the state `ready` means that the server offers none: when it goes down, the state changes first.
-    """
+    """Supervises one server. `tools` and `windows` are those that can be used now, or after it wakes up."""
 
     def __init__(
         self,
@@ -36,7 +54,7 @@ class Supervisor:
         open_transport: Callable[[], MCPTransport],
         *,
         policy: HostPolicy,
-        gate: asyncio.Semaphore,
+        start_slots: asyncio.Semaphore,
         on_change: OnChange,
         on_event: OnServerEvent,
     ) -> None:
@@ -48,19 +66,19 @@ class Supervisor:
         self.windows: list[dict[str, Any]] = []
         self._open_transport = open_transport
         self._policy = policy
-        self._gate = gate
+        self._start_slots = start_slots
         self._on_change = on_change
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self._session: MCPSession | None = None
-        self._life: asyncio.Task[None] | None = None
+        self._supervision: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
-        self._turns = asyncio.Lock()
-        self._moved = asyncio.Event()
-        self._needed = asyncio.Event()
+        self._changing = asyncio.Lock()
+        self._state_changed = asyncio.Event()
+        self._wake = asyncio.Event()
         self._suspected = asyncio.Event()
-        self._calls = asyncio.Semaphore(policy.calls_at_once)
-        self._calling = 0
+        self._call_slots = asyncio.Semaphore(policy.calls_at_once)
+        self._active_calls = 0
         self._last_used = self._ready_since = 0.0
         self._restarts = Restarts(policy)
         self._timeouts = 0
@@ -86,183 +104,183 @@ class Supervisor:
 
     @property
     def is_wanted(self) -> bool:
-        return self._life is not None
+        return self._supervision is not None
 
     async def start(self) -> State:
-        """Starts it unless it is disabled, without waiting out a pause. Returns when it is known how that went."""
-        async with self._turns:
+        """Start the server, also during a pause, unless it is disabled. Return the state after the attempt."""
+        async with self._changing:
             if self.state == "disabled":
                 return self.state
-            await self._ended()
-            if self._life is None or self._life.done():
+            await self._wait_for_end()
+            if self._supervision is None or self._supervision.done():
                 self._restarts = Restarts(self._policy)
-                self._become("starting")
-                self._life = self._loop.create_task(self._live(), name=f"supervisor:{self.name}")
+                self._set_state("starting")
+                self._supervision = self._loop.create_task(self._supervise(), name=f"supervisor:{self.name}")
             elif self.state not in ("starting", "ready"):
                 self._restarts = Restarts(self._policy)
-                moved = self._moved
-                self._needed.set()
-                await moved.wait()
+                state_changed = self._state_changed
+                self._wake.set()
+                await state_changed.wait()
         while self.state == "starting":
-            await self._moved.wait()
+            await self._state_changed.wait()
         return self.state
 
     async def stop(self, reason: str = "") -> None:
-        async with self._turns:
-            if self._life is not None:
-                self._life.cancel()
-                self._ending, self._life = self._life, None
-            await self._ended()
+        async with self._changing:
+            if self._supervision is not None:
+                self._supervision.cancel()
+                self._ending, self._supervision = self._supervision, None
+            await self._wait_for_end()
             if self.state not in ("disabled", "stopped") or self._asleep:
                 self._asleep = False
-                self._become("stopped", reason)
-            self._offer([], [])
+                self._set_state("stopped", reason)
+            self._set_offers([], [])
 
-    async def _ended(self) -> None:
-        """Waits for what was stopped, also if whoever stopped it has not."""
+    async def _wait_for_end(self) -> None:
+        """Wait until the task that `stop` has cancelled is over."""
         if self._ending is not None:
             await asyncio.wait([self._ending])
             self._ending = None
 
     async def call_tool(self, request: ToolRequest) -> dict[str, Any]:
-        """Wait for a server that is starting or asleep, and for its turn; the timeout covers all of it."""
+        """Wait for a server that is starting or asleep, then for a free slot, and call. The timeout covers all."""
         deadline = self._loop.time() + request.timeout
-        session = await self._turn(request.timeout)
+        session = await self._acquire(request.timeout)
         try:
             left = max(deadline - self._loop.time(), 0.001)
             request.begin()
             result = await session.call_tool(replace(request, timeout=left))
         except CallTimeout:
-            self._timed_out()
+            self._count_timeout()
             raise
         finally:
-            self._end_turn()
+            self._release()
         self._timeouts = 0
         return result
 
     async def read_resource(self, uri: str, timeout: float) -> dict[str, Any]:
         deadline = self._loop.time() + timeout
-        session = await self._turn(timeout)
+        session = await self._acquire(timeout)
         try:
             return await session.read_resource(uri, max(deadline - self._loop.time(), 0.001))
         finally:
-            self._end_turn()
+            self._release()
 
-    async def _turn(self, timeout: float) -> MCPSession:
-        """To be given back with `_end_turn`."""
-        self._calling += 1
+    async def _acquire(self, timeout: float) -> MCPSession:
+        """Wait for a usable session and a slot for a call. The caller gives the slot back with `_release`."""
+        self._active_calls += 1
         try:
-            if self.state == "ready" and not self._calls.locked():
-                return await self._next_turn()
-            return await self._turn_within(timeout)
+            if self.state == "ready" and not self._call_slots.locked():
+                return await self._acquire_slot()
+            return await self._acquire_within(timeout)
         except BaseException:
-            self._end_use()
+            self._end_call()
             raise
 
-    async def _turn_within(self, timeout: float) -> MCPSession:
+    async def _acquire_within(self, timeout: float) -> MCPSession:
         try:
             async with asyncio.timeout(timeout):
-                return await self._next_turn()
+                return await self._acquire_slot()
         except TimeoutError:
             raise CallTimeout(f"{self.name!r} had no time for it within {timeout:g} s") from None
 
-    async def _next_turn(self) -> MCPSession:
-        session = await self._usable()
-        await self._calls.acquire()
+    async def _acquire_slot(self) -> MCPSession:
+        session = await self._ready_session()
+        await self._call_slots.acquire()
         return session
 
-    def _end_turn(self) -> None:
-        self._calls.release()
-        self._end_use()
+    def _release(self) -> None:
+        self._call_slots.release()
+        self._end_call()
 
-    def _end_use(self) -> None:
-        self._calling -= 1
+    def _end_call(self) -> None:
+        self._active_calls -= 1
         self._last_used = self._loop.time()
 
-    async def _usable(self) -> MCPSession:
+    async def _ready_session(self) -> MCPSession:
         if self._asleep:
-            self._needed.set()
+            self._wake.set()
         while self.state == "starting" or self._asleep:
-            await self._moved.wait()
+            await self._state_changed.wait()
         if self._session is None or self.state != "ready":
             raise ServerNotReady(f"{self.name!r} is {self.state}" + (f" ({self.reason})" if self.reason else ""))
         return self._session
 
-    def _timed_out(self) -> None:
+    def _count_timeout(self) -> None:
         self._timeouts += 1
         if self._timeouts >= self._policy.timeouts_in_a_row:
             self._timeouts = 0
             self._suspected.set()
 
-    async def _live(self) -> None:
+    async def _supervise(self) -> None:
         try:
             while True:
-                self._become("starting")
+                self._set_state("starting")
                 pause = await self._one_session()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
-                        await self._needed.wait()
+                        await self._wake.wait()
                 self._asleep = False
         except Exception:
             logger.exception("%s: its supervision failed", self.name)
-            self._become("failed", "internal error")
+            self._set_state("failed", "internal error")
 
     async def _one_session(self) -> float | None:
-        """From start to end. Seconds until the next one; `None` if it has to be asked for."""
+        """Run one session to its end. Return the seconds until the next one; `None` to wait for `_wake`."""
         lost: asyncio.Future[float | None] = self._loop.create_future()
 
-        def heard(kind: EventKind, about: str | ServerFailure | None = None) -> None:
+        def on_event(kind: EventKind, about: str | ServerFailure | None = None) -> None:
             if kind != "lost":
-                self._changed(session, kind, None if about is None else str(about))
+                self._on_session_event(session, kind, None if about is None else str(about))
             elif isinstance(about, ServerFailure) and not lost.done():
-                lost.set_result(self._fall(about))
+                lost.set_result(self._on_failure(about))
 
         session = MCPSession(
             self.name,
             self._open_transport,
-            on_event=heard,
+            on_event=on_event,
             policy=self._policy,
             all_windows=(self.config.desktop or self._policy.desktop) == "any",
             legacy=self._legacy,
         )
-        self._needed.clear()
+        self._wake.clear()
         self._diagnostics = lambda: session.diagnostics
         try:
-            async with self._turn_to_start():
+            async with self._start_slot():
                 self._starts += 1
                 await session.start(self._policy.start_limit)
             if not lost.done():
-                self._opened(session)
+                self._use(session)
             return await self._watch(session, lost)
         except ServerFailure as failure:
-            return self._fall(failure)
+            return self._on_failure(failure)
         finally:
             self._session = None
             await session.stop()
 
     @asynccontextmanager
-    async def _turn_to_start(self) -> AsyncGenerator[None, None]:
-        """One that hangs gives its turn to the others after a while, and goes on trying."""
-        await self._gate.acquire()
-        turn = self._loop.call_later(self._policy.start_turn, self._gate.release)
+    async def _start_slot(self) -> AsyncGenerator[None, None]:
+        """Wait for a slot to start. A server that starts slowly gives its slot to others, and goes on starting."""
+        await self._start_slots.acquire()
+        turn = self._loop.call_later(self._policy.start_turn, self._start_slots.release)
         try:
             yield
         finally:
             if turn.when() > self._loop.time():
                 turn.cancel()
-                self._gate.release()
+                self._start_slots.release()
 
-    def _opened(self, session: MCPSession) -> None:
+    def _use(self, session: MCPSession) -> None:
         self._legacy, self._revision = session.legacy, session.revision
         self._session = session
         self._last_used = self._ready_since = self._loop.time()
         self._timeouts = 0
         self._suspected.clear()
-        self._offer(session.tools, session.windows)
-        self._become("ready")
+        self._set_offers(session.tools, session.windows)
+        self._set_state("ready")
 
     async def _watch(self, session: MCPSession, lost: asyncio.Future[float | None]) -> float | None:
-        """Until the connection is lost, or the server proves dead or superfluous."""
+        """Return when the session is lost, the server does not answer any more, or it is idle."""
         while True:
             suspicion = self._loop.create_task(self._suspected.wait())
             waited: list[asyncio.Future[Any]] = [lost, suspicion]
@@ -275,15 +293,15 @@ class Supervisor:
             if self._suspected.is_set():
                 self._suspected.clear()
                 if not await self._is_healthy(session) and not lost.done():
-                    return self._fall(ServerGone("calls timed out, and so did a health check"))
+                    return self._on_failure(ServerGone("calls timed out, and so did a health check"))
             elif self._idle_left() == 0:
-                self._fall_asleep()
+                self._sleep()
                 return None
 
     def _idle_left(self) -> float | None:
         if self._policy.idle_stop is None:
             return None
-        if self._calling:
+        if self._active_calls:
             return self._policy.idle_stop
         return max(0.0, self._last_used + self._policy.idle_stop - self._loop.time())
 
@@ -294,29 +312,29 @@ class Supervisor:
             return False
         return True
 
-    def _fall(self, failure: ServerFailure) -> float | None:
-        """Told at once, while the remains are still being cleaned up. Seconds until the next start, if any."""
+    def _on_failure(self, failure: ServerFailure) -> float | None:
+        """Announce the new state at once, before the cleanup. Return the seconds until the next start, if any."""
         now = self._loop.time()
         ready_for = now - self._ready_since if self._session else 0.0
         recovery = self._restarts.after(failure, ready_for=ready_for, now=now)
         self._session = None
-        self._become(recovery.state, failure.message)
+        self._set_state(recovery.state, failure.message)
         if not isinstance(failure, SessionLost):
-            self._offer([], [])
+            self._set_offers([], [])
         return recovery.pause
 
-    def _fall_asleep(self) -> None:
+    def _sleep(self) -> None:
         self._session = None
         self._asleep = True
-        self._become("stopped", "idle, starts with the next call")
+        self._set_state("stopped", "idle, starts with the next call")
 
-    def _changed(self, session: MCPSession, kind: OfferChange, about: str | None) -> None:
+    def _on_session_event(self, session: MCPSession, kind: OfferChange, about: str | None) -> None:
         if session is not self._session:
             return
         self.tools, self.windows = session.tools, session.windows
         self._on_event(self.name, kind, about)
 
-    def _offer(self, tools: list[dict[str, Any]], windows: list[dict[str, Any]]) -> None:
+    def _set_offers(self, tools: list[dict[str, Any]], windows: list[dict[str, Any]]) -> None:
         before = self.tools, uris_of(self.windows)
         self.tools, self.windows = tools, windows
         if tools != before[0]:
@@ -324,11 +342,11 @@ class Supervisor:
         if uris_of(windows) != before[1]:
             self._on_event(self.name, "windows_changed", None)
 
-    def _become(self, state: State, reason: str = "") -> None:
+    def _set_state(self, state: State, reason: str = "") -> None:
         if (state, reason) == (self.state, self.reason):
             return
         self.state, self.reason = state, reason
-        self._moved.set()
-        self._moved = asyncio.Event()
+        self._state_changed.set()
+        self._state_changed = asyncio.Event()
         logger.info("%s: %s%s", self.name, state, f" ({reason})" if reason else "")
         self._on_change(self.name, state, reason)

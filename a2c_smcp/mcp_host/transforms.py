@@ -1,4 +1,7 @@
-"""What the owner makes of a tool's result. The result stays as it is; the outcome travels beside it, in `_meta`."""
+"""Changes that the owner configures for a tool's result: a JMESPath mapper and a VRL script.
+
+The result stays as it is; the outcome of each is added to its `_meta`. Scripts run in a worker process.
+"""
 
 from __future__ import annotations
 
@@ -40,22 +43,22 @@ _RAISED_BY_JMESPATH = (ArithmeticError, AttributeError, LookupError, RecursionEr
 
 
 class TransformFailed(Exception):
-    """A mapper or a script could not make anything of a result."""
+    """A mapper or a script failed for a result."""
 
 
 class Transform:
-    """What is done to the results of one tool. The script is shared by all tools of its server."""
+    """The mapper and the script for the results of one tool. All tools of a server share its script."""
 
     def __init__(self, *, mapper: Mapper | None = None, script: VRLScript | None = None) -> None:
         self._mapper, self._script = mapper, script
 
     @property
     def is_none(self) -> bool:
-        """Whether there is nothing to be done."""
+        """Whether there is neither a mapper nor a script."""
         return self._mapper is None and self._script is None
 
     async def apply(self, result: dict[str, Any], *, tool_name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The result with what became of it; the same object where nothing is to be done."""
+        """Return the result with the outcomes in `_meta`; the same object if there are none."""
         added: dict[str, str] = {}
         if self._mapper:
             try:
@@ -71,21 +74,21 @@ class Transform:
         return {**result, "_meta": {**self._without_ours(result), **added}} if added else result
 
     def _without_ours(self, result: dict[str, Any]) -> dict[str, Any]:
-        """What a server writes under our names is not to be believed."""
+        """Return the `_meta` of the result without our own keys: a server must not set them."""
         ours = {*((MAPPED, MAPPING_ERROR) if self._mapper else ()), *((SCRIPTED, SCRIPT_ERROR) if self._script else ())}
         meta = result.get("_meta")
         return {key: value for key, value in meta.items() if key not in ours} if isinstance(meta, dict) else {}
 
 
 class Mapper:
-    """`ret_object_mapper`: one object out of differently shaped results, each field found by a JMESPath expression."""
+    """`ret_object_mapper`: an object of a fixed shape, with a JMESPath expression for each field."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        """Raises `ConfigError` for an expression that can never work."""
+        """Raises `ConfigError` for an expression that cannot be evaluated."""
         self._fields = {name: _compile(name, expression) for name, expression in fields.items()}
 
     def apply(self, result: Mapping[str, Any]) -> str:
-        """The object as JSON. What an expression does not find is null."""
+        """Return the object as JSON; a field that is not found is null. Raises `TransformFailed`."""
         found = {}
         for name, expression in self._fields.items():
             try:
@@ -112,7 +115,7 @@ def _compile(name: str, expression: object) -> Any:
 
 
 def _calls(node: Any) -> Iterator[tuple[str, int]]:
-    """Every function that an expression calls, with how many arguments. JMESPath itself looks only when it runs."""
+    """Yield every function that an expression calls, with the number of arguments. JMESPath checks neither itself."""
     if node["type"] == "function_expression":
         yield node["value"], len(node["children"])
     for child in node["children"]:
@@ -148,12 +151,12 @@ FORBIDDEN = frozenset(
 """Functions that reach beyond the result: the environment, files, the network."""
 
 LARGEST_EVENT = 4 * 1024 * 1024
-"""In bytes. A larger result could not be sent anyway (WIRE §6)."""
+"""Bytes. A larger result could not be sent anyway (WIRE §6)."""
 
 RUN_WITHIN, COMPILED_WITHIN = 1.0, 5.0  # seconds
 
 _LONGEST_HEADLINE = 300
-_HINT = re.compile(r"\s*=.*https?://")  # links to manuals, below every diagnostic
+_HINT = re.compile(r"\s*=.*https?://")  # every diagnostic ends with links to manuals
 
 _WORKER = worker_command(Path(processes.__file__).with_name("vrl_worker.py"))
 _TOKEN = re.compile(
@@ -169,23 +172,23 @@ _TOKEN = re.compile(
 
 
 class VRLScript:
-    """The script of one server, with a process that stays warm. Who has one closes it."""
+    """The script of one server, with a worker process that keeps running. The owner of the script closes it."""
 
     def __init__(self, source: str) -> None:
-        """Raises `ConfigError` for a script that calls what it may not, or that cannot be run here at all."""
-        _refuse(source)
+        """Raises `ConfigError` for a script that calls a forbidden function, or if VRL is not installed."""
+        _check_source(source)
         self._source = source
         self._worker = Worker(_WORKER)
 
     async def compile(self) -> None:
-        """Starts the process. Raises `ConfigError` for a script that does not compile."""
+        """Start the process and compile. Raises `ConfigError` for a script that does not compile."""
         try:
             _check_compiled(await self._worker.ask(_encode([self._source]), limit=COMPILED_WITHIN))
         except (WorkerDied, WorkerTooSlow) as error:
             raise ConfigError(f"vrl: compiling it {error}") from None
 
     async def run(self, event: dict[str, Any]) -> str:
-        """What the script makes of an event, as JSON. Raises `TransformFailed`."""
+        """Run the script on an event; return the changed event as JSON. Raises `TransformFailed`."""
         request = _encode([self._source, event])
         if len(request) > LARGEST_EVENT:
             raise TransformFailed(f"vrl: the result has {len(request)} bytes, more than {LARGEST_EVENT}")
@@ -198,19 +201,19 @@ class VRLScript:
         return outcome
 
     async def close(self) -> None:
-        """Ends the process. Another run would start a new one."""
+        """End the process. Another run would start a new one."""
         await self._worker.close()
 
 
 def forbidden_calls(source: str) -> set[str]:
-    """The forbidden functions that a script calls. Their names in strings, comments and fields are harmless.
+    """Return the forbidden functions that a script calls; their names in strings, comments and fields do not count.
 
-    This reads tokens as VRL does: a function is a name with `(` or `!` directly after it.
+    Tokens are read as VRL reads them: a function is a name with `(` or `!` directly after it.
     """
     return {token["name"] for token in _TOKEN.finditer(source) if token["call"] and token["name"] in FORBIDDEN}
 
 
-def _refuse(source: str) -> None:
+def _check_source(source: str) -> None:
     if calls := forbidden_calls(source):
         raise ConfigError(f"vrl: must not call {', '.join(sorted(calls))}: a script sees the result and nothing else")
     if find_spec("vrl_python") is None:
@@ -230,13 +233,13 @@ def _split(answer: bytes) -> tuple[str, str]:
 
 
 def _headline(diagnostic: str) -> str:
-    """`error[E000]: what happened`, of which the rest draws the source."""
+    """Return the first line, `error[E000]: what happened`, without the code; the other lines show the source."""
     lines = [line.strip() for line in diagnostic.splitlines() if line.strip()]
     return re.sub(r"^error\[E\d+\]: ", "", lines[0])[:_LONGEST_HEADLINE] if lines else "failed"
 
 
 def _encode(request: list[Any]) -> bytes:
-    """JSON. What VRL cannot hold is made to fit: half a surrogate pair becomes a question mark."""
+    """Return JSON that VRL can read: half a surrogate pair becomes a question mark."""
     try:
         return orjson.dumps(request)
     except TypeError:

@@ -1,4 +1,17 @@
-"""One MCP connection, opened, used and closed by one task. Everybody else asks it and awaits what comes back."""
+"""One session with one MCP server.
+
+**Owner.** One task (`_run`) opens the transport and the SDK's client, uses them and closes them. No other may: their
+cancel scopes have to be left by the task that entered them. A caller makes a `PendingRequest` and awaits its outcome;
+the request itself is sent directly by the transport, or by a task in the owner's task group.
+
+**States.** new, starting (`_run` is running), ready (`_ready` is set, `_tasks` is there), failed (`_failure` is set).
+Only `_fail` leads to the last one, from any other; the first reason counts, later ones are ignored. It fails the
+pending requests first and only then cancels the owner, so that callers do not wait for the cleanup, which may take
+`farewell_limit` seconds.
+
+**Races.** `_send` checks `_failure` and adds to `_pending` without an await in between. So a request is either refused,
+or `_fail` finds it. A request whose caller is gone before its task starts is closed, and the task does nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +36,7 @@ from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest
 from a2c_smcp.mcp_host.transports.pending_request import OnProgress, PendingRequest
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
 
-__all__ = [
-    "EventKind",
-    "MCPSession",
-    "OnEvent",
-    "ToolRequest",
-    "error_result",
-    "finished",
-    "tool_result",
-    "wants_input",
-]
+__all__ = ["EventKind", "MCPSession", "OnEvent", "ToolRequest"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +51,9 @@ class OnEvent(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """A tool of an MCP server to be called, under the name that the server gives it.
+    """A call of a tool, by the name that its server gives it.
 
-    `timeout` counts from the last progress, `cap` from the beginning; without a `cap` the policy has one. `begin` is
+    `timeout` counts from the last progress, `cap` from the beginning; the default of `cap` is the policy's. `begin` is
     called directly before the request is written; if it raises, nothing is written.
     """
 
@@ -62,7 +66,7 @@ class ToolRequest:
 
 
 class MCPSession:
-    """`start()` once, `stop()` always. `tools` and `windows` are as the server lists them, kept up to date."""
+    """Call `start` once and `stop` always. `tools` and `windows` are what the server lists, kept up to date."""
 
     def __init__(
         self,
@@ -111,110 +115,109 @@ class MCPSession:
         return self._transport.diagnostics if self._transport else {}
 
     async def start(self, timeout: float) -> None:
-        """Returns when the server can be used. Raises a `ServerFailure` otherwise."""
-        self._owner = asyncio.get_running_loop().create_task(self._own(), name=f"mcp:{self.name}")
+        """Return when the server can be used. Raises a `ServerFailure` otherwise."""
+        self._owner = asyncio.get_running_loop().create_task(self._run(), name=f"mcp:{self.name}")
         done, _ = await asyncio.wait([self._ready], timeout=timeout)
         if not done:
             self._fail(StartFailed(f"it was not ready within {timeout:g} s"))
         await self._ready
 
     async def stop(self) -> None:
-        """Ends the connection and, where it is our child, the server. Calls in flight fail."""
+        """End the connection and, if it is a child process, the server. Pending requests fail."""
         self._stopping = True
         self._fail(ServerGone("it was stopped"))
         if self._owner is not None:
             await asyncio.wait([self._owner], timeout=self._policy.stop_limit)
 
     async def call_tool(self, request: ToolRequest) -> dict[str, Any]:
-        """The result as the server sent it."""
+        """Return the result as the server sent it. Raises a `ServerFailure` or `CallTimeout`."""
         cap = request.cap or self._policy.call_cap
-        job = PendingRequest(f"tool {request.tool!r}", request.timeout, cap, request.on_progress)
+        pending = PendingRequest(f"tool {request.tool!r}", request.timeout, cap, request.on_progress)
         token = f"a2c-{next(self._tokens)}"
         params = {"name": request.tool, "arguments": dict(request.arguments), "_meta": {"progressToken": token}}
-        self._progress[token] = job
+        self._progress[token] = pending
         try:
-            return tool_result(await self._ask(job, MCPRequest("tools/call", params)))
+            return _tool_result(await self._request(pending, MCPRequest("tools/call", params)))
         except RequestRefused as refusal:
-            return error_result(str(refusal.details["mcp_message"]))
+            return _error_result(str(refusal.details["mcp_message"]))
         finally:
             del self._progress[token]
 
     async def read_resource(self, uri: str, timeout: float | None = None) -> dict[str, Any]:
         limit = timeout or self._policy.read_limit
-        raw = await self._ask(
-            PendingRequest(f"reading {uri}", limit, limit), MCPRequest("resources/read", {"uri": uri})
-        )
-        if wants_input(raw):
+        pending = PendingRequest(f"reading {uri}", limit, limit)
+        raw = await self._request(pending, MCPRequest("resources/read", {"uri": uri}))
+        if _wants_input(raw):
             raise RequestRefused(f"reading {uri} wants interactive input")
-        return finished(raw)
+        return _without_mark(raw)
 
     async def check(self, timeout: float) -> None:
-        """Raises if the server gives no sign of life in time."""
-        await self._do(PendingRequest("a health check", timeout, timeout), _check)
+        """Return when the server answers a health check. Raises if it does not in time."""
+        await self._send(PendingRequest("a health check", timeout, timeout), _check)
 
-    async def _ask(self, job: PendingRequest, request: MCPRequest) -> dict[str, Any]:
-        result = await self._do(job, lambda client: client.request(request), request)
+    async def _request(self, pending: PendingRequest, request: MCPRequest) -> dict[str, Any]:
+        result = await self._send(pending, lambda client: client.request(request), request)
         check_result(result)
         return result
 
-    async def _do(
+    async def _send(
         self,
-        job: PendingRequest,
+        pending: PendingRequest,
         work: Callable[[SDKClient], Awaitable[dict[str, Any]]],
         direct: MCPRequest | None = None,
     ) -> dict[str, Any]:
-        """By a task of the connection, unless it can go direct to the server."""
+        """Do the work in a task of the owner, unless the request can be sent directly. Return the outcome."""
         if self._tasks is None or self._client is None or self._failure is not None:
-            job.close()
+            pending.close()
             raise self._failure or ServerGone("it has not been started")
-        self._pending.add(job)
+        self._pending.add(pending)
         try:
-            if direct is None or not self._client.request_directly(direct, job):
-                self._tasks.start_soon(self._work, job, work)
-            return await job.outcome
+            if direct is None or not self._client.request_directly(direct, pending):
+                self._tasks.start_soon(self._work, pending, work)
+            return await pending.outcome
         finally:
-            job.close()
-            self._pending.discard(job)
+            pending.close()
+            self._pending.discard(pending)
 
-    async def _work(self, job: PendingRequest, work: Callable[[SDKClient], Awaitable[dict[str, Any]]]) -> None:
+    async def _work(self, pending: PendingRequest, work: Callable[[SDKClient], Awaitable[dict[str, Any]]]) -> None:
         assert self._client is not None
-        if job.is_closed:
+        if pending.is_closed:
             return
         with anyio.CancelScope() as scope:
-            job.on_close(scope.cancel)
+            pending.on_close(scope.cancel)
             try:
-                job.finish(await work(self._client))
+                pending.finish(await work(self._client))
             except ServerGone:
-                job.fail(self._why_gone())
+                pending.fail(self._why_gone())
             except ServerFailure as failure:
-                job.fail(failure)
+                pending.fail(failure)
             except Exception:
                 logger.exception("%s: a request failed", self.name)
-                job.fail(ServerFailure())
+                pending.fail(ServerFailure())
             finally:
-                job.on_close(None)
+                pending.on_close(None)
 
-    async def _own(self) -> None:
+    async def _run(self) -> None:
         try:
             with self._scope:
-                if await self._converse():
+                if await self._connect():
                     logger.info("%s: ended at the probe of the newer protocol, starting it the older way", self.name)
                     self.legacy = True
-                    await self._converse()
+                    await self._connect()
         except Exception as error:  # the tasks of a transport failed
             logger.debug("%s: its transport failed", self.name, exc_info=True)
             self._fail(ServerGone(_innermost(error)))
         finally:
             self._fail(ServerGone("it was stopped"))
 
-    async def _converse(self) -> bool:
-        """One connection from its opening to its end. Whether it should be tried again in legacy mode."""
+    async def _connect(self) -> bool:
+        """Own one connection from its opening to its end. Return whether to try again with the older protocol."""
         transport = self._transport = self._open_transport()
         probing = not self.legacy
         try:
             async with (
                 transport.connect(self._fail) as (read, write),
-                SDKClient(read, write, self._heard, transport.direct) as client,
+                SDKClient(read, write, self._on_notification, transport.direct) as client,
             ):
                 try:
                     if self.legacy:
@@ -251,7 +254,7 @@ class MCPSession:
                 tasks.cancel_scope.cancel()
 
     async def _watch_silence(self, transport: MCPTransport) -> None:
-        """Silence is no proof of death: the server is asked first."""
+        """Check the health of a server that has been silent for long."""
         while transport.quiet_limit is not None:
             await anyio.sleep(max(transport.quiet_limit - transport.silence(), 0.05))
             if transport.silence() < transport.quiet_limit:
@@ -261,30 +264,30 @@ class MCPSession:
             except SMCPError:
                 self._fail(ServerGone(f"nothing was heard of it for {transport.silence():.0f} s"))
 
-    def _heard(self, method: str, params: Mapping[str, Any]) -> None:
+    def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         if method == "notifications/progress":
             token = params.get("progressToken")
-            if isinstance(token, str) and (job := self._progress.get(token)):
-                job.progressed(params.get("progress"), params.get("total"), params.get("message"))
+            if isinstance(token, str) and (pending := self._progress.get(token)):
+                pending.progressed(params.get("progress"), params.get("total"), params.get("message"))
         else:
             self._announcements.add(method, params)
 
     def _fail(self, failure: ServerFailure) -> None:
-        """The end, for the first reason given: all who wait are told before anything is cleaned up."""
+        """End the session. Only the first failure counts; callers learn of it before the cleanup begins."""
         if self._failure is not None:
             return
         self._failure = failure
-        for job in self._pending:
-            job.fail(failure)
-        self._let_go()
+        for pending in self._pending:
+            pending.fail(failure)
+        self._close()
         if not self._ready.done():
             self._ready.set_exception(failure)
             self._ready.exception()
         elif not self._stopping:
             self._emit("lost", failure)
 
-    def _let_go(self) -> None:
-        """A connection in use is left in an orderly way and has a little time for it."""
+    def _close(self) -> None:
+        """Cancel the owner. A connection in use has `farewell_limit` seconds to end properly."""
         if self._tasks is None:
             self._scope.cancel()
             return
@@ -312,20 +315,20 @@ def _innermost(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def tool_result(raw: dict[str, Any]) -> dict[str, Any]:
-    if wants_input(raw):
-        return error_result("This tool wants interactive input, which cannot be given here.")
-    return finished(raw)
+def _tool_result(raw: dict[str, Any]) -> dict[str, Any]:
+    if _wants_input(raw):
+        return _error_result("This tool wants interactive input, which cannot be given here.")
+    return _without_mark(raw)
 
 
-def finished(raw: dict[str, Any]) -> dict[str, Any]:
-    """Without the mark of the newer protocol that tells finished results from unfinished ones."""
+def _without_mark(raw: dict[str, Any]) -> dict[str, Any]:
+    """Remove the field by which the newer protocol tells finished results from unfinished ones."""
     return {key: value for key, value in raw.items() if key != "resultType"}
 
 
-def wants_input(raw: dict[str, Any]) -> bool:
+def _wants_input(raw: dict[str, Any]) -> bool:
     return raw.get("resultType") == "input_required"
 
 
-def error_result(text: str) -> dict[str, Any]:
+def _error_result(text: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], "isError": True}
