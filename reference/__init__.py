@@ -1,1 +1,1 @@
-"""The reference pages of the documentation, printed from the code they are about. `make reference` renews them."""
+"""The reference pages of the documentation, generated from the code. `make reference` updates them."""

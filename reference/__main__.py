@@ -1,4 +1,4 @@
-"""`python -m reference`: writes the pages into `docs/reference`."""
+"""`python -m reference`: writes the pages to `docs/reference`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of the command line, out of the commands themselves."""
+"""The page of the command line, generated from the commands."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from reference.markdown import THIS_MACHINE, code, fence, table
 __all__ = ["environment", "page"]
 
 _INTRODUCTION = """\
-Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed or stopped, 2 wrong use. Options that
-name an environment variable are also taken from there. `NO_COLOR` is honoured."""
+Results go to stdout, everything else to stderr. Exit codes: 0 success, 1 failed or stopped, 2 usage error. An option
+with an environment variable can also be set there. `NO_COLOR` is honoured."""
 _BLOCK = "\b"
 _KINDS: dict[Any, str] = {int: "NUMBER", float: "NUMBER", Path: "FILE"}
 
@@ -30,7 +30,7 @@ def page() -> str:
 
 
 def environment() -> list[tuple[str, str, str]]:
-    """Every variable that an option is taken from: its name, the option, and the commands that have it."""
+    """Every environment variable of an option: its name, the option, and the commands that have it."""
     found: dict[tuple[str, str], dict[str, None]] = {}
     for path, command in _commands():
         for option in _options(command):
@@ -60,7 +60,7 @@ def _section(path: str, command: Any) -> str:
 
 
 def _told(text: str) -> str:
-    """The help as it is written: what follows a `\\b` is a block of examples."""
+    """The help text; a paragraph after `\\b` is a block of examples."""
     told: list[str] = []
     for paragraph in text.split("\n\n"):
         lines = paragraph.strip("\n").split("\n")
@@ -78,7 +78,7 @@ def _options(command: Any) -> list[Any]:
 
 
 def _row(option: Any) -> tuple[str, str, str, str]:
-    """What takes no value is a flag, and off unless its default says something else."""
+    """An option without a value is a flag, and off by default."""
     spelled = ", ".join(option.opts) + (f" / {', '.join(option.secondary_opts)}" if option.secondary_opts else "")
     wants = "" if option.is_flag else f" {option.metavar or _wanted(option.type_descriptor.annotation)}"
     again = " May be repeated." if option.multiple and "repeat" not in (option.help or "") else ""
@@ -87,7 +87,7 @@ def _row(option: Any) -> tuple[str, str, str, str]:
 
 
 def _wanted(kind: Any) -> str:
-    """What an option takes, as its help shows it."""
+    """The kind of value that an option takes, as its help shows it."""
     inner = [each for each in get_args(kind) if each is not type(None)]
     if inner:
         return _wanted(inner[0])

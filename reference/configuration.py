@@ -1,4 +1,4 @@
-"""The page of what can be configured: the models of configuration files, the Server's settings, variables."""
+"""The page of configuration: the models of configuration files, the Server's settings, environment variables."""
 
 from __future__ import annotations
 
@@ -32,61 +32,61 @@ MODELS: tuple[type[BaseModel], ...] = (
 )
 
 _FILES = """\
-A file of MCP servers is JSON, where comments and trailing commas are allowed, or TOML if its name ends in `.toml`. It
-has one of these shapes:
+A file of MCP servers is JSON, with comments and trailing commas allowed, or TOML if its name ends in `.toml`. It
+has one of these forms:
 
-- `{"servers": {name: server, …}, "inputs": [input, …]}`, the whole of it; `servers` may also be a list,
-- `{"mcpServers": {name: server, …}}`, as other programs have it,
+- `{"servers": {name: server, …}, "inputs": [input, …]}`, the full form; `servers` may also be a list,
+- `{"mcpServers": {name: server, …}}`, the form of other programs,
 - a list of servers,
 - one server.
 
-A server may also be flat: what belongs to `server_parameters` stands beside the rest. Without a `type`, a `command`
+A server may also be flat, with the fields of `server_parameters` beside the others. Without a `type`, a `command`
 means `stdio`; a `url` means `sse` if it ends in `/sse`, else `streamable`. `http` means `streamable`.
 
-Fields that mean nothing here are kept and told of. `${input:id}` may stand in any value."""
+Unknown fields are kept, with a warning. `${input:id}` may be used in any value."""
 
 _UP = f"""\
-`a2c-smcp up` takes the first of {", ".join(map(code, NAMES))} in the current folder, or the `--config` it is given.
-A table `server` in that file says where it listens and who it is:"""
+`a2c-smcp up` uses the first of {", ".join(map(code, NAMES))} in the current folder, or the file given with `--config`.
+A table `server` in that file sets its address, its office and its name:"""
 
 _MEANINGS: dict[str, str] = {
-    "name": "By which it is known; in a file, usually the key.",
-    "type": "Which transport, or which kind of input.",
-    "disabled": "Known, but not started.",
-    "forbidden_tools": "Tools that are neither listed nor callable, as the server calls them.",
-    "tool_meta": "What you say of single tools, by the name that the server gives them.",
-    "default_tool_meta": "What you say of all others; `tool_meta` goes before it, field by field.",
-    "vrl": "A VRL script over every result; needs the extra `vrl`.",
-    "desktop": "`any`: its windows are shown even if it cannot tell of changes. Otherwise `--desktop` decides.",
+    "name": "The name of the server or the computer; in a file of servers, usually the key.",
+    "type": "The transport, or the kind of input.",
+    "disabled": "Configured, but not started.",
+    "forbidden_tools": "Tools that are neither listed nor callable, by the names that the server uses.",
+    "tool_meta": "Settings of single tools, by the names that the server uses.",
+    "default_tool_meta": "Settings of all other tools; `tool_meta` takes precedence, field by field.",
+    "vrl": "A VRL script that transforms every result; needs the extra `vrl`.",
+    "desktop": "`any`: its windows are shown even if it cannot notify of changes. Otherwise `--desktop` decides.",
     "secrets": "Names of variables, headers and flags that hold a secret (`true`) or none (`false`).",
-    "server_parameters": "How to reach it.",
+    "server_parameters": "How to start it or connect to it.",
     "command": "The program; for an input, the command that prints the value.",
     "args": "Its arguments.",
-    "env": "Variables, beside the few that every server gets (`PATH`, `HOME` …).",
+    "env": "Environment variables, in addition to the few that every server gets (`PATH`, `HOME` …).",
     "cwd": "The folder it runs in.",
-    "encoding": "Of its standard input and output.",
-    "encoding_error_handler": "What happens to bytes that are not in this encoding.",
-    "url": "Where it is.",
+    "encoding": "The encoding of its standard input and output.",
+    "encoding_error_handler": "How bytes that are not in this encoding are handled.",
+    "url": "The URL of the server.",
     "headers": "Sent with every request.",
     "timeout": "For a request; in seconds where it is a number.",
     "sse_read_timeout": "How long the stream may be silent; in seconds where it is a number.",
-    "terminate_on_close": "Tell the server when the session ends.",
-    "auto_apply": "It runs without asking you.",
+    "terminate_on_close": "Notify the server when the session ends.",
+    "auto_apply": "The tool runs without asking you.",
     "alias": "The name under which agents see it.",
-    "tags": "Words to choose tools by.",
+    "tags": "Words to select tools by.",
     "ret_object_mapper": "Fields of one uniform object, each a JMESPath into the result.",
-    "id": "What stands in `${input:id}`.",
-    "description": "What you are asked.",
-    "default": "The value if nobody gives one.",
-    "password": "The value is a secret: not shown, not kept in files, masked in all that leaves.",
-    "options": "What there is to choose from; a text, or a label and the value behind it.",
-    "label": "What is shown.",
-    "value": "What is used.",
+    "id": "The id in `${input:id}`.",
+    "description": "The text of the question.",
+    "default": "The value if no other source has one.",
+    "password": "The value is a secret: not shown, not stored in files, masked in all output.",
+    "options": "The choices: a text, or a label and its value.",
+    "label": "The text that is shown.",
+    "value": "The value that is used.",
     "host": "Address to listen on.",
     "port": "Port to listen on; 0 takes a free one.",
     "office": "The office that this machine joins.",
 }
-"""By field: a field means the same wherever it stands. One without a row is a fault."""
+"""By field: a field has the same meaning in every model. A field without a row is an error."""
 
 
 def page() -> str:

@@ -1,4 +1,4 @@
-"""The page of events, out of the table that the Server itself reads."""
+"""The page of events, generated from the table that the Server uses."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from reference.types import words
 __all__ = ["page"]
 
 _ACTIONS = {
-    Action.JOIN: "takes a seat in an office; the others there hear of it",
-    Action.LEAVE: "gives the seat up; the others there hear of it",
-    Action.LIST: "is answered by the Server with everybody in the office",
-    Action.CANCEL: "ends a call: the computer that runs it hears of it",
-    Action.BROADCAST: "is told to the others in the office",
-    Action.FORWARD: "goes to the computer it names, whose answer comes back as it is",
+    Action.JOIN: "joins an office; the other members are notified",
+    Action.LEAVE: "leaves an office; the other members are notified",
+    Action.LIST: "returns all members of the office",
+    Action.CANCEL: "cancels a call: the computer that runs it is notified",
+    Action.BROADCAST: "is sent to the other members of the office as a notice",
+    Action.FORWARD: "is relayed to the computer that it names; the answer is relayed unchanged",
 }
 _NEWER = """\
-Two kinds of events are carried even if they are newer than this table: `client:<x>` from an agent goes to the computer
-that it names, and `server:update_<x>` from a computer is told to its office as `notify:update_<x>`. Everything else is
+Two kinds of events are relayed even if they are not in this table: `client:<x>` from an agent goes to the computer
+that it names, and `server:update_<x>` from a computer is sent to its office as `notify:update_<x>`. Any other event is
 refused with 400."""
 _INTRODUCTION = """\
-Socket.IO on the namespace `/smcp`. How to connect, what is answered and what an error looks like is in
-[the protocol](../protocol.md); what the codes mean is in [errors](errors.md)."""
+These are Socket.IO events on the namespace `/smcp`. [The protocol](../protocol.md) describes connecting, answers and
+errors; [errors](errors.md) explains the codes."""
 
 
 def page() -> str:
@@ -39,10 +39,11 @@ def page() -> str:
         _INTRODUCTION,
         table(["event", "sent by", "what it does", "notice"], rows),
         _NEWER,
-        "## What each one carries",
+        "## Payloads",
         *(_section(row) for row in EVENTS),
         "## Older names",
-        "They are understood, and never sent first.",
+        "The Server accepts them. It sends older notices to members that have used an older name, and with "
+        "`--legacy-notices` to all.",
         table(["older", "means"], _older()),
         "## Structures",
         "Every structure of the protocol, under its name in `a2c_smcp.smcp`.",
@@ -51,7 +52,7 @@ def page() -> str:
 
 
 def _section(row: Event) -> str:
-    """An event that carries what another does has the same fields; they are printed all the same."""
+    """The fields of an event, also if another event has the same."""
     extra = sorted(row.checked - frozenset(row.request.__annotations__ if row.request else ()))
     also = f"\n\nMay also have {', '.join(map(code, extra))}." if extra else ""
     return f"### {row.name}\n\n{_fields(row.request, row.required)}{also}"

@@ -1,4 +1,4 @@
-"""The page of errors, out of the tree of their classes and what the command line advises."""
+"""The page of errors, generated from their classes and the advice of the command line."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from reference.markdown import code, table
 __all__ = ["page"]
 
 _INTRODUCTION = """\
-Each is a class, and known on the wire by its code and the opening words of its message. Catch a class, and you catch
-those that stand below it: `except Forbidden` catches `OfficeHasAgent` too. `error.code`, `error.message` and
-`error.details` say what happened; `SMCPError.from_wire(answer)` gives the class back that was raised on the other side.
-`error.outcome` says of a tool call whether the tool has run: `not_run`, `unknown`, or (410 only) `done`.
+Each error is a class, identified on the wire by its code and the beginning of its message. `except` also catches
+subclasses: `except Forbidden` catches `OfficeHasAgent` too. `error.code`, `error.message` and `error.details` describe
+the error; `SMCPError.from_wire(answer)` returns an instance of the class that the other side raised. For a tool call, `error.outcome` says whether the tool has run: `not_run`, `unknown`, or (410 only) `done`.
 
-A tool that fails is no error of the protocol: it is a result with `isError`."""
+A failing tool is not a protocol error: it returns a result with `isError`."""
 _TRIED = {"url": "URL", "office": "OFFICE"}
 _PROGRAMS = ("a2c_smcp.cli", "a2c_smcp.__main__")
-"""What they tell people are sentences, not classes."""
+"""The programs print sentences; their exceptions are not part of the API."""
 
 
 def page() -> str:
@@ -33,12 +32,12 @@ def page() -> str:
     return markdown.page(
         "Errors",
         _INTRODUCTION,
-        "## Of the protocol\n\nIn `a2c_smcp.errors`.",
+        "## Protocol errors\n\nIn `a2c_smcp.errors`.",
         table(["class", "code", "message begins with"], [_row(*each) for each in own]),
-        "## Of parts\n\nTheir answers have the codes of the protocol too.",
+        "## Errors of single packages\n\nThey use the same codes.",
         table(["class", "code", "a kind of", "message begins with", "in"], [_part(cls) for cls, _ in others]),
-        "## What the command line says",
-        "What happened, and what to do about it; `…` stands for what the error is about.",
+        "## Messages of the command line",
+        "Each message states the error and a remedy; `…` stands for the subject of the error.",
         table(["code", "class", "says"], _sayings([cls for cls, _ in own])),
     )
 
@@ -75,7 +74,7 @@ def _home(cls: type[SMCPError]) -> str:
 
 
 def _sayings(classes: list[type[SMCPError]]) -> list[tuple[str, str, str]]:
-    """Not of those for which there is only general advice: commands that meet them know more than this."""
+    """Without errors that have only general advice: the commands add more specific advice to them."""
     general = _saying(SMCPError).rpartition("… ")[2]
     found = [(cls, _saying(cls)) for cls in sorted(classes, key=lambda cls: cls.code)]
     return [(str(cls.code), code(cls.__name__), said) for cls, said in found if not said.endswith(general)]

@@ -1,4 +1,4 @@
-"""Markdown, as far as the reference needs it."""
+"""The Markdown elements that the reference uses."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 __all__ = ["THIS_MACHINE", "code", "fence", "page", "table"]
 
 THIS_MACHINE = "name of this machine"
-"""What stands for a default that is different wherever this is printed."""
+"""Replaces a default that differs between machines."""
 
 
 def page(title: str, *parts: str) -> str:
-    """A page that says where it comes from, so that nobody edits it by hand."""
-    made = "<!-- Printed from the code by `make reference`: do not edit. -->"
+    """A page with a comment that it is generated and must not be edited."""
+    made = "<!-- Generated from the code by `make reference`: do not edit. -->"
     return "\n\n".join([f"# {title}", made, *(part.strip("\n") for part in parts if part)]) + "\n"
 
 

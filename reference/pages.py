@@ -1,4 +1,4 @@
-"""Which pages there are, and what prints each."""
+"""The pages of the reference, and the function that generates each."""
 
 from __future__ import annotations
 

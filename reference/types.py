@@ -1,4 +1,4 @@
-"""Types, as a reader wants to see them: Python's own for programs, JSON's for what stands in files and on the wire."""
+"""JSON schema types in words, for files and payloads."""
 
 from __future__ import annotations
 
