@@ -17,7 +17,8 @@ __all__ = ["page"]
 _INTRODUCTION = """\
 Each error is a class, identified on the wire by its code and the beginning of its message. `except` also catches
 subclasses: `except Forbidden` catches `OfficeHasAgent` too. `error.code`, `error.message` and `error.details` describe
-the error; `SMCPError.from_wire(answer)` returns an instance of the class that the other side raised. For a tool call, `error.outcome` says whether the tool has run: `not_run`, `unknown`, or (410 only) `done`.
+the error; `SMCPError.from_wire(answer)` returns an instance of the class that the other side raised. For a tool call,
+`error.outcome` says whether the tool has run: `not_run`, `unknown`, or (410 only) `done`.
 
 A failing tool is not a protocol error: it returns a result with `isError`."""
 _TRIED = {"url": "URL", "office": "OFFICE"}
