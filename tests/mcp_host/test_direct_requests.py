@@ -16,7 +16,7 @@ import pytest
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.mcp_host.failures import RequestRefused
 from a2c_smcp.mcp_host.transports.direct_requests import ODD_ANSWER, DirectRequests, MCPRequest
-from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
+from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
 
 CALL = MCPRequest("tools/call", {"name": "add", "arguments": {"a": 1}, "_meta": {"progressToken": "t"}})
 PATIENCE = 10.0
@@ -57,8 +57,8 @@ async def server() -> AsyncIterator[Server]:
     running.cancel()
 
 
-def job() -> PendingRequest:
-    return PendingRequest("a test", PATIENCE, PATIENCE)
+def job() -> InFlightRequest:
+    return InFlightRequest("a test", PATIENCE, PATIENCE)
 
 
 @pytest.mark.parametrize("as_text", [False, True], ids=["number", "text"])

@@ -38,7 +38,7 @@ from a2c_smcp.mcp_host.failures import (
 )
 from a2c_smcp.mcp_host.message_limits import too_large
 from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests, MCPRequest
-from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
+from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
 
 __all__ = ["OnNotification", "SDKClient"]
 
@@ -200,7 +200,7 @@ class SDKClient:
         kind, params = _REQUESTS[request.method]
         return await self._request(kind(params=params.model_validate(request.params)))
 
-    def request_directly(self, request: MCPRequest, pending: PendingRequest) -> bool:
+    def request_directly(self, request: MCPRequest, pending: InFlightRequest) -> bool:
         """Send the request without the SDK, if the transport can and no tracing is on: the SDK does the tracing.
 
         Return whether it was sent. Raises `BadRequest`.

@@ -1,7 +1,7 @@
 """One session with one MCP server.
 
 **Owner.** One task (`_run`) opens the transport and the SDK's client, uses them and closes them. No other may: their
-cancel scopes have to be left by the task that entered them. A caller makes a `PendingRequest` and awaits its outcome;
+cancel scopes have to be left by the task that entered them. A caller makes a `InFlightRequest` and awaits its outcome;
 the request itself is sent directly by the transport, or by a task in the owner's task group.
 
 **States.** new, starting (`_run` is running), ready (`_ready` is set, `_tasks` is there), failed (`_failure` is set).
@@ -33,7 +33,7 @@ from a2c_smcp.mcp_host.sessions.offers import Offers
 from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
 from a2c_smcp.mcp_host.sessions.subscriptions import Announcements
 from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest
-from a2c_smcp.mcp_host.transports.pending_request import OnProgress, PendingRequest
+from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest, OnProgress
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
 
 __all__ = ["EventKind", "MCPSession", "OnEvent", "ToolRequest"]
@@ -90,8 +90,8 @@ class MCPSession:
         self._scope = anyio.CancelScope()
         self._announcements = Announcements()
         self._offers = Offers(name, policy, self._emit, self._announcements, all_windows=all_windows)
-        self._pending: set[PendingRequest] = set()
-        self._progress: dict[str, PendingRequest] = {}
+        self._pending: set[InFlightRequest] = set()
+        self._progress: dict[str, InFlightRequest] = {}
         self._tokens = count(1)
         self._failure: ServerFailure | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -132,7 +132,7 @@ class MCPSession:
     async def call_tool(self, request: ToolRequest) -> dict[str, Any]:
         """Return the result as the server sent it. Raises a `ServerFailure` or `CallTimeout`."""
         cap = request.cap or self._policy.call_cap
-        pending = PendingRequest(f"tool {request.tool!r}", request.timeout, cap, request.on_progress)
+        pending = InFlightRequest(f"tool {request.tool!r}", request.timeout, cap, request.on_progress)
         token = f"a2c-{next(self._tokens)}"
         params = {"name": request.tool, "arguments": dict(request.arguments), "_meta": {"progressToken": token}}
         self._progress[token] = pending
@@ -145,7 +145,7 @@ class MCPSession:
 
     async def read_resource(self, uri: str, timeout: float | None = None) -> dict[str, Any]:
         limit = timeout or self._policy.read_limit
-        pending = PendingRequest(f"reading {uri}", limit, limit)
+        pending = InFlightRequest(f"reading {uri}", limit, limit)
         raw = await self._request(pending, MCPRequest("resources/read", {"uri": uri}))
         if _wants_input(raw):
             raise RequestRefused(f"reading {uri} wants interactive input")
@@ -153,16 +153,16 @@ class MCPSession:
 
     async def check(self, timeout: float) -> None:
         """Return when the server answers a health check. Raises if it does not in time."""
-        await self._send(PendingRequest("a health check", timeout, timeout), _check)
+        await self._send(InFlightRequest("a health check", timeout, timeout), _check)
 
-    async def _request(self, pending: PendingRequest, request: MCPRequest) -> dict[str, Any]:
+    async def _request(self, pending: InFlightRequest, request: MCPRequest) -> dict[str, Any]:
         result = await self._send(pending, lambda client: client.request(request), request)
         check_result(result)
         return result
 
     async def _send(
         self,
-        pending: PendingRequest,
+        pending: InFlightRequest,
         work: Callable[[SDKClient], Awaitable[dict[str, Any]]],
         direct: MCPRequest | None = None,
     ) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class MCPSession:
             pending.close()
             self._pending.discard(pending)
 
-    async def _work(self, pending: PendingRequest, work: Callable[[SDKClient], Awaitable[dict[str, Any]]]) -> None:
+    async def _work(self, pending: InFlightRequest, work: Callable[[SDKClient], Awaitable[dict[str, Any]]]) -> None:
         assert self._client is not None
         if pending.is_closed:
             return

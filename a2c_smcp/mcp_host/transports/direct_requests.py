@@ -21,7 +21,7 @@ from pydantic_core import to_jsonable_python
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused
 from a2c_smcp.mcp_host.message_limits import too_large
-from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
+from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
 from a2c_smcp.protocol.codec import dumps
 
 __all__ = ["ODD_ANSWER", "DirectRequests", "MCPRequest"]
@@ -67,9 +67,9 @@ class DirectRequests:
         self._is_full = Event()
         self._is_gathering = False
         self._queue: dict[int, bytes] = {}
-        self._unanswered: dict[int, PendingRequest] = {}
+        self._unanswered: dict[int, InFlightRequest] = {}
 
-    def send(self, request: MCPRequest, pending: PendingRequest) -> None:
+    def send(self, request: MCPRequest, pending: InFlightRequest) -> None:
         """Send a request; the answer becomes the outcome of `pending`. Closing `pending` cancels it at the server.
 
         Raises `BadRequest` for values that are not JSON.

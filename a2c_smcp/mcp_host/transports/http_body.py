@@ -96,7 +96,7 @@ class BoundedBody(httpx2.AsyncByteStream):
         yield self._refusal(over_values()) if has_too_many_values(whole.decode("latin-1")) else whole
 
     async def _events(self) -> AsyncGenerator[bytes, None]:
-        events = _Events(self._limit, self._refusal)
+        events = _EventBuffer(self._limit, self._refusal)
         try:
             async for piece in self._pieces():
                 for whole in events.feed(piece):
@@ -140,7 +140,7 @@ class BoundedBody(httpx2.AsyncByteStream):
             return refusal(said, beginning, end).encode()
 
 
-class _Events:
+class _EventBuffer:
     """Bytes in, whole server-sent events out. An event that is over a limit is skipped to its end."""
 
     def __init__(self, limit: int, replacement: Callable[[str, str, str], bytes]) -> None:

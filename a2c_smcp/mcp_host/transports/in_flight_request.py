@@ -9,14 +9,14 @@ from typing import Any
 
 from a2c_smcp.errors import CallTimeout, SMCPError
 
-__all__ = ["OnProgress", "PendingRequest"]
+__all__ = ["OnProgress", "InFlightRequest"]
 
 logger = logging.getLogger(__name__)
 
 OnProgress = Callable[[float, float | None, str | None], None]
 
 
-class PendingRequest:
+class InFlightRequest:
     """The caller awaits `outcome` and then calls `close`; the sender learns of that by `on_close`.
 
     `timeout` counts from the last progress of the server, `cap` from now. When either is over, the outcome is
