@@ -226,7 +226,7 @@ class Hosting:
             return False
         self._waiting.pop(config.name, None)
         if config.name in self.manager:
-            return await self.manager.swap(filled)
+            return await self.manager.replace(filled)
         self.manager.add(filled)
         return True
 

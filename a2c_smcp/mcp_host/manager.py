@@ -99,13 +99,8 @@ class Manager:
         if self._servers.get(name) is server:
             del self._servers[name]
 
-    async def replace(self, config: MCPServerConfig) -> None:
-        """Replace the configuration of this name; start the server again if it was running."""
-        if await self.swap(config):
-            await self.start(config.name)
-
-    async def swap(self, config: MCPServerConfig) -> bool:
-        """As `replace`, without starting the server again. Return whether it should be started."""
+    async def replace(self, config: MCPServerConfig) -> bool:
+        """Stop the server of this name and take over its new configuration. Return whether to start it again."""
         before = self._server(config.name)
         was_wanted = before.is_wanted or before.state == "disabled"
         await before.stop("replaced")
@@ -123,11 +118,6 @@ class Manager:
     async def stop(self, name: str | None = None) -> None:
         servers = list(self._servers.values()) if name is None else [self._server(name)]
         await asyncio.gather(*(server.stop() for server in servers))
-
-    async def restart(self, name: str) -> State:
-        server = self._server(name)
-        await server.stop("restarting")
-        return await server.start()
 
     async def close(self) -> None:
         """Stop all servers at the same time, then the guard process."""

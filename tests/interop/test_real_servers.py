@@ -80,7 +80,8 @@ async def test_fastmcp_over_stdio_is_used_and_shows_its_window_only_if_so_config
     async with managed(stdio("desk", *command)) as (manager, _, _events):
         await it_is_used(manager)
         assert manager.windows("desk") == []
-        await manager.replace(stdio("desk", *command, desktop="any"))
+        assert await manager.replace(stdio("desk", *command, desktop="any"))
+        await manager.start("desk")
         assert [window["uri"] for window in manager.windows("desk")] == [NOTES]
         assert await read(manager, NOTES) == "nothing yet"
 

@@ -48,7 +48,7 @@ async def test_a_server_goes_through_its_states_and_each_is_told_once() -> None:
         assert [tool["name"] for tool in manager.tools("fine")] == ["echo"]
         await manager.stop("fine")
         assert manager.tools("fine") == []
-        assert await manager.restart("fine") == "ready"
+        assert await manager.start("fine") == {"fine": "ready"}
     assert changes.entries == [
         ("fine", "starting", ""),
         ("fine", "ready", ""),
@@ -78,9 +78,10 @@ async def test_servers_are_added_replaced_and_removed_while_others_run() -> None
         with pytest.raises(ServerExists):
             manager.add(naughty(name="second"))
         assert await manager.start("second") == {"second": "ready"}
-        await manager.replace(naughty("many_tools", name="second"))
+        assert await manager.replace(naughty("many_tools", name="second"))
+        await manager.start("second")
         assert len(manager.tools("second")) == 1000
-        await manager.replace(naughty("many_tools", name="second", disabled=True))
+        assert not await manager.replace(naughty("many_tools", name="second", disabled=True))
         assert manager.status()["second"].state == "disabled"
         await manager.remove("second")
         assert list(manager) == ["fine"]
@@ -156,7 +157,8 @@ async def test_a_failed_server_is_tried_again_after_a_long_pause() -> None:
 async def test_what_killed_a_server_at_the_first_meeting_is_remembered(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     async with managed(naughty("dies_at_discover")) as (manager, changes, _):
-        assert await manager.restart("dies_at_discover") == "ready"
+        await manager.stop("dies_at_discover")
+        await manager.start("dies_at_discover")
         os.kill(pid_of(manager, "dies_at_discover"), signal.SIGKILL)
         await changes.until(lambda _: len(changes.of("dies_at_discover", "ready")) == 3)
     assert caplog.text.count("ended at the probe of the newer protocol") == 1
@@ -202,8 +204,8 @@ async def test_a_refused_credential_waits_for_a_person() -> None:
             assert "HTTP 401" in manager.status()["web"].reason
             assert await manager.start("web") == {"web": "auth_required"}
             assert manager.status()["web"].starts == 2
-            await manager.replace(_at(port, headers={"Authorization": "Bearer sesame"}))
-            assert manager.status()["web"].state == "ready"
+            assert await manager.replace(_at(port, headers={"Authorization": "Bearer sesame"}))
+            assert await manager.start("web") == {"web": "ready"}
 
 
 @pytest.mark.covers("supervise-restart")
