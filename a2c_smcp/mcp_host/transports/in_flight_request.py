@@ -9,7 +9,7 @@ from typing import Any
 
 from a2c_smcp.errors import CallTimeout, SMCPError
 
-__all__ = ["OnProgress", "InFlightRequest"]
+__all__ = ["InFlightRequest", "OnProgress"]
 
 logger = logging.getLogger(__name__)
 
