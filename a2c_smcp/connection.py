@@ -1,4 +1,14 @@
-"""A client's connection to a Server: dial, ask, hear, lose it. What is said over it is its user's business."""
+"""A client's Socket.IO connection to a Server: dial, ask, receive events, lose it. Agents and computers use it.
+
+A `Connection` is used once: `async with` dials it, and it is lost at the end of the block or earlier. It never redials;
+its user does (`agent/connection.py`, `computer/socketio/client.py`).
+
+One task (`_read`) reads and calls a handler for each event, in order. A handler must not block: an answer that must be
+awaited runs in a task of its own, which ends with the connection. Requests wait in `_waiting` under their ack ids. An
+entry leaves it exactly once: with the ack, with the cancellation of its caller, or when the connection is lost
+(`_lose`, which every failure to read or write ends in, and which may be called several times). So no request waits
+longer than its connection lives.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +20,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import aiohttp
@@ -20,6 +29,7 @@ from a2c_smcp.engine import events
 from a2c_smcp.engine.attachments import attach, detach
 from a2c_smcp.engine.packets import Attachment, Malformed, ack_packet, event_packet, payload_size
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge, Unavailable
+from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol import codec
 from a2c_smcp.smcp import JOIN_OFFICE_EVENT, LEAVE_OFFICE_EVENT, SMCP_NAMESPACE
 from a2c_smcp.transports import Dial, NotOpened, open_transport
@@ -30,20 +40,20 @@ __all__ = ["PATIENCE", "Connection", "ConnectionLost", "Later", "OnEvent", "Reco
 logger = logging.getLogger(__name__)
 
 PATIENCE = 20.0
-"""How long the Server itself may take to answer, in seconds."""
+"""Seconds that the Server itself may take to answer."""
 
-_FIRST_ANSWER = 5.0  # of a Server that is dialled; one that says nothing is dialled again
-_FAREWELL = 1.0
+_FIRST_ANSWER = 5.0  # seconds until the first HTTP answer of a dial
+_CLOSE_TIMEOUT = 1.0
 _LARGEST_SENT = 8 * 1024 * 1024 - 1024  # bytes
 _NAMESPACE = SMCP_NAMESPACE.encode()
-_NONE_WILL_COME = object()
+_LOST = object()
 
 OnEvent: TypeAlias = Callable[[str, Any], "Later | Awaitable[Any] | Any"]
-"""Given the name and the payload of an event; what it returns, or gives later, is acked."""
+"""Called with the name and the payload of an event; its result is acked, also an awaited or a later one."""
 
 
 class Later(NamedTuple):
-    """An answer without a task that waits for it: `begin` is given what to call with it. It does not raise."""
+    """An answer that comes by callback, without a task: `begin` is called with a function that takes the answer."""
 
     begin: Callable[[Callable[[Any], None]], None]
 
@@ -54,10 +64,10 @@ class ConnectionLost(Unavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnect:
-    """When to try again: seconds from the start of one attempt to the start of the next, doubling, with jitter.
+    """When to dial again: seconds from the start of one attempt to the start of the next, doubling, with jitter.
 
-    Attempts are never more than 5 s apart, so that after an outage of any length everybody is back within 10 s
-    (WIRE §5); the jitter spreads those who were lost together.
+    Attempts are never more than 5 s apart, so that all clients are back within 10 s after an outage of any length
+    (WIRE §5). The jitter spreads clients that were lost at the same moment.
     """
 
     first: float = 0.5
@@ -68,15 +78,14 @@ class Reconnect:
         return longest * random.uniform(0.5, 1.0)  # noqa: S311, not a secret
 
     def pause(self, attempt: int, spent: float) -> float:
-        """How long to wait after an attempt that took so many seconds: not at all after one that has lasted."""
+        """Seconds to wait after an attempt that took `spent` seconds; 0 if it took longer than the delay."""
         return max(0.0, self.delay(attempt) - spent)
 
 
 class Connection:
-    """One connection, from dialling to its end: `async with Connection(endpoint, on_event) as connection`.
+    """One connection: `async with Connection(endpoint, on_event) as connection`. `lost` is set when it has ended.
 
-    Entering raises what the Server refuses it with, or `Unavailable`. Events are handed over in the order in which
-    they came; an answer that has to be awaited is awaited in a task of its own.
+    Entering raises the Server's refusal, or `Unavailable`. `on_event` is called in the order of the events.
     """
 
     def __init__(self, endpoint: Endpoint, on_event: OnEvent) -> None:
@@ -84,28 +93,28 @@ class Connection:
         self._endpoint = endpoint
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
-        self._welcome: asyncio.Future[SMCPError | None] = self._loop.create_future()  # or the refusal
+        self._accepted: asyncio.Future[SMCPError | None] = self._loop.create_future()  # or the refusal
         self._waiting: dict[int, _Asked] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = OwnedTasks()
         self._watch: asyncio.TimerHandle | None = None
-        self._leaving = AsyncExitStack()
+        self._exit_stack = AsyncExitStack()
         self._reactions: dict[type, Callable[[Any], None]] = {
             events.Event: self._on_packet,
             events.Ack: self._on_ack,
             events.Faulty: self._on_fault,
-            events.Connected: self._on_welcome,
-            events.Refused: self._on_refusal,
+            events.Connected: self._on_connected,
+            events.Refused: self._on_refused,
             events.Disconnected: self._lose,
             events.Closed: self._lose,
         }
 
     async def __aenter__(self) -> Self:
-        asked = self._endpoint.credentials()
-        shown = await asked if inspect.isawaitable(asked) else asked
+        given = self._endpoint.credentials()
+        credentials = await given if inspect.isawaitable(given) else given
         try:
-            async with self._leaving, asyncio.timeout(_FIRST_ANSWER) as deadline:
-                await self._dial(shown, deadline)
-                self._leaving = self._leaving.pop_all()
+            async with self._exit_stack, asyncio.timeout(_FIRST_ANSWER) as deadline:
+                await self._dial(credentials, deadline)
+                self._exit_stack = self._exit_stack.pop_all()
         except TimeoutError:
             raise self._unreachable("timed out") from None
         except NotOpened as error:
@@ -114,34 +123,34 @@ class Connection:
             raise self._unreachable(cause_of(error)) from None
         return self
 
-    async def _dial(self, shown: Credentials, deadline: asyncio.Timeout) -> None:
+    async def _dial(self, credentials: Credentials, deadline: asyncio.Timeout) -> None:
         def on_answer() -> None:
-            """A Server that has answered once is there, and may take its time for the rest."""
+            """A Server that has answered once gets more time for the rest."""
             if not deadline.expired():
                 deadline.reschedule(self._loop.time() + PATIENCE)
 
-        http = await self._leaving.enter_async_context(_http_session(self._endpoint))
-        self._transport = await open_transport(Dial(http, self._endpoint, shown.headers, on_answer))
+        http = await self._exit_stack.enter_async_context(_http_session(self._endpoint))
+        self._transport = await open_transport(Dial(http, self._endpoint, credentials.headers, on_answer))
         self._session = self._transport.session
         self._reading = asyncio.create_task(self._read())
-        self._leaving.push_async_callback(self._end)
+        self._exit_stack.push_async_callback(self._end)
         self._tick()
-        self._session.connect(_NAMESPACE, codec.dumps(dict(shown.auth)).encode() if shown.auth is not None else b"")
+        auth = b"" if credentials.auth is None else codec.dumps(dict(credentials.auth)).encode()
+        self._session.connect(_NAMESPACE, auth)
         await self._transport.flush()
-        if refusal := await self._welcome:
+        if refusal := await self._accepted:
             raise refusal
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._leaving.aclose()
+    async def __aexit__(self, *_: object) -> None:
+        await self._exit_stack.aclose()
 
     def ask(
         self, event: str, data: Mapping[str, Any], timeout: float | None, then: Callable[[Any], Any] | None = None
     ) -> Coroutine[Any, Any, Any]:
-        """The answer; several ack arguments come as a tuple. Raises `ConnectionLost` as soon as there will be none.
+        """Send an event and return its ack; several ack arguments come as a tuple.
 
-        `then` makes something of the answer before any later event is looked at.
+        Raises `ConnectionLost`, and `CallTimeout` if there is a timeout. `then` converts the answer before any later
+        event is handled.
         """
         return self._ask(event, data, then) if timeout is None else self._ask_within(timeout, event, data, then)
 
@@ -166,7 +175,7 @@ class Connection:
             answer = await answered
         finally:
             self._waiting.pop(number, None)
-        if answer is _NONE_WILL_COME:
+        if answer is _LOST:
             raise ConnectionLost
         return answer
 
@@ -177,15 +186,15 @@ class Connection:
             self._lose()
             raise ConnectionLost from None
 
-    # What comes
+    # Receiving
 
     async def _read(self) -> None:
         try:
             await self._transport.run(self._take)
         except (aiohttp.ClientError, OSError, NotOpened, Malformed) as error:
-            logger.debug("%s is lost: %s", self._endpoint.place, cause_of(error))
+            logger.debug("%s is lost: %s", self._endpoint.shown_url, cause_of(error))
         except Exception:
-            logger.exception("what came from %s could not be handled", self._endpoint.place)
+            logger.exception("a packet from %s could not be handled", self._endpoint.shown_url)
         finally:
             self._lose()
 
@@ -214,12 +223,12 @@ class Connection:
         if isinstance(answer, Later):
             answer.begin(partial(self._answer, event.id))
         elif inspect.isawaitable(answer):
-            self._answer_later(event.id, answer)
+            self._tasks.spawn(self._answer_when_done(event.id, answer))
         else:
             self._answer(event.id, answer)
 
     def _on_fault(self, faulty: events.Faulty) -> None:
-        """A packet that cannot be read: whoever waits for it, or for its answer, is told."""
+        """A packet cannot be read: fail the request that it answers, or answer it with an error."""
         if faulty.is_ack:
             if faulty.id is not None and (asked := self._waiting.pop(faulty.id, None)):
                 asked.fail(faulty.reason)
@@ -229,12 +238,7 @@ class Connection:
         if faulty.next:
             self._take(faulty.next)
 
-    def _answer_later(self, number: int | None, answer: Awaitable[Any]) -> None:
-        task = asyncio.create_task(self._await_answer(number, answer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _await_answer(self, number: int | None, answer: Awaitable[Any]) -> None:
+    async def _answer_when_done(self, number: int | None, answer: Awaitable[Any]) -> None:
         try:
             answered = await answer
         except Exception:
@@ -243,7 +247,7 @@ class Connection:
         self._answer(number, answered)
 
     def _answer(self, number: int | None, answer: Any) -> None:
-        if number is None or self.lost.is_set():  # whoever asked will ask again
+        if number is None or self.lost.is_set():  # the Server will ask again on the next connection
             return
         try:
             self._transport.write(*_encoded_answer(number, answer))
@@ -252,13 +256,13 @@ class Connection:
         except Exception:
             logger.exception("an event was not answered")
 
-    # How it begins and ends
+    # Beginning and end
 
-    def _on_welcome(self, _: events.Connected) -> None:
-        if not self._welcome.done():
-            self._welcome.set_result(None)
+    def _on_connected(self, _: events.Connected) -> None:
+        if not self._accepted.done():
+            self._accepted.set_result(None)
 
-    def _on_refusal(self, refused: events.Refused) -> None:
+    def _on_refused(self, refused: events.Refused) -> None:
         try:
             reason = codec.loads_exactly(refused.body) if refused.body else None
         except BadRequest:
@@ -266,13 +270,13 @@ class Connection:
         self._lose(self._refusal(reason))
 
     def _refusal(self, reason: Any) -> SMCPError:
-        """The error that a CONNECT_ERROR, or the body of a refused HTTP request, stands for."""
-        said = reason if isinstance(reason, dict) else {"message": reason or "and does not say why"}
-        error = SMCPError.from_wire(said.get("data", said))
-        return error or Unavailable(f"{self._endpoint.place} refuses, {said.get('message', said)}")
+        """The error in a CONNECT_ERROR, or in the body of a refused HTTP request."""
+        body = reason if isinstance(reason, dict) else {"message": reason or "and does not say why"}
+        error = SMCPError.from_wire(body.get("data", body))
+        return error or Unavailable(f"{self._endpoint.shown_url} refuses, {body.get('message', body)}")
 
     def _unreachable(self, why: str) -> Unavailable:
-        return Unavailable(f"{self._endpoint.place} cannot be reached, {why}")
+        return Unavailable(f"{self._endpoint.shown_url} cannot be reached, {why}")
 
     def _tick(self) -> None:
         """Called when the Server should have sent a ping."""
@@ -283,15 +287,15 @@ class Connection:
 
     def _lose(self, why: object = None) -> None:
         self.lost.set()
-        if not self._welcome.done():
+        if not self._accepted.done():
             lost = self._unreachable("the connection was lost before it was complete")
-            self._welcome.set_result(why if isinstance(why, SMCPError) else lost)
+            self._accepted.set_result(why if isinstance(why, SMCPError) else lost)
         for asked in self._waiting.values():
-            asked.give_up()
+            asked.lose()
         self._waiting.clear()
 
     async def _end(self) -> None:
-        """Says goodbye, if there is somebody who hears it, and stops whoever still works for this connection."""
+        """Disconnect, and end all tasks of this connection."""
         if self._watch:
             self._watch.cancel()
         self._reading.cancel()
@@ -300,16 +304,14 @@ class Connection:
             self._session.disconnect(_NAMESPACE)
             self._session.close()
             with suppress(aiohttp.ClientError, OSError, NotOpened):
-                async with asyncio.timeout(_FAREWELL):
+                async with asyncio.timeout(_CLOSE_TIMEOUT):
                     await self._transport.close()
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._tasks.close()
 
 
 class _Asked(NamedTuple):
-    """Who waits for an answer, and for which."""
+    """A request that waits for its ack."""
 
     answered: asyncio.Future[Any]
     event: str
@@ -321,16 +323,16 @@ class _Asked(NamedTuple):
         answer = arguments[0] if len(arguments) == 1 else tuple(arguments) or None
         try:
             self.answered.set_result(self.then(answer) if self.then else answer)
-        except Exception as error:  # of whoever asks, who is told
+        except Exception as error:  # raised by `then`, for the caller
             self.answered.set_exception(error)
 
     def fail(self, reason: str) -> None:
         if not self.answered.done():
             self.answered.set_exception(SMCPError(f"the answer to {self.event} cannot be read, {reason}"))
 
-    def give_up(self) -> None:
+    def lose(self) -> None:
         if not self.answered.done():
-            self.answered.set_result(_NONE_WILL_COME)
+            self.answered.set_result(_LOST)
 
 
 def _http_session(endpoint: Endpoint) -> aiohttp.ClientSession:
@@ -348,32 +350,32 @@ def _decoded(packet: events.Event | events.Ack) -> list[Any]:
 
 
 def _encoded(write: Callable[..., bytes], number: int, content: list[Any]) -> tuple[bytes, Sequence[bytes]]:
-    """A packet, and what is attached to it. Raises `BadRequest` for what cannot be sent, or `TooLarge`."""
+    """A packet and its attachments. Raises `BadRequest` for content that cannot be sent, or `TooLarge`."""
     attached: Sequence[bytes] = ()
     try:
         body = codec.dumps(content)
-    except BadRequest:  # for bytes, or for what cannot be sent at all
+    except BadRequest:  # it has bytes, which are sent as attachments, or cannot be sent at all
         try:
             content, attached = detach(content)
         except RecursionError:
             raise BadRequest("nested too deeply") from None
         body = codec.dumps(content)
-    return _fitting(write(_NAMESPACE, number, body.encode(), attachments=len(attached)), attached), attached
+    return _checked_size(write(_NAMESPACE, number, body.encode(), attachments=len(attached)), attached), attached
 
 
 def _encoded_answer(number: int, answer: Any) -> tuple[bytes, Sequence[bytes]]:
-    """A tuple is several arguments, `None` is none. Instead of what cannot be sent the error is."""
+    """An ack packet: a tuple is several arguments, `None` is none. An answer that cannot be sent becomes an error."""
     try:
         if isinstance(answer, codec.Written):
-            return _fitting(ack_packet(_NAMESPACE, number, b"[", answer.text.encode(), b"]")), ()
+            return _checked_size(ack_packet(_NAMESPACE, number, b"[", answer.text.encode(), b"]")), ()
         arguments = [] if answer is None else list(answer) if isinstance(answer, tuple) else [answer]
         return _encoded(ack_packet, number, arguments)
     except (BadRequest, TooLarge) as error:
         return _encoded(ack_packet, number, [error.to_wire()])
 
 
-def _fitting(packet: bytes, attached: Sequence[bytes] = ()) -> bytes:
-    """What a Server would not even read, and drop the connection for, is not sent."""
+def _checked_size(packet: bytes, attached: Sequence[bytes] = ()) -> bytes:
+    """Raises `TooLarge` for a packet that makes a Server drop the connection."""
     size = max(len(packet), *(payload_size(Attachment(data)) for data in attached)) if attached else len(packet)
     if size > _LARGEST_SENT:
         raise TooLarge(f"it has {size} bytes, at most {_LARGEST_SENT} can be sent", size=size)
@@ -381,17 +383,17 @@ def _fitting(packet: bytes, attached: Sequence[bytes] = ()) -> bytes:
 
 
 async def join(connection: Connection, role: Role, name: str, office: str, instance: str) -> None:
-    """Takes a seat in an office, or takes up the one that this instance has left. Raises what it is refused with."""
+    """Join an office, or take up the seat that this instance had. Raises the refusal."""
     request = {"role": role, "name": name, "office_id": office, "instance": instance}
-    _require_yes(await connection.ask(JOIN_OFFICE_EVENT, request, PATIENCE))
+    _require_accepted(await connection.ask(JOIN_OFFICE_EVENT, request, PATIENCE))
 
 
-async def leave(connection: Connection, office: str, patience: float = PATIENCE) -> None:
-    """Gives up a seat. Raises what that is refused with."""
-    _require_yes(await connection.ask(LEAVE_OFFICE_EVENT, {"office_id": office}, patience))
+async def leave(connection: Connection, office: str, timeout: float = PATIENCE) -> None:
+    """Leave an office. Raises the refusal."""
+    _require_accepted(await connection.ask(LEAVE_OFFICE_EVENT, {"office_id": office}, timeout))
 
 
-def _require_yes(answer: Any) -> None:
+def _require_accepted(answer: Any) -> None:
     accepted, reason = answer if isinstance(answer, tuple) and len(answer) == 2 else (False, f"500 {answer}")
     if not accepted:
         raise SMCPError.from_text(reason)

@@ -1,4 +1,4 @@
-"""How to get to a Server: its URL, what is shown at its door, and why it could not be reached."""
+"""How to reach a Server: its URL, credentials, TLS and proxy; and why it could not be reached, in words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HTTP = {"ws": "http", "wss": "https"}
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What is shown to a Server at its door: the CONNECT `auth` object, and headers."""
+    """What a client authenticates with: the CONNECT `auth` object, and HTTP headers."""
 
     auth: Mapping[str, Any] | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -36,7 +36,10 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """How to get to a Server. `credentials` are asked for anew each time."""
+    """A Server as a client dials it. `credentials` is called on every dial.
+
+    Raises `ConfigError` for a URL or a proxy that cannot be used.
+    """
 
     url: str = field(repr=False)
     credentials: Callable[[], Credentials | Awaitable[Credentials]] = Credentials
@@ -51,47 +54,47 @@ class Endpoint:
             raise ConfigError("the proxy is not the URL of an HTTP proxy, which looks like http://127.0.0.1:3128")
 
     @property
-    def place(self) -> str:
-        """The URL as it may be shown: without what could be secret in it."""
+    def shown_url(self) -> str:
+        """The URL without the parts that may be secret, for messages and logs."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme else parts.path
 
     @property
     def is_local(self) -> bool:
-        """On this machine, where no proxy of the environment is asked."""
+        """Whether the Server is on this machine; proxies of the environment are not used then."""
         host = urlsplit(self.url).hostname or ""
         return host in ("localhost", "::1") or host.startswith("127.")
 
     def socketio_url(self, transport: str) -> str:
-        """Where Socket.IO is: below the path of the URL, for a Server that is mounted in another application.
+        """The URL of Socket.IO: below the path of the Server's URL, which may be mounted in another application.
 
-        The query says which version of the protocol is spoken here.
+        The query names the version of the protocol.
         """
         parts = urlsplit(self.url)
         path = f"{parts.path.rstrip('/').removesuffix('/socket.io')}/socket.io/"
-        spoken = urlencode({"a2c_version": PROTOCOL_VERSION, "transport": transport, "EIO": 4})
-        query = f"{parts.query}&{spoken}" if parts.query else spoken
+        version = urlencode({"a2c_version": PROTOCOL_VERSION, "transport": transport, "EIO": 4})
+        query = f"{parts.query}&{version}" if parts.query else version
         scheme = _HTTP.get(parts.scheme, parts.scheme)
         return parts._replace(scheme=scheme, path=path, query=query, fragment="").geturl()
 
 
 def cause_of(error: BaseException) -> str:
-    """In the words of the system where it has some, which are shorter than those of the libraries above it.
+    """Why a connection failed: the words of the operating system if there are any, else those of the library.
 
-    Those may hold a URL, and with it the password of a proxy.
+    A library's words may contain a URL with the password of a proxy, which is removed.
     """
     cause: BaseException | None = error
     while cause:
         below = getattr(cause, "certificate_error", None) or getattr(cause, "os_error", None)
         if below is None and isinstance(cause, OSError) and cause.errno:
-            return _words_of(cause, cause.errno)
+            return _words_for(cause, cause.errno)
         cause = below or cause.__cause__ or cause.__context__
     return _SECRET_PARTS.sub("", str(error))
 
 
-def _words_of(error: OSError, number: int) -> str:
+def _words_for(error: OSError, number: int) -> str:
     if number == errno.ECONNREFUSED:
-        return "nobody answers there"
+        return "nothing listens there"
     is_of_system = number > 0 and not isinstance(error, SSLError)
     return os.strerror(number) if is_of_system else str(error.strerror)
 
@@ -101,7 +104,7 @@ def is_proxy(url: str) -> bool:
 
 
 def _is_url(url: str, schemes: Sequence[str] = _SCHEMES) -> bool:
-    """Whether it has a scheme we speak, a host that can be looked up, and a port that there is."""
+    """Whether it has one of these schemes, a valid host and a valid port."""
     try:
         parts = urlsplit(url)
         return parts.scheme in schemes and bool((parts.hostname or "").encode("idna")) and parts.port != 0

@@ -220,6 +220,11 @@ class OwnedTasks:
     def later(self, delay: float, work: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(delay, lambda: self.spawn(work()))
 
+    async def finish(self, timeout: float) -> None:
+        """Waits until the tasks have ended, at most so many seconds."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout)
+
     async def close(self) -> None:
         tasks = list(self._tasks)
         for task in tasks:

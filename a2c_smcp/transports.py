@@ -1,20 +1,20 @@
-"""A client's two transports over aiohttp, websocket and polling: the bytes of one Engine.IO session.
+"""The two transports of a client over aiohttp, websocket and polling. Each carries the bytes of one Engine.IO session.
 
-A transport owns its session from the OPEN packet on. `run` reads until either side ends, `send` writes, `close` says
-goodbye. Only `run` reads, in one task; anybody may write.
+A transport owns its session from the OPEN packet on. `run` reads until either side ends, `send` writes, `close`
+disconnects. Only `run` reads, in one task; any task may write.
 
-Writing. On a websocket a packet is handed to the socket before `send` waits for anything: packets leave in the order in
-which they were sent, nothing comes between a packet and its attachments, and who gives up while a slow Server reads
-leaves no half packet behind. `write` is `send` without the wait, for answers: they are in memory either way. Several
-packets of one turn of the loop are delivered together (`_Cork`). The packets of the session itself (CONNECT, PONG) are
-queued by it and written by `flush`. `run` never waits for a write: two sides that both wait until the other reads would
-wait for ever. While polling everything goes through the session's queue, which one task posts, one request after the
-other.
+Writing. On a websocket, `send` hands the whole packet with its attachments to the socket before it waits for anything.
+So packets leave in the order of the calls, nothing comes between a packet and its attachments, and a caller that is
+cancelled while a slow Server reads leaves no half packet behind. `write` is `send` without the wait, for answers: they
+are in memory either way. Several packets of one turn of the event loop leave together (`_Cork`). Packets of the session
+itself (CONNECT, PONG) are queued by it and written by `flush`. `run` never waits for a write: if both ends waited until
+the other one reads, they would wait for ever. While polling, all packets go through the session's queue; one task posts
+it, one request after the other.
 
-Dialling. A websocket is one round trip and one socket, so it is tried first. A proxy or a Server that forbids it
-answers with a status, hangs up, or lets it hang. Polling begins as soon as it has failed, or after `_HEAD_START` beside
-it; the first of them that has opened is taken, the other is closed. Where not even a connection could be made, polling
-is not tried: it would only fail in the same way, later. No transport is changed for another one afterwards.
+Dialling. A websocket takes one round trip and one socket, so it is tried first. A proxy or a Server that forbids it
+answers with a status, closes, or does not answer. Polling begins when the websocket has failed, or beside it after
+`_HEAD_START`. The first that opens is taken, and the other one closed. If no TCP connection could be made, polling is
+not tried, because it would fail in the same way. A transport is never changed for the other one later.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _CHUNK = 64 * 1024
 _LIMITS = EngineLimits(
     max_payload=_LARGEST, max_message=_LARGEST, max_ack=_LARGEST, max_attachments=4096, max_beside_attachments=_LARGEST
 )
-_NOBODY_THERE = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError)
+_UNREACHABLE = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError)
 
 _Websocket: TypeAlias = aiohttp.ClientWebSocketResponse[Literal[False]]
 Take: TypeAlias = Callable[[Happening], None]
 
 
 class NotOpened(Exception):
-    """What answers is no Engine.IO server, or refuses. `body` is the JSON object that it has sent, if it has."""
+    """The answer is not that of an Engine.IO server, or is a refusal. `body` is its JSON object, if it has one."""
 
     def __init__(self, reason: str, body: Mapping[str, Any] | None = None) -> None:
         self.body = body
@@ -64,7 +64,7 @@ class NotOpened(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Where to, and what is shown there. `on_answer` is called for each HTTP answer."""
+    """What a dial needs. `on_answer` is called for each HTTP answer."""
 
     http: aiohttp.ClientSession
     endpoint: Endpoint
@@ -73,10 +73,10 @@ class Dial:
 
 
 class _Cork:
-    """Holds back the second and later packets of a turn of the loop until it is over, so that they go together.
+    """Holds back the second and later packets of a turn of the event loop until its end, so that they leave together.
 
-    To deliver a small packet, and wake its reader, costs more than everything else about it. The system gathers them
-    (TCP_CORK); where it cannot they go one by one.
+    To deliver a small packet and wake its reader costs more than everything else about it. The kernel gathers the
+    packets (TCP_CORK); systems without it send them one by one.
     """
 
     __slots__ = ("_count", "_loop", "_socket")
@@ -87,7 +87,7 @@ class _Cork:
         self._count = 0
 
     def on_packet(self) -> None:
-        """To be called before each one is written."""
+        """To be called before each packet is written."""
         self._count += 1
         if self._count == 1:
             self._loop.call_soon(self._on_turn)
@@ -101,7 +101,7 @@ class _Cork:
 
     def _set(self, on: int) -> None:
         if self._socket:
-            with suppress(OSError):  # of a socket that is closed
+            with suppress(OSError):  # the socket is closed
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, on)
 
 
@@ -133,7 +133,7 @@ class Websocket:
         return opening
 
     async def send(self, packet: bytes, attachments: Sequence[bytes] = ()) -> None:
-        """Waits while the Server is slow to read. Raises `OSError` if there is no connection any more."""
+        """Waits while the Server is slow to read. Raises `OSError` if the connection is lost."""
         self._cork.on_packet()
         if not attachments:
             await self._websocket.send_frame(packet, aiohttp.WSMsgType.TEXT)
@@ -142,7 +142,7 @@ class Websocket:
         await asyncio.gather(text, *map(self._websocket.send_bytes, attachments))
 
     def write(self, packet: bytes, attachments: Sequence[bytes] = ()) -> None:
-        """The same without waiting, however slow the Server is."""
+        """`send` without waiting, however slow the Server is."""
         self._cork.on_packet()
         _begin(self._websocket.send_frame(packet, aiohttp.WSMsgType.TEXT))
         for data in attachments:
@@ -171,7 +171,7 @@ class Websocket:
                 self._flushing = asyncio.create_task(self.flush())
 
     async def close(self) -> None:
-        """Writes what the session still has to say, and waits for the other side."""
+        """Write the packets that the session has queued, then close and wait for the other side."""
         try:
             if self._flushing:
                 await self._flushing
@@ -182,7 +182,7 @@ class Websocket:
             raise
 
     async def abort(self) -> None:
-        """Ends without waiting for the other side."""
+        """Close without waiting for the other side."""
         if self._flushing:
             self._flushing.cancel()
             await asyncio.gather(self._flushing, return_exceptions=True)
@@ -262,7 +262,7 @@ class Polling:
                 await _require_ok(answer)
 
     async def close(self) -> None:
-        """Posts what the session still has to say. To be called when `run` has ended."""
+        """Post the packets that the session has queued. To be called when `run` has ended."""
         await self._post()
 
 
@@ -270,13 +270,13 @@ Transport: TypeAlias = Websocket | Polling
 
 
 async def open_transport(dial: Dial) -> Transport:
-    """Raises `NotOpened`, and what aiohttp raises."""
+    """Dial by websocket, else by polling. Raises `NotOpened` and the errors of aiohttp."""
     websocket = asyncio.create_task(Websocket.open(dial))
     polling: asyncio.Task[Polling] | None = None
     taken: Transport | None = None
     try:
         await asyncio.wait([websocket], timeout=_HEAD_START)
-        if websocket.done() and (websocket.exception() is None or isinstance(websocket.exception(), _NOBODY_THERE)):
+        if websocket.done() and (websocket.exception() is None or isinstance(websocket.exception(), _UNREACHABLE)):
             taken = websocket.result()
         else:
             polling = asyncio.create_task(Polling.open(dial))
@@ -325,7 +325,7 @@ async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:
 
 
 def _begin(sending: Coroutine[Any, Any, None]) -> None:
-    """Takes the first step, which hands the frame to the socket. There may be another one, which only waits."""
+    """Run the first step, which hands the frame to the socket. A second one would only wait."""
     try:
         sending.send(None)
     except StopIteration:

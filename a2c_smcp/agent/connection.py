@@ -28,6 +28,7 @@ from a2c_smcp.agent.retries import Resend, RetriedRequest
 from a2c_smcp.connection import PATIENCE, Connection, ConnectionLost, Reconnect, join, leave
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import BadRequest, CallTimeout, Forbidden, NotAuthenticated, SMCPError, Unavailable
+from a2c_smcp.loops import OwnedTasks
 
 __all__ = ["AgentConnection", "not_connected"]
 
@@ -69,7 +70,7 @@ class AgentConnection:
         self._instance = secrets.token_urlsafe(32)
         self._connection: Connection | None = None
         self._keeping: asyncio.Task[None] | None = None
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = OwnedTasks()
         self._ended: SMCPError | None = not_connected()
         self._version = _Version()
 
@@ -98,13 +99,11 @@ class AgentConnection:
         finally:
             self._end(not_connected())
             self.seats.clear()
-            for task in (keeping, *self._background):
-                task.cancel()
-            await asyncio.gather(keeping, *self._background, return_exceptions=True)
+            keeping.cancel()
+            await asyncio.gather(keeping, self._background.close(), return_exceptions=True)
 
     async def _leave_all(self) -> None:
-        if self._background:
-            await asyncio.wait(self._background, timeout=_LEAVE_TIMEOUT)
+        await self._background.finish(_LEAVE_TIMEOUT)
         if connection := self.current:
             leaving = (leave(connection, office, _LEAVE_TIMEOUT) for office in self.seats)
             await asyncio.gather(*leaving, return_exceptions=True)
@@ -165,9 +164,7 @@ class AgentConnection:
             with suppress(SMCPError):
                 await self.ask(event, data, timeout)
 
-        task = asyncio.create_task(send())
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._background.spawn(send())
 
     # The connection as a request sees it (`retries.ConnectionState`)
 

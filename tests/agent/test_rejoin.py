@@ -137,8 +137,9 @@ async def test_a_cut_line_loses_no_call_and_nobody_notices(
         calling = asyncio.ensure_future(agent.emit_tool_call("laptop", "work", {"number": 7}))
         await until(lambda: worker.runs)
         for _ in range(3):
-            relay.cut()
+            relay.close()
             await until(lambda: not agent.is_connected)
+            relay.reopen()
             await until(lambda: agent.is_connected)
         worker.go.set()
         assert (await calling).text == "7"

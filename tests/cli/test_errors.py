@@ -169,7 +169,7 @@ FORMS = "Write JSON, such as '{{\"a\": 1}}', or a=1 b=2, or - to read JSON from 
 FAILED = {
     # Getting there
     "agent room --url http://127.0.0.1:9": (
-        "Server unavailable: http://127.0.0.1:9 cannot be reached, nobody answers there.",
+        "Server unavailable: http://127.0.0.1:9 cannot be reached, nothing listens there.",
         START,
     ),
     "agent room --url http://nowhere.invalid": (
@@ -397,7 +397,7 @@ LINES = {
     ),
     "missing input": "  token: nobody has given it (A token); give it explicitly, in the environment as A2C_INPUT_TOK",
     "unknown input": "server 'undefined' uses 'nobody': define it under `inputs`, or correct the placeholder",
-    "unreachable Server": f"cannot be reached, nobody answers there; trying again. {START}",
+    "unreachable Server": f"cannot be reached, nothing listens there; trying again. {START}",
 }
 
 

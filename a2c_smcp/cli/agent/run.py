@@ -55,7 +55,7 @@ class AgentOptions:
     @property
     def place(self) -> str:
         """The URL without its credentials."""
-        return Endpoint(url=self.url).place
+        return Endpoint(url=self.url).shown_url
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ async def probe_server(endpoint: Endpoint, *, api_key: str | None) -> ServerProb
     looked = await asyncio.gather(_certificate(endpoint), _health(endpoint), _knock(endpoint))
     certificate, (health, ahead), refusal = looked
     return ServerProbe(
-        place=endpoint.place,
+        place=endpoint.shown_url,
         has_key=bool(api_key),
         health=health,
         ahead=ahead,

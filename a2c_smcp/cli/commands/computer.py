@@ -60,6 +60,6 @@ def computer(
     try:
         run_program(own.serve(url, office, api_key=api_key, ssl=tls, proxy=proxy))
     except SMCPError as error:
-        failure = explained(error, {"url": endpoint.place, "office": office})
+        failure = explained(error, {"url": endpoint.shown_url, "office": office})
         raise Failed(own.computer.mask.text(failure.what), failure.remedy) from None
     terminal.show("stopped")
