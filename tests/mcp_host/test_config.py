@@ -31,6 +31,7 @@ from a2c_smcp.mcp_host.config.servers import (
     to_wire,
     unknown_fields,
 )
+from a2c_smcp.mcp_host.config.validation import contents_of
 
 pytestmark = pytest.mark.covers("config-models")
 
@@ -552,3 +553,19 @@ def test_an_input_that_is_none_is_refused_by_name_and_field(data: object, said: 
 
 def test_unknown_fields_of_an_input_are_named() -> None:
     assert unknown_fields(parse_input({"type": "promptString", "id": "k", "pasword": True})) == ["pasword"]
+
+
+@pytest.mark.parametrize("kind", [*WIRE, *(kind.model_fields["server_parameters"].annotation for kind in WIRE)])
+def test_every_field_of_a_server_is_marked_with_what_it_holds(kind: type[model.BaseServerConfig]) -> None:
+    assert contents_of(kind).keys() == kind.model_fields.keys() - {"server_parameters"}
+
+
+@pytest.mark.parametrize("kind", [*INPUT_WIRE, ToolMeta])
+def test_every_field_of_an_input_and_of_tool_meta_is_marked_with_what_it_holds(kind: type[ToolMeta]) -> None:
+    assert contents_of(kind).keys() == kind.model_fields.keys()
+
+
+def test_a_name_holds_the_same_in_every_kind_of_server_and_of_input() -> None:
+    for kinds in (WIRE, [kind.model_fields["server_parameters"].annotation for kind in WIRE], INPUT_WIRE):
+        marks = {mark for kind in kinds for mark in contents_of(kind).items()}
+        assert len(marks) == len(dict(marks))

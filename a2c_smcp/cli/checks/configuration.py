@@ -25,7 +25,7 @@ from a2c_smcp.computer.inputs.resolver import Inputs
 from a2c_smcp.computer.inputs.sources import argv_of
 from a2c_smcp.computer.private_files import remedy_for
 from a2c_smcp.computer.secrets import SHORTEST
-from a2c_smcp.computer.secrets.config import names_of_secrets, told
+from a2c_smcp.computer.secrets.config import names_of_secrets, secrets_line
 from a2c_smcp.computer.secrets.rules import Kind
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import CommandInput, MCPServerConfig, StdioConfig, source
@@ -194,6 +194,6 @@ def secrets(situation: Situation) -> Iterator[Finding]:
                     " masked.",
                     "Use a longer one.",
                 )
-    lines = [line for server, names in known.items() if (line := told(server, names))]
+    lines = [line for server, names in known.items() if (line := secrets_line(server, names))]
     if known:
         yield ok(f"Treated as secret: {'. '.join(lines)}." if lines else "Nothing is treated as secret.")

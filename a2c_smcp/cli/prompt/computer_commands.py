@@ -23,7 +23,7 @@ from a2c_smcp.cli.prompt.language import (
 )
 from a2c_smcp.computer.inputs.resolver import InputState
 from a2c_smcp.computer.secrets import secrets_of
-from a2c_smcp.computer.secrets.config import told
+from a2c_smcp.computer.secrets.config import secrets_line
 from a2c_smcp.mcp_host.config.servers import parse_server, source
 from a2c_smcp.protocol.results import CallToolResult
 
@@ -147,7 +147,7 @@ async def _status(console: Console, arguments: list[str]) -> None:
     for warning in console.computer.warnings:
         console.say(warning, "yellow")
     for server, names in console.computer.secrets().items():
-        if line := told(server, names):
+        if line := secrets_line(server, names):
             console.say(f"treated as secret of {line}")
     if not console.computer.status():
         console.say("no MCP servers: server add adds one")

@@ -1,22 +1,27 @@
-"""Which changes of a configuration its owner has to agree to. Pure: two configurations in, a decision out.
+"""Decides which changes of a configuration need the consent of the owner. Pure: two configurations in, a decision out.
 
-An agent with a tool that writes files could otherwise have any program run, or let tools run without asking.
-So a change that decides what is run, where it goes, what it is given or what need not be asked waits for a yes. What
-only restricts, removes or describes is applied at once.
+Why: the files are watched, and a change of a file restarts servers. An agent with a tool that writes files could
+otherwise have any program run, send secrets to any address, or let its tools run without approval. So a change needs
+consent if it decides which program is run, with which arguments and variables, which URL is used, which name means
+which tool, which tools run without approval, or what is no longer masked. A change that only restricts, removes or
+describes is applied at once.
 
-A field that no rule here calls harmless needs consent, so that one that is added to the models later does, too.
+How: `weigh` compares the configuration that is in use with the one in the files. Each server and each input is applied
+as a whole or not at all: if one of its fields needs consent, the whole server stays as it is in use, and its changes
+are `waiting`. With the owner's yes the new configuration is applied whole (`watch.py`). The check fails closed: a
+field needs consent unless a rule here calls its change harmless, so a field that is added to the models later does.
+What the owner is shown is masked; a change that cannot be shown without a secret is shown as "changed".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.computer.configuration.files import Configuration
 from a2c_smcp.computer.secrets import MASKED
-from a2c_smcp.computer.secrets.replace import replace_secrets
-from a2c_smcp.computer.secrets.rules import Declared
+from a2c_smcp.computer.secrets.replace import PAIRS, masked_server
 from a2c_smcp.mcp_host.config.servers import (
     CommandInput,
     MCPServerConfig,
@@ -30,12 +35,12 @@ __all__ = ["Difference", "Weighed", "weigh"]
 
 _MOST = 400
 _Loosens: TypeAlias = Callable[[Any, Any], bool]
-"""Whether a field that was the first value and is now the second one allows more than before."""
+"""Whether a change of a field, from the first value to the second, allows more than before."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One field, as the owner may see it: secrets are masked. `None` where there is, or was, no such field."""
+    """A change of one field as the owner is shown it, with secrets masked. `None` stands for no such field."""
 
     place: str
     before: Any = None
@@ -54,14 +59,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Weighed:
-    """What may be applied at once, and what waits for a yes. With a yes, the new configuration is applied whole."""
+    """The configuration that may be applied at once, and the changes that wait for the owner's yes."""
 
     at_once: Configuration
     waiting: tuple[Difference, ...] = ()
 
 
 def weigh(before: Configuration, after: Configuration) -> Weighed:
-    """Servers and inputs that need consent are left as they were before; all others are as they are after."""
+    """Compare two configurations. Servers and inputs that need consent stay as before; all others are as after."""
     servers, inputs = dict(after.servers), dict(after.inputs)
     waiting: list[Difference] = []
     for name, config in after.servers.items():
@@ -85,51 +90,64 @@ def _leave(entries: dict[str, Any], before: Mapping[str, Any], name: str) -> Non
 def _server(before: MCPServerConfig | None, after: MCPServerConfig) -> Iterator[Difference]:
     place, new = f"servers.{after.name}", source(after)
     old = source(before) if before else {}
-    fields = [name for name in (*type(after).model_fields, "type") if old.get(name) != new.get(name)]
-    known_old, known_new = _shown(old), _shown(new)
-    for name in dict.fromkeys(fields):
+    change = _Change(place, old, new, masked_server(old), masked_server(new))
+    for name in dict.fromkeys((*type(after).model_fields, "type")):
+        if old.get(name) == new.get(name):
+            continue
         if name == "server_parameters":
-            yield from _parameters(place, old.get(name) or {}, new[name], (known_old.get(name) or {}, known_new[name]))
+            yield from _parameters(change.inside(name, place))
         elif _LOOSENS.get(name, _always)(old.get(name), new.get(name)):
-            show = _aliases if name == "tool_meta" else _as_it_is
-            yield Difference(f"{place}.{name}", show(known_old.get(name)), show(known_new.get(name)))
+            yield change.difference(name, _aliases if name == "tool_meta" else _as_it_is)
     for tool in _loosened_tools(old, new):
         yield Difference(f"{place}: {tool}", None if before is None else "asks", "runs without asking")
 
 
-def _parameters(
-    place: str, old: Mapping[str, Any], new: Mapping[str, Any], shown: tuple[Mapping[str, Any], Mapping[str, Any]]
-) -> Iterator[Difference]:
-    """Variables and headers one by one: each is a line of its own."""
-    for name in dict.fromkeys((*old, *new)):
-        was, is_ = old.get(name) or None, new.get(name) or None
-        if name in _HARMLESS_PARAMETERS or was == is_:
-            continue
-        known = [each.get(name) for each in shown]
-        if name in ("env", "headers") and all(isinstance(each, Mapping | None) for each in known):
-            yield from _pairs(f"{place}.{name}", was or {}, is_ or {}, (known[0] or {}, known[1] or {}))
-        else:
-            yield Difference(f"{place}.{name}", *known)
-
-
-def _pairs(
-    place: str, old: Mapping[str, Any], new: Mapping[str, Any], shown: tuple[Mapping[str, Any], Mapping[str, Any]]
-) -> Iterator[Difference]:
-    for name in dict.fromkeys((*old, *new)):
-        if old.get(name) != new.get(name):
-            yield Difference(f"{place}.{name}", shown[0].get(name), shown[1].get(name))
-
-
-def _shown(server: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = server.get("server_parameters")
-    if not isinstance(parameters, Mapping):
-        return dict(server)
-    declared = Declared(server.get("secrets"))
-    return {**server, "server_parameters": replace_secrets(parameters, "", lambda *_: MASKED, declared)}
-
-
 def _as_it_is(value: Any) -> Any:
     return value
+
+
+class _Change(NamedTuple):
+    """An object before and after a change, as it is and with secrets masked."""
+
+    place: str
+    old: Mapping[str, Any]
+    new: Mapping[str, Any]
+    shown_old: Mapping[str, Any]
+    shown_new: Mapping[str, Any]
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields that differ. An empty value counts as none."""
+        names = dict.fromkeys((*self.old, *self.new))
+        return [name for name in names if (self.old.get(name) or None) != (self.new.get(name) or None)]
+
+    def is_of_objects(self, name: str) -> bool:
+        return all(isinstance(shown.get(name), Mapping | None) for shown in (self.shown_old, self.shown_new))
+
+    def inside(self, name: str, place: str) -> _Change:
+        """The change of the object in a field."""
+        old, new, shown_old, shown_new = (each.get(name) or {} for each in self[1:])
+        return _Change(place, old, new, shown_old, shown_new)
+
+    def difference(self, name: str, show: Callable[[Any], Any] = _as_it_is) -> Difference:
+        return Difference(f"{self.place}.{name}", show(self.shown_old.get(name)), show(self.shown_new.get(name)))
+
+
+def _parameters(change: _Change) -> Iterator[Difference]:
+    """Each variable and each header is a line of its own."""
+    for name in change.fields:
+        if name in _HARMLESS_PARAMETERS:
+            continue
+        if name in PAIRS and change.is_of_objects(name):
+            yield from _pairs(change.inside(name, f"{change.place}.{name}"))
+        else:
+            yield change.difference(name)
+
+
+def _pairs(change: _Change) -> Iterator[Difference]:
+    for name in dict.fromkeys((*change.old, *change.new)):
+        if change.old.get(name) != change.new.get(name):
+            yield change.difference(name)
 
 
 def _always(before: Any, after: Any) -> bool:
@@ -145,11 +163,12 @@ def _allows_tools(before: Any, after: Any) -> bool:
 
 
 def _unmasks(before: Any, after: Any) -> bool:
-    """What was a secret may be seen by agents."""
-    said: Mapping[str, Any] = after or {}
-    return any(said.get(name) is not True for name in (before or {}) if before[name]) or any(
-        is_secret is not True and (before or {}).get(name) is not False for name, is_secret in said.items()
-    )
+    """Whether agents may see what was declared, or judged, to be a secret before."""
+    old: Mapping[str, Any] = before or {}
+    new: Mapping[str, Any] = after or {}
+    was_secret = (name for name, is_secret in old.items() if is_secret)
+    is_none = (name for name, is_secret in new.items() if is_secret is not True)
+    return any(new.get(name) is not True for name in was_secret) or any(old.get(name) is not False for name in is_none)
 
 
 def _is_given(before: Any, after: Any) -> bool:
@@ -166,7 +185,7 @@ _LOOSENS: dict[str, _Loosens] = {
     "desktop": lambda before, after: after == "any",
     "secrets": _unmasks,
 }
-"""By field of a server. `tool_meta` decides more than that: see `_loosened_tools`."""
+"""By field of a server. Which tools run without approval is compared apart from this, in `_loosened_tools`."""
 
 _HARMLESS_PARAMETERS = frozenset(
     ("timeout", "sse_read_timeout", "terminate_on_close", "encoding", "encoding_error_handler")
@@ -174,24 +193,27 @@ _HARMLESS_PARAMETERS = frozenset(
 
 
 def _aliases(tools: Any) -> dict[str, Any]:
-    """An alias decides which tool is meant by a name, also by one that is forbidden."""
+    """Aliases by tool: they decide which tool a name means, even a name that is forbidden."""
     known = tools if isinstance(tools, Mapping) else {}
     return {tool: alias for tool, meta in known.items() if (alias := _field(meta, "alias")) is not None}
 
 
 def _loosened_tools(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """Those that run without asking from now on, and did not before."""
+    """The tools that run without approval after the change, and did not before."""
     metas = [data.get("tool_meta") for data in (old, new)]
     named = dict.fromkeys(tool for tools in metas if isinstance(tools, Mapping) for tool in tools)
-    if _runs(new, None) and not _runs(old, None):
+    if _runs_unasked(new, None) and not _runs_unasked(old, None):
         yield "every tool that it does not say otherwise of"
     for tool in named:
-        if _runs(new, tool) and not _runs(old, tool):
+        if _runs_unasked(new, tool) and not _runs_unasked(old, tool):
             yield f"tool {tool}"
 
 
-def _runs(server: Mapping[str, Any], tool: str | None) -> bool:
-    """An input may stand for `auto_apply`: that counts as a yes, whatever its value is."""
+def _runs_unasked(server: Mapping[str, Any], tool: str | None) -> bool:
+    """Whether a tool, or any tool without a rule of its own, runs without approval.
+
+    A placeholder for `auto_apply` counts as a yes, whatever the value of its input is.
+    """
     tools = server.get("tool_meta")
     own = _field(tools.get(tool), "auto_apply") if isinstance(tools, Mapping) and tool is not None else None
     decides = own if own is not None else _field(server.get("default_tool_meta"), "auto_apply")

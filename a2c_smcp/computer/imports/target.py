@@ -15,7 +15,7 @@ from a2c_smcp.computer.imports.convert import Conversion
 from a2c_smcp.computer.inputs.definitions import ids_in
 from a2c_smcp.computer.inputs.sources import Keychain
 from a2c_smcp.computer.private_files import PrivateFileUnusable, PrivateJSONFile, replace_file
-from a2c_smcp.computer.secrets.shown import shown
+from a2c_smcp.computer.secrets.replace import masked_file
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import parse_input, parse_server, source
 
@@ -56,7 +56,7 @@ class Target:
     @property
     def holds_secrets(self) -> bool:
         """Whether anything in it could be a secret."""
-        return shown(self.data) != self.data
+        return masked_file(self.data) != self.data
 
     def text(self) -> str:
         return json.dumps(self.data, indent=2, ensure_ascii=False) + "\n"
@@ -80,7 +80,7 @@ def difference(before: Target, after: Target) -> str:
 
 
 def _lines(target: Target) -> list[str]:
-    return json.dumps(shown(target.data), indent=2, ensure_ascii=False).splitlines()
+    return json.dumps(masked_file(target.data), indent=2, ensure_ascii=False).splitlines()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""The secrets that are written out in a configuration: which they are, and how it reads without them (WIRE §5)."""
+"""Secrets that are written into a configuration: which they are, and the configuration without them (WIRE §5).
+
+Where to look in a field follows from its mark on the model (`Content`); fields that the models do not know are judged
+by their names.
+"""
 
 from __future__ import annotations
 
@@ -8,44 +12,51 @@ from typing import Any, TypeAlias, TypeVar
 from a2c_smcp.computer.inputs.definitions import Input, ids_in, is_secret
 from a2c_smcp.computer.secrets.literals import Literals
 from a2c_smcp.computer.secrets.rules import Kind, Named
-from a2c_smcp.mcp_host.config.servers import MCPServerConfig, source
+from a2c_smcp.mcp_host.config.servers import (
+    INPUT_CONTENTS,
+    PARAMETER_CONTENTS,
+    SERVER_CONTENTS,
+    Content,
+    MCPServerConfig,
+    source,
+)
 
-__all__ = ["mask_config", "names_of_secrets", "secrets_in", "secrets_of", "told"]
+__all__ = ["mask_config", "names_of_secrets", "secrets_in", "secrets_line", "secrets_of"]
 
 C = TypeVar("C", bound=Mapping[str, Any])
-Rule: TypeAlias = Callable[[Any, Literals], Any]
+_Rule: TypeAlias = Callable[[Any, Literals], Any]
 
 _DECLARED = "secrets"
-"""The field in which a server says which names are secret, and which are not. Agents are not shown it."""
+"""The field in which the owner declares which names of a server are secret, and which are not. Agents do not see it."""
 
 
 def mask_config(config: C) -> C:
-    """A copy of what `client:get_config` answers (`{"servers": …, "inputs": …}`), fit to be seen by an agent.
+    """A copy of `{"servers": …, "inputs": …}`, the answer to `client:get_config`, that an agent may see.
 
-    Placeholders stay. Literals are masked in `env` and `headers`; in every URL, those of the user information and the
-    query; in `args`, command inputs and fields that 000 does not know, those that follow a name like `--api-key`, and
-    what looks like a secret by itself; and so is the default of a password.
+    Placeholders stay. Masked are: all literals in `env` and `headers`; user information and query values in every URL;
+    in `args`, commands of inputs and unknown fields, the value after a name like `--api-key` and whatever looks like a
+    secret by itself; the default of a password.
     """
     masked: C = _config(config, Literals())
     return masked
 
 
 def secrets_of(config: Mapping[str, Any]) -> Literals:
-    """The secrets among the literals of a configuration, for a `Mask`, and their names, for the owner."""
+    """The secrets that are written into a configuration, for a `Mask`, and their names, for the owner."""
     literals = Literals()
     _config(config, literals)
     return literals
 
 
 def secrets_in(text: str) -> set[str]:
-    """The secrets in a text that is no configuration, such as the URL of a proxy."""
+    """The secrets in any text, such as the URL of a proxy."""
     literals = Literals()
     literals.text(text)
     return literals.found
 
 
-def _fields(rules: Mapping[str, Rule]) -> Rule:
-    """Each field by its own rule; one that has none is judged by its name."""
+def _fields(rules: Mapping[str, _Rule]) -> _Rule:
+    """Apply its rule to each field; a field without a rule is judged by its name."""
 
     def apply(owner: Any, literals: Literals) -> Any:
         if not isinstance(owner, Mapping):
@@ -58,7 +69,7 @@ def _fields(rules: Mapping[str, Rule]) -> Rule:
     return apply
 
 
-def _each(rule: Rule) -> Rule:
+def _each(rule: _Rule) -> _Rule:
     def apply(values: Any, literals: Literals) -> Any:
         if isinstance(values, Mapping):
             return {name: rule(value, literals) for name, value in values.items()}
@@ -97,28 +108,36 @@ def _default(value: Any, literals: Literals) -> Any:
     return literals.declaring({"default": True}).whole(value, "default")
 
 
-_PARAMETERS = _fields({"env": _pairs, "headers": _pairs, "args": _arguments})
-_SERVER = _fields(
-    {
-        "server_parameters": _PARAMETERS,
-        **dict.fromkeys(("name", "forbidden_tools", "tool_meta", "default_tool_meta", "vrl"), _as_it_is),
-    }
-)
-_KNOWN = dict.fromkeys(("id", "description", "type", "options", "password"), _as_it_is)
-_INPUT = _fields({**_KNOWN, "default": _as_it_is})
-_PASSWORD = _fields({**_KNOWN, "default": _default})
+_RULES: Mapping[Content, _Rule] = {
+    Content.NAME: _as_it_is,
+    Content.NAMES: _as_it_is,
+    Content.PROSE: _as_it_is,
+    Content.ARGUMENTS: _arguments,
+    Content.PAIRS: _pairs,
+    Content.DEFAULT: _as_it_is,
+}
+
+
+def _by_content(contents: Mapping[str, Content], rules: Mapping[Content, _Rule] = _RULES) -> dict[str, _Rule]:
+    return {name: rules[content] for name, content in contents.items() if content in rules}
+
+
+_PARAMETERS = _fields(_by_content(PARAMETER_CONTENTS))
+_SERVER = _fields({**_by_content(SERVER_CONTENTS), "server_parameters": _PARAMETERS})
+_INPUT = _fields(_by_content(INPUT_CONTENTS))
+_PASSWORD = _fields(_by_content(INPUT_CONTENTS, {**_RULES, Content.DEFAULT: _default}))
 _config = _fields({"servers": _each(_server), "inputs": _each(_input)})
 
 
 def names_of_secrets(config: MCPServerConfig, inputs: Mapping[str, Input]) -> list[Named]:
-    """What counts as a secret of this server, or may be one: names of its variables, headers, flags and inputs."""
+    """The names of variables, headers, flags and inputs of a server that are treated as secret, or may be."""
     data = source(config)
     given = {Named(f"input {id_}", Kind.declared) for id_ in ids_in(data) if id_ in inputs and is_secret(inputs[id_])}
     return sorted(secrets_of({"servers": {config.name: data}}).named | given)
 
 
-def told(server: str, names: list[Named]) -> str:
-    """One line on a server: `github: GITHUB_TOKEN, input token; suspected: BLOB`. Empty where there is nothing."""
+def secrets_line(server: str, names: list[Named]) -> str:
+    """One line on a server: `github: GITHUB_TOKEN, input token; suspected: BLOB`. Empty if it has no secrets."""
     masked = ", ".join(dict.fromkeys(each.name for each in names if each.kind.is_masked))
     suspected = ", ".join(dict.fromkeys(each.name for each in names if each.kind is Kind.suspected))
     parts = [part for part in (masked, suspected and f"suspected: {suspected}") if part]

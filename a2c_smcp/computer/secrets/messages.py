@@ -1,8 +1,8 @@
-"""Where the protocol's own words stand in what leaves the Computer. There they stay, whatever the secrets are.
+"""The structure of messages that leave the Computer: which of their words belong to the protocol and are not masked.
 
-A secret may be an ordinary word, such as `content` or `production`. As a value it is masked. The keys that the protocol
-defines are not; nor are words in names, which are what somebody has to say back to be understood: arguments, servers,
-URIs, the choices of a schema. What is no word is masked there too.
+A secret may be an ordinary word, such as `content` or `production`. In a value it is masked. In a key that the protocol
+defines it is not; nor is it in a name that an agent has to send back: of an argument, a server, a URI, a choice of a
+schema. A secret that is not an ordinary word is masked in names, too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from a2c_smcp.mcp_host.config.servers import (
+    INPUT_CONTENTS,
+    PARAMETER_CONTENTS,
+    SERVER_CONTENTS,
+    TOOL_META_CONTENTS,
+    Content,
+)
 
 __all__ = [
     "ANSWER",
@@ -32,10 +40,11 @@ _WORDS = re.compile(rf"{_WORD}(?:[ _./+:-]{_WORD})*")
 
 @dataclass(frozen=True)
 class Structure:
-    """What stands at one place of a message. The items of a list stand where it does.
+    """The structure of one part of a message. The items of a list have the structure of the list.
 
-    `fields` are the keys that the protocol defines there. The values of all other keys stand at `others`; those keys
-    are names themselves if they are `named`. In a text that `is_name` words stay, and numbers stay there, too.
+    `fields` are the keys that the protocol defines, with the structure of their values. The values of all other keys
+    have the structure `others`; these keys are names if `named`. In a text that `is_name`, ordinary words and numbers
+    are not masked.
     """
 
     fields: Mapping[str, Structure] = field(default_factory=dict)
@@ -45,12 +54,12 @@ class Structure:
 
 
 def is_word(text: str) -> bool:
-    """Whether it reads like `production`, `us-east`, `inputSchema` or `text/plain`, which no credential does."""
+    """Whether a text reads like `production`, `us-east`, `inputSchema` or `text/plain`. Credentials do not."""
     return len(text) <= _LONGEST and _WORDS.fullmatch(text) is not None
 
 
-def _all(place: Structure, keys: str) -> dict[str, Structure]:
-    return dict.fromkeys(keys.split(), place)
+def _all(structure: Structure, keys: str) -> dict[str, Structure]:
+    return dict.fromkeys(keys.split(), structure)
 
 
 ANYTHING = Structure()
@@ -113,28 +122,26 @@ ANSWER = Structure(
     }
 )
 
-_TOOL_META = Structure({**_all(NAME, "auto_apply alias tags"), "ret_object_mapper": _NAMES})
-_PARAMETERS = Structure(
-    {
-        **_all(ANYTHING, "command args cwd url"),
-        **_all(NAME, "encoding encoding_error_handler timeout sse_read_timeout terminate_on_close"),
-        **_all(Structure(named=True), "env headers"),
-    }
-)
+_STRUCTURES: Mapping[Content, Structure] = {
+    Content.NAME: NAME,
+    Content.NAMES: _NAMES,
+    Content.SETTING: NAME,
+    Content.OPTIONS: ARGUMENTS,
+    Content.PAIRS: ARGUMENTS,
+}
+
+
+def _by_content(contents: Mapping[str, Content]) -> dict[str, Structure]:
+    return {name: _STRUCTURES.get(content, ANYTHING) for name, content in contents.items()}
+
+
+_TOOL_META = Structure(_by_content(TOOL_META_CONTENTS))
 SERVER = Structure(
     {
-        **_all(NAME, "name type disabled forbidden_tools desktop"),
+        **_by_content(SERVER_CONTENTS),
         "tool_meta": Structure(named=True, others=_TOOL_META),
         "default_tool_meta": _TOOL_META,
-        "vrl": ANYTHING,
-        "server_parameters": _PARAMETERS,
+        "server_parameters": Structure(_by_content(PARAMETER_CONTENTS)),
     }
 )
-_INPUT = Structure(
-    {
-        **_all(NAME, "id type options password"),
-        **_all(ANYTHING, "description default command"),
-        "args": Structure(named=True),
-    }
-)
-CONFIG = Structure({"servers": Structure(named=True, others=SERVER), "inputs": _INPUT})
+CONFIG = Structure({"servers": Structure(named=True, others=SERVER), "inputs": Structure(_by_content(INPUT_CONTENTS))})

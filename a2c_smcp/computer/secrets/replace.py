@@ -1,4 +1,8 @@
-"""Secrets that are written out in a server's configuration: taken out of it, each replaced by an input."""
+"""Replaces the secrets that are written into a configuration: by inputs in an import or export, by `***` in a diff.
+
+It finds what `Literals` finds, except that a value under `env` or `headers` is replaced only if its name or the value
+itself looks like a secret: the other values have to stay, so that the server still works.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,29 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from a2c_smcp.computer.secrets.literals import Literals
+from a2c_smcp.computer.secrets.mask import MASKED
+from a2c_smcp.computer.secrets.messages import is_word
 from a2c_smcp.computer.secrets.rules import Declared, hints_at_secret, is_public
+from a2c_smcp.mcp_host.config.servers import PARAMETER_CONTENTS, Content
 
-__all__ = ["Found", "Secret", "replace_secrets"]
+__all__ = ["PAIRS", "Replace", "Secret", "masked_file", "masked_server", "replace_secrets"]
+
+PAIRS = frozenset(name for name, content in PARAMETER_CONTENTS.items() if content is Content.PAIRS)
+"""The parameters that are variables or headers by name."""
+
+Replace: TypeAlias = Callable[[str, str, str], str]
+"""Called with the place, the name and the value of a secret; returns what to write instead of it."""
 
 
 @dataclass(frozen=True)
 class Secret:
-    """A literal and the input that can stand for it. `place` is where it was, such as `servers.github.env.TOKEN`."""
+    """A literal and the input that replaces it. `place` is where it was, such as `servers.github.env.TOKEN`."""
 
     id: str
     place: str
     value: str = field(repr=False)
     description: str = ""
 
-
-Found: TypeAlias = Callable[[str, str, str], str]
-"""Called with the place, the name and the value of a secret; returns what to write instead of it."""
 
 _REFERENCE = re.compile(r"\$\{[^}]*\}|\$[A-Za-z_]\w*|%[A-Za-z_]\w*%")
 _SCHEME = re.compile(r"\s*(?:basic|bearer|token)\s+", re.IGNORECASE)
@@ -35,28 +45,39 @@ _SETTINGS = frozenset(("true", "false", "yes", "no", "on", "off", "none", "0", "
 
 
 def replace_secrets(
-    parameters: Mapping[str, Any], place: str, found: Found, declared: Declared | None = None
+    parameters: Mapping[str, Any], place: str, replace: Replace, declared: Declared | None = None
 ) -> dict[str, Any]:
-    """A copy of `server_parameters` with whatever `found` returns in place of each secret."""
-    taken = dict(parameters)
+    """A copy of `server_parameters` with the result of `replace` in place of each secret."""
+    replaced = dict(parameters)
     for name, rule in _RULES.items():
         if parameters.get(name):
             inside = f"{place}.{name}"
-            taken[name] = rule(parameters[name], lambda more="", at=inside: _Replacing(at + more, found, declared))
-    return taken
+            replaced[name] = rule(
+                parameters[name], lambda more="", at=inside: _ReplacedLiterals(at + more, replace, declared)
+            )
+    return replaced
 
 
-class _Replacing(Literals):
-    """Finds what `Literals` finds, but for values whose names tell nothing, and replaces instead of masking."""
+def masked_server(server: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a server's configuration in which secrets are masked."""
+    parameters = server.get("server_parameters")
+    if not isinstance(parameters, Mapping):
+        return dict(server)
+    declared = Declared(server.get("secrets"))
+    return {**server, "server_parameters": replace_secrets(parameters, "", lambda *_: MASKED, declared)}
 
-    def __init__(self, place: str, found: Found, declared: Declared | None) -> None:
+
+class _ReplacedLiterals(Literals):
+    """Replaces the secrets that `Literals` finds instead of masking them."""
+
+    def __init__(self, place: str, replace: Replace, declared: Declared | None) -> None:
         super().__init__(declared)
-        self._place, self._found = place, found
+        self._place, self._replacement = place, replace
         self.count = 0
         self._inside_json = 0
 
     def whole(self, value: Any, name: str) -> Any:
-        if not self._tells(name):
+        if not self._is_secret_name(name):
             return self.text(value) if isinstance(value, str) else value
         if self._inside_json and not isinstance(value, str):
             return value  # an input in its place would be text
@@ -67,10 +88,10 @@ class _Replacing(Literals):
             return value
         return text[:start] + self._replace(name, secret)
 
-    def _tells(self, name: str) -> bool:
-        said = self._declared.get(name)
-        if said is not None:
-            return said
+    def _is_secret_name(self, name: str) -> bool:
+        declared = self._declared.get(name)
+        if declared is not None:
+            return declared
         return name == _USER or name.lower() in _SCHEMES or (hints_at_secret(name) and not is_public(name))
 
     def text(self, text: str) -> str:
@@ -78,7 +99,7 @@ class _Replacing(Literals):
         self._inside_json += deeper
         replaced = super().text(text)
         self._inside_json -= deeper
-        return replaced if self.count > before else text  # as it was written, not as JSON is written by us
+        return replaced if self.count > before else text  # without a secret, JSON stays as its author wrote it
 
     def token(self, text: str) -> str:
         return self._replace("key", text)
@@ -90,12 +111,12 @@ class _Replacing(Literals):
         return str(self.whole(user, _USER))
 
     def _replace(self, name: str, value: str) -> str:
-        """What stands for a secret inside JSON is written as JSON writes it: the text around it is not read again."""
+        """Inside JSON a secret is handed over as JSON writes it, because the text around it is not read again."""
         self.count += 1
         written = value
         for _ in range(self._inside_json):
             written = json.dumps(written, ensure_ascii=False)[1:-1]
-        instead = self._found(self._place, _NAMES.get(name.lower(), name), written)
+        instead = self._replacement(self._place, _NAMES.get(name.lower(), name), written)
         return value if instead == written else instead
 
     def _parameter(self, parameter: re.Match[str]) -> str:
@@ -103,8 +124,8 @@ class _Replacing(Literals):
         return parameter["head"] + str(self.whole(parameter["value"], name))
 
 
-_Make: TypeAlias = Callable[..., _Replacing]
-"""Makes one for a place, or for a place inside it."""
+_Make: TypeAlias = Callable[..., _ReplacedLiterals]
+"""Makes one for a field, or for a place inside it."""
 
 _NAMES = {_USER: "password", **dict.fromkeys(_SCHEMES, "token")}
 
@@ -117,31 +138,84 @@ def _is_json(text: str) -> bool:
 
 
 def _start(text: str, name: str) -> int:
-    """Where the secret begins: after `Bearer`, after the name of a user."""
+    """Where the secret begins: after `Bearer`, or after the name of a user."""
     if name == _USER:
         return text.find(":") + 1
     scheme = _SCHEME.match(text)
     return scheme.end() if scheme else 0
 
 
-def _pairs(pairs: Any, replacing: _Make) -> Any:
+def _pairs(pairs: Any, literals: _Make) -> Any:
     if not isinstance(pairs, Mapping):
         return pairs
-    return {name: replacing(f".{name}").field(value, name) for name, value in pairs.items()}
+    return {name: literals(f".{name}").field(value, name) for name, value in pairs.items()}
 
 
-def _arguments(args: Any, replacing: _Make) -> Any:
-    return replacing().arguments(args) if isinstance(args, list) else args
+def _arguments(args: Any, literals: _Make) -> Any:
+    return literals().arguments(args) if isinstance(args, list) else args
 
 
-def _line(text: Any, replacing: _Make) -> Any:
-    return replacing().text(text) if isinstance(text, str) else text
+def _line(text: Any, literals: _Make) -> Any:
+    return literals().text(text) if isinstance(text, str) else text
 
 
-_RULES: dict[str, Callable[[Any, _Make], Any]] = {
-    "command": _line,
-    "args": _arguments,
-    "env": _pairs,
-    "url": _line,
-    "headers": _pairs,
+_BY_CONTENT: Mapping[Content, Callable[[Any, _Make], Any]] = {
+    Content.COMMAND: _line,
+    Content.URL: _line,
+    Content.ARGUMENTS: _arguments,
+    Content.PAIRS: _pairs,
 }
+_RULES = {name: _BY_CONTENT[content] for name, content in PARAMETER_CONTENTS.items() if content in _BY_CONTENT}
+
+
+# Files as they may be shown
+
+_HARMLESS = re.compile(r"|[0-9.]{1,8}|true|false|(?:~|\.{0,2}/|[A-Za-z]:[\\/]|https?://).*", re.IGNORECASE | re.DOTALL)
+_PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
+
+
+def masked_file(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration file without its secrets, and without anything in `env` and `headers` that could be one."""
+    rules = {"servers": _file_servers, "mcpServers": _file_servers, "inputs": _file_inputs}
+    return {key: rules.get(key, _other)(value) for key, value in data.items()}
+
+
+def _file_servers(servers: Any) -> Any:
+    return {name: _file_server(server) for name, server in servers.items()} if isinstance(servers, Mapping) else MASKED
+
+
+def _file_server(server: Any) -> Any:
+    if not isinstance(server, Mapping):
+        return MASKED
+    declared = Declared(server.get("secrets"))
+    if isinstance(inner := server.get("server_parameters"), Mapping):
+        return {**server, "server_parameters": _file_parameters(inner, declared)}
+    return _file_parameters(server, declared)
+
+
+def _file_parameters(parameters: Mapping[str, Any], declared: Declared) -> dict[str, Any]:
+    masked = replace_secrets(parameters, "", lambda *_: MASKED, declared)
+    for key in PAIRS:
+        if isinstance(pairs := masked.get(key), Mapping):
+            masked[key] = {name: value if _may_be_shown(name, value) else MASKED for name, value in pairs.items()}
+    return masked
+
+
+def _may_be_shown(name: str, value: Any) -> bool:
+    rest = _PLACEHOLDER.sub("", str(value)).replace(MASKED, "").strip()
+    return is_public(name) or is_word(rest) or _HARMLESS.fullmatch(rest) is not None
+
+
+def _file_inputs(inputs: Any) -> Any:
+    return [_file_input(each) for each in inputs] if isinstance(inputs, list) else MASKED
+
+
+def _file_input(definition: Any) -> Any:
+    if not isinstance(definition, Mapping):
+        return MASKED
+    hides = definition.get("password") and "default" in definition
+    return {**definition, "default": MASKED} if hides else _other(definition)
+
+
+def _other(value: Any) -> Any:
+    return Literals().field(value, "")

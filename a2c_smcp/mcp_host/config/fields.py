@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import timedelta
+from enum import Enum, auto
 from typing import Annotated, Any, TypeGuard
 from urllib.parse import SplitResult, urlsplit
 
@@ -16,6 +17,7 @@ from a2c_smcp.protocol.names import MAX_TOOL_NAME, fault_in
 __all__ = [
     "HIDDEN",
     "WRITTEN_OUT",
+    "Content",
     "Duration",
     "Encoding",
     "Flag",
@@ -32,6 +34,38 @@ __all__ = [
 ]
 
 HIDDEN = "***"
+
+
+class Content(Enum):
+    """What a field of a configuration holds, as far as secrets are concerned. Every field of a model has one as a mark.
+
+    All that treats secrets in configurations derives from these marks: what is masked, in `get_config` and elsewhere,
+    what an import replaces by inputs, what a diff and a `repr` show. A field without a mark, such as one that we do not
+    know, is searched for secrets like a command line.
+    """
+
+    NAME = auto()
+    """A name that others refer to: of a server, a tool, an input, a choice. It stays as it is."""
+    NAMES = auto()
+    """Names by name."""
+    SETTING = auto()
+    """A word that the format defines, a number or a flag."""
+    PROSE = auto()
+    """A description or a script. It stays as it is."""
+    PATH = auto()
+    COMMAND = auto()
+    """A command line."""
+    URL = auto()
+    ARGUMENTS = auto()
+    """The arguments of a program, in a list."""
+    OPTIONS = auto()
+    """The arguments of a program, by name."""
+    PAIRS = auto()
+    """Variables or headers by name. Each value may be a secret."""
+    DEFAULT = auto()
+    """The default of an input: a secret if the input is a password."""
+
+
 WRITTEN_OUT = "must be written out, an input cannot stand for it"
 
 _PLACEHOLDER = re.compile(r"\$\{input:[^}]*\}")

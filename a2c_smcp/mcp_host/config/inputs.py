@@ -9,10 +9,11 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from a2c_smcp import smcp
-from a2c_smcp.mcp_host.config.fields import HIDDEN, InputId, NonEmpty
-from a2c_smcp.mcp_host.config.validation import StrictModel, faults_of, refused
+from a2c_smcp.mcp_host.config.fields import HIDDEN, Content, InputId, NonEmpty
+from a2c_smcp.mcp_host.config.validation import StrictModel, contents_of, faults_of, refused
 
 __all__ = [
+    "INPUT_CONTENTS",
     "CommandInput",
     "MCPServerInput",
     "PickOption",
@@ -24,16 +25,16 @@ __all__ = [
 
 
 class _Input(StrictModel):
-    id: InputId
-    description: str = ""
+    id: Annotated[InputId, Content.NAME]
+    description: Annotated[str, Content.PROSE] = ""
 
 
 class PromptStringInput(_Input):
     """A value that is asked for."""
 
-    type: Literal["promptString"] = "promptString"
-    default: str | None = None
-    password: bool | None = None
+    type: Annotated[Literal["promptString"], Content.NAME] = "promptString"
+    default: Annotated[str | None, Content.DEFAULT] = None
+    password: Annotated[bool | None, Content.NAME] = None
 
     def _shown(self, name: str, value: Any) -> Any:
         if name == "default" and value is not None and self.password:
@@ -42,16 +43,16 @@ class PromptStringInput(_Input):
 
 
 class PickOption(StrictModel):
-    label: str
-    value: str
+    label: Annotated[str, Content.NAME]
+    value: Annotated[str, Content.NAME]
 
 
 class PickStringInput(_Input):
     """A value that is chosen. An option is a text, or a label with the value behind it."""
 
-    type: Literal["pickString"] = "pickString"
-    options: list[PickOption] = Field(min_length=1)
-    default: str | None = None
+    type: Annotated[Literal["pickString"], Content.NAME] = "pickString"
+    options: Annotated[list[PickOption], Content.NAME] = Field(min_length=1)
+    default: Annotated[str | None, Content.DEFAULT] = None
 
     @field_validator("options", mode="before")
     @classmethod
@@ -70,9 +71,9 @@ class PickStringInput(_Input):
 class CommandInput(_Input):
     """A value that a command prints."""
 
-    type: Literal["command"] = "command"
-    command: NonEmpty
-    args: dict[str, str] | None = None
+    type: Annotated[Literal["command"], Content.NAME] = "command"
+    command: Annotated[NonEmpty, Content.COMMAND]
+    args: Annotated[dict[str, str] | None, Content.OPTIONS] = None
 
 
 MCPServerInput: TypeAlias = Annotated[PromptStringInput | PickStringInput | CommandInput, Field(discriminator="type")]
@@ -82,6 +83,9 @@ _KINDS: dict[object, type[PromptStringInput | PickStringInput | CommandInput]] =
     "pickString": PickStringInput,
     "command": CommandInput,
 }
+
+INPUT_CONTENTS = contents_of(*_KINDS.values())
+"""What the fields of inputs hold."""
 
 
 def parse_input(data: object) -> MCPServerInput:

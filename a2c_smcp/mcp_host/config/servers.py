@@ -16,6 +16,7 @@ from pydantic import Field, PrivateAttr, ValidationError
 from a2c_smcp import smcp
 from a2c_smcp.mcp_host.config.fields import (
     WRITTEN_OUT,
+    Content,
     Duration,
     Encoding,
     Flag,
@@ -28,6 +29,7 @@ from a2c_smcp.mcp_host.config.fields import (
     has_placeholder,
 )
 from a2c_smcp.mcp_host.config.inputs import (
+    INPUT_CONTENTS,
     CommandInput,
     MCPServerInput,
     PickOption,
@@ -42,6 +44,7 @@ from a2c_smcp.mcp_host.config.validation import (
     FieldPath,
     StrictModel,
     closest_name,
+    contents_of,
     faults_of,
     meaningless_fields,
     refused,
@@ -49,8 +52,13 @@ from a2c_smcp.mcp_host.config.validation import (
 )
 
 __all__ = [
+    "INPUT_CONTENTS",
+    "PARAMETER_CONTENTS",
+    "SERVER_CONTENTS",
+    "TOOL_META_CONTENTS",
     "BaseServerConfig",
     "CommandInput",
+    "Content",
     "MCPServerConfig",
     "MCPServerInput",
     "PickOption",
@@ -76,10 +84,10 @@ __all__ = [
 class ToolMeta(StrictModel):
     """What the owner says of a tool. The fields stand in the order of 000's scenario 2."""
 
-    auto_apply: Flag | None = None
-    alias: ToolAlias | None = None
-    tags: list[str] | None = None
-    ret_object_mapper: dict[str, Any] | None = None
+    auto_apply: Annotated[Flag | None, Content.SETTING] = None
+    alias: Annotated[ToolAlias | None, Content.NAME] = None
+    tags: Annotated[list[str] | None, Content.NAME] = None
+    ret_object_mapper: Annotated[dict[str, Any] | None, Content.NAMES] = None
 
 
 class BaseServerConfig(StrictModel):
@@ -89,60 +97,60 @@ class BaseServerConfig(StrictModel):
     variables, headers and flags hold a secret, and which do not, where their values are judged wrongly.
     """
 
-    name: ServerName
-    disabled: Flag = False
-    forbidden_tools: list[str] = Field(default_factory=list)
-    tool_meta: dict[str, ToolMeta] = Field(default_factory=dict)
-    default_tool_meta: ToolMeta | None = None
-    vrl: str | None = None
-    desktop: Literal["subscribed", "any"] | None = None
-    secrets: dict[str, Flag] = Field(default_factory=dict)
+    name: Annotated[ServerName, Content.NAME]
+    disabled: Annotated[Flag, Content.SETTING] = False
+    forbidden_tools: Annotated[list[str], Content.NAME] = Field(default_factory=list)
+    tool_meta: Annotated[dict[str, ToolMeta], Content.NAMES] = Field(default_factory=dict)
+    default_tool_meta: Annotated[ToolMeta | None, Content.NAMES] = None
+    vrl: Annotated[str | None, Content.PROSE] = None
+    desktop: Annotated[Literal["subscribed", "any"] | None, Content.SETTING] = None
+    secrets: Annotated[dict[str, Flag], Content.NAMES] = Field(default_factory=dict)
 
     _waiting: dict[FieldPath, str] = PrivateAttr(default_factory=dict)
 
 
 class StdioParameters(StrictModel):
-    command: NonEmpty
-    args: list[str] = Field(default_factory=list)
-    env: dict[str, str] | None = None
-    cwd: str | None = None
-    encoding: Encoding = "utf-8"
-    encoding_error_handler: Literal["strict", "ignore", "replace"] = "strict"
+    command: Annotated[NonEmpty, Content.COMMAND]
+    args: Annotated[list[str], Content.ARGUMENTS] = Field(default_factory=list)
+    env: Annotated[dict[str, str] | None, Content.PAIRS] = None
+    cwd: Annotated[str | None, Content.PATH] = None
+    encoding: Annotated[Encoding, Content.SETTING] = "utf-8"
+    encoding_error_handler: Annotated[Literal["strict", "ignore", "replace"], Content.SETTING] = "strict"
 
 
 class StdioConfig(BaseServerConfig):
     """A program on this machine that speaks MCP on its standard input and output."""
 
-    type: Literal["stdio"] = "stdio"
+    type: Annotated[Literal["stdio"], Content.SETTING] = "stdio"
     server_parameters: StdioParameters
 
 
 class StreamableParameters(StrictModel):
-    url: Url
-    headers: dict[str, HeaderValue] | None = None
-    timeout: Duration = timedelta(seconds=30)
-    sse_read_timeout: Duration = timedelta(minutes=5)
-    terminate_on_close: Flag = True
+    url: Annotated[Url, Content.URL]
+    headers: Annotated[dict[str, HeaderValue] | None, Content.PAIRS] = None
+    timeout: Annotated[Duration, Content.SETTING] = timedelta(seconds=30)
+    sse_read_timeout: Annotated[Duration, Content.SETTING] = timedelta(minutes=5)
+    terminate_on_close: Annotated[Flag, Content.SETTING] = True
 
 
 class StreamableConfig(BaseServerConfig):
     """An MCP server that is reached over Streamable HTTP."""
 
-    type: Literal["streamable"] = "streamable"
+    type: Annotated[Literal["streamable"], Content.SETTING] = "streamable"
     server_parameters: StreamableParameters
 
 
 class SSEParameters(StrictModel):
-    url: Url
-    headers: dict[str, HeaderValue] | None = None
-    timeout: Seconds = 5.0
-    sse_read_timeout: Seconds = 300.0
+    url: Annotated[Url, Content.URL]
+    headers: Annotated[dict[str, HeaderValue] | None, Content.PAIRS] = None
+    timeout: Annotated[Seconds, Content.SETTING] = 5.0
+    sse_read_timeout: Annotated[Seconds, Content.SETTING] = 300.0
 
 
 class SSEConfig(BaseServerConfig):
     """An MCP server that is reached over the older HTTP transport, with server-sent events."""
 
-    type: Literal["sse"] = "sse"
+    type: Annotated[Literal["sse"], Content.SETTING] = "sse"
     server_parameters: SSEParameters
 
 
@@ -158,6 +166,12 @@ _PARAMETERS: dict[str, type[StrictModel]] = {
     "streamable": StreamableParameters,
     "sse": SSEParameters,
 }
+
+SERVER_CONTENTS = contents_of(*_KINDS.values())
+PARAMETER_CONTENTS = contents_of(*_PARAMETERS.values())
+TOOL_META_CONTENTS = contents_of(ToolMeta)
+"""What the fields of servers, of their parameters and of ToolMeta hold."""
+
 _TELLING = ("command", "url", "type", "server_parameters")
 """Fields by which the type of a server is known."""
 _OTHER_NAMES = dict.fromkeys(("http", "streamable-http", "streamable_http", "streamableHttp"), "streamable")

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from a2c_smcp.errors import ConfigError
-from a2c_smcp.mcp_host.config.fields import HIDDEN, hidden_url, hidden_values
+from a2c_smcp.mcp_host.config.fields import HIDDEN, Content, hidden_url, hidden_values
 
 __all__ = [
     "MISSING",
@@ -17,6 +17,7 @@ __all__ = [
     "FieldPath",
     "StrictModel",
     "closest_name",
+    "contents_of",
     "did_you_mean",
     "faults_of",
     "meaningless_fields",
@@ -28,7 +29,12 @@ FieldPath: TypeAlias = tuple[str | int, ...]
 Fault: TypeAlias = tuple[FieldPath, str]
 
 MISSING = "missing"
-_SHOWN = {"env": hidden_values, "headers": hidden_values, "args": hidden_values, "url": hidden_url}
+_SHOWN = {
+    Content.PAIRS: hidden_values,
+    Content.ARGUMENTS: hidden_values,
+    Content.OPTIONS: hidden_values,
+    Content.URL: hidden_url,
+}
 _WORDS = {
     "missing": MISSING,
     "string_type": "must be a string",
@@ -55,7 +61,19 @@ class StrictModel(BaseModel):
             yield name, HIDDEN if name in (self.model_extra or {}) else self._shown(name or "", value)
 
     def _shown(self, name: str, value: Any) -> Any:
-        return _SHOWN[name](value) if name in _SHOWN else value
+        content = contents_of(type(self)).get(name)
+        return _SHOWN[content](value) if content in _SHOWN else value
+
+
+def contents_of(*models: type[StrictModel]) -> dict[str, Content]:
+    """What the fields of these models hold, by name. Models that share a name mark it in the same way."""
+    return {
+        name: mark
+        for model in models
+        for name, field in model.model_fields.items()
+        for mark in field.metadata
+        if isinstance(mark, Content)
+    }
 
 
 def unknown_fields(config: StrictModel) -> list[str]:
