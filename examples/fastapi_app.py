@@ -1,4 +1,4 @@
-"""A FastAPI application with an A2C-SMCP Server inside, which speaks to the computers of an office itself.
+"""A FastAPI application that contains an A2C-SMCP Server and calls the tools of its computers.
 
     pip install fastapi
     A2C_SERVER_API_KEY=change-me python examples/fastapi_app.py
@@ -9,8 +9,8 @@ Then, with the same key in the environment:
     curl http://127.0.0.1:8000/tools
     curl http://127.0.0.1:8000/call/laptop/add -H 'content-type: application/json' -d '{"a": 2, "b": 3}'
 
-The endpoints are an agent of the office like any other, over a connection of its own. In a real application they ask
-who is there before they let anybody call anything.
+The endpoints use an ordinary agent of the office, with its own connection. A real application must authenticate its
+users before it calls tools for them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ dialling = asyncio.Lock()
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Before it stops, calls in flight may finish."""
+    """Wait for calls in flight before the application stops."""
     yield
     await agent.disconnect()
     await hub.drain()
@@ -56,7 +56,7 @@ async def tools() -> dict[str, Any]:
 
 @app.post("/call/{computer}/{tool}")
 async def call(computer: str, tool: str, arguments: dict[str, Any]) -> Any:
-    """Calls a tool; errors of the protocol have the codes of HTTP."""
+    """Call a tool. Codes of protocol errors are valid HTTP codes."""
     try:
         result = await (await present()).emit_tool_call(computer, tool, arguments)
     except SMCPError as error:
@@ -65,7 +65,7 @@ async def call(computer: str, tool: str, arguments: dict[str, Any]) -> Any:
 
 
 async def present() -> AsyncSMCPAgentClient:
-    """The agent, in its office. It cannot dial before the application listens, so the first request makes it."""
+    """Return the agent. The first request creates it, because it can connect only once the application listens."""
     async with dialling:
         if not agent.is_connected:
             await agent.connect()

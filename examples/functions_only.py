@@ -2,8 +2,8 @@
 
     python examples/functions_only.py
 
-The docstring and the annotations of a function become what an agent sees of the tool. `auto_apply=True` lets it run at
-once; any other tool asks its owner first, here `ask_owner`.
+The docstring and the annotations of a function become the description and the schema of the tool. With
+`auto_apply=True` a tool runs without asking; for any other tool the owner is asked first, here by `ask_owner`.
 """
 
 from __future__ import annotations

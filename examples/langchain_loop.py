@@ -3,8 +3,8 @@
     pip install langchain-core
     python examples/langchain_loop.py
 
-Without a network: `scripted_model` stands where a chat model would. With one it is any chat model of LangChain that
-can `bind_tools`; it takes the tools in the format that `describe("openai")` gives.
+It needs no network: `scripted_model` takes the place of a chat model. Replace it by any chat model of LangChain that
+supports `bind_tools` with the format of `describe("openai")`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def word_count(text: str) -> int:
 
 
 async def converse(question: str, registry: MCPRegistry, model: Runnable[list[BaseMessage], AIMessage]) -> str:
-    """The loop: ask the model, do what it wants, tell it what came of that, until it has an answer."""
+    """Ask the model, run the tools it calls, and send it the results, until it answers."""
     messages: list[BaseMessage] = [HumanMessage(question)]
     while True:
         answer = await model.ainvoke(messages)
@@ -43,7 +43,7 @@ async def converse(question: str, registry: MCPRegistry, model: Runnable[list[Ba
 
 
 async def carry_out(call: ToolCall, registry: MCPRegistry) -> ToolMessage:
-    """A model that is told what was wrong with its call makes a better one."""
+    """Return the result or the error of a call; the model corrects its call if it knows the error."""
     try:
         content, status = json.dumps(await registry.acall(call["name"], call["args"])), "success"
     except Exception as error:
@@ -53,7 +53,7 @@ async def carry_out(call: ToolCall, registry: MCPRegistry) -> ToolMessage:
 
 
 class FakeChatModel(GenericFakeChatModel):
-    """Says what it was given to say; knowing which tools there are does not change that."""
+    """Returns fixed messages, and ignores the tools it is given."""
 
     def bind_tools(self, tools: Any, **options: Any) -> Runnable[Any, AIMessage]:
         print(f"model: knows {', '.join(tool['function']['name'] for tool in tools)}")

@@ -1,6 +1,6 @@
-"""The stage of the other examples: a Server in this process, and computers at work in one of its offices.
+"""The set-up of the other examples: a Server in this process, with computers in one of its offices.
 
-In real life they are apart: `a2c-smcp server` runs somewhere, and each machine runs its own `computer.run(url, …)`.
+In production they are separate: `a2c-smcp server` runs on one machine, and each computer runs `computer.run(url, …)`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OFFICE = "desk"
 
 @asynccontextmanager
 async def office_of(*computers: Computer) -> AsyncIterator[str]:
-    """Opens the office; its URL is what an agent needs."""
+    """Run a Server with these computers in one office. Yields the URL of the Server."""
     listener = listen("127.0.0.1", 0)
     url = f"http://{address_of(listener)}"
     async with serving(create_app(), listener):

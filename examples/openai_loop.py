@@ -2,7 +2,7 @@
 
     python examples/openai_loop.py
 
-Without a network: `ScriptedModel` stands where a model would. With one, `complete` is
+It needs no network: `ScriptedModel` takes the place of a model. With a real model, `complete` is
 
     client = AsyncOpenAI()
     answer = await client.chat.completions.create(model="…", messages=messages, tools=tools)
@@ -35,7 +35,7 @@ def multiply(a: int, b: int) -> int:
 
 
 async def converse(question: str, registry: MCPRegistry, complete: Complete) -> str:
-    """The loop: ask the model, do what it wants, tell it what came of that, until it has an answer."""
+    """Ask the model, run the tools it calls, and send it the results, until it answers."""
     messages: list[Message] = [{"role": "user", "content": question}]
     while True:
         message = await complete(messages, registry.describe("openai"))
@@ -48,7 +48,7 @@ async def converse(question: str, registry: MCPRegistry, complete: Complete) -> 
 
 
 async def carry_out(function: dict[str, str], registry: MCPRegistry) -> Any:
-    """What the tool returns. A model that is told what was wrong with its call makes a better one."""
+    """Return the result or the error of a call; the model corrects its call if it knows the error."""
     try:
         return await registry.acall(function["name"], json.loads(function["arguments"]))
     except Exception as error:
@@ -56,7 +56,7 @@ async def carry_out(function: dict[str, str], registry: MCPRegistry) -> Any:
 
 
 class ScriptedModel:
-    """Answers with one wrong call, with a right one, and with what came of it."""
+    """Makes a wrong call, then a correct one, and then answers with its result."""
 
     def __init__(self) -> None:
         self._calls = iter(['{"a": 6}', '{"a": 6, "b": 7}'])

@@ -2,8 +2,8 @@
 
     python examples/two_computers.py
 
-A tool that only one of them has keeps its name. Of one that both have, the first that came keeps it, and the
-other is called after its computer: `phone__battery`.
+A tool that only one of them has is listed under its own name. If both have a tool, the first computer keeps the name,
+and the other tool is listed with the name of its computer: `phone__battery`.
 """
 
 from __future__ import annotations

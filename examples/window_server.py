@@ -1,4 +1,4 @@
-"""An MCP server that publishes windows. Agents see them change: `windows.py` beside it shows how.
+"""An MCP server that publishes windows. `windows.py` shows how an agent watches them.
 
     python examples/window_server.py
 
@@ -23,13 +23,13 @@ minutes_left = 0
 
 @kitchen.resource(TIMER, name="timer", mime_type="text/plain")
 def show_timer() -> str:
-    """What the timer shows."""
+    """The text of the timer."""
     return f"{minutes_left} minutes left"
 
 
 @kitchen.resource(NOTES, name="notes", mime_type="text/plain")
 def show_notes() -> str:
-    """What is written beside the stove."""
+    """The text of the recipe note."""
     return "The oven is slow."
 
 

@@ -1,4 +1,4 @@
-"""How an agent sees the windows of an MCP server change: those of `window_server.py`.
+"""An agent that watches the windows of an MCP server, `window_server.py`.
 
     python examples/windows.py
 
@@ -20,7 +20,7 @@ SERVER = Path(__file__).with_name("window_server.py")
 
 
 async def cook(agent: AsyncSMCPAgentClient) -> None:
-    """Watches the desktop until the timer runs. While the MCP server is still starting, there are no windows."""
+    """Watch the desktop until the timer runs. There are no windows until the MCP server has started."""
     is_set = False
     async for windows in agent.watch_desktop("laptop"):
         print("desktop:", *(window.replace("\n\n", " shows: ") for window in windows), sep="\n  ")
