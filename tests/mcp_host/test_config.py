@@ -1,4 +1,4 @@
-"""Configurations of servers and inputs: what is read, what is refused, what is shown, and the way to the wire."""
+"""Configurations of servers and inputs: parsing, refusals, what is shown of them, and their wire form."""
 
 from __future__ import annotations
 
@@ -127,12 +127,12 @@ def test_the_older_flat_shape_and_one_without_a_type_become_the_same_models(
     assert unknown_fields(config) == []
 
 
-def test_the_name_it_stands_under_goes_before_its_own() -> None:
+def test_the_key_of_a_server_replaces_its_own_name() -> None:
     assert parse_server({**STDIO, "name": "Display Name"}, "files").name == "files"
     assert parse_server({**STDIO, "name": "files"}).name == "files"
 
 
-def test_what_is_read_is_not_changed() -> None:
+def test_parsing_does_not_change_the_data() -> None:
     data = {"type": "http", "url": "https://h/mcp", "timeout": "${input:t}", "extra": {"a": [1]}}
     before = json.dumps(data)
     parse_server(data, "files")
@@ -166,7 +166,7 @@ def test_every_duration_survives_the_wire(duration: timedelta) -> None:
 
 
 @pytest.mark.parametrize(("text", "flag"), [(True, True), (False, False), ("true", True), ("false", False)])
-def test_a_flag_may_arrive_as_the_text_that_somebody_typed(text: object, flag: bool) -> None:
+def test_a_flag_may_be_text(text: object, flag: bool) -> None:
     assert parse_server({**STDIO, "disabled": text}, "files").disabled is flag
 
 
@@ -229,19 +229,19 @@ def test_a_flag_may_arrive_as_the_text_that_somebody_typed(text: object, flag: b
     ],
     ids=str,
 )
-def test_nonsense_is_refused_in_words_that_name_server_and_field(data: object, said: str) -> None:
+def test_a_refusal_names_the_server_and_the_field(data: object, said: str) -> None:
     message = refusal(data)
     assert message.startswith("Bad configuration: server 'files': ")
     assert said in message
 
 
 @pytest.mark.parametrize("name", ["", " files", "a\nb", "x" * 129, 5, None, "${input:name}"])
-def test_a_server_has_a_proper_name(name: object) -> None:
+def test_a_server_needs_a_valid_name(name: object) -> None:
     with pytest.raises(ConfigError, match="name: "):
         parse_server({**STDIO, "name": name})
 
 
-def test_every_fault_is_named_at_once() -> None:
+def test_a_refusal_lists_all_faults() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_server({"command": 1, "args": 2, "vrl": 3}, "files")
     assert caught.value.details == {"fields": ["vrl", "command", "args"]}
@@ -264,7 +264,7 @@ FIELDS = (
     st.fixed_dictionaries({}, optional=dict.fromkeys((*FIELDS, "desktop"), LEAVES)),
     st.sampled_from(["stdio", "http", "sse", None]),
 )
-def test_no_value_is_ever_quoted_in_a_refusal(fields: dict[str, Any], kind: str | None) -> None:
+def test_a_refusal_quotes_no_value(fields: dict[str, Any], kind: str | None) -> None:
     try:
         parse_server(fields if kind is None else {"type": kind, **fields}, "files")
     except ConfigError as error:
@@ -273,7 +273,7 @@ def test_no_value_is_ever_quoted_in_a_refusal(fields: dict[str, Any], kind: str 
         assert "8734512" not in said
 
 
-def test_a_model_that_is_built_by_hand_does_not_quote_either() -> None:
+def test_an_error_of_a_model_built_directly_quotes_no_value() -> None:
     with pytest.raises(ValidationError) as caught:
         model.StdioParameters(command="x", env={"TOKEN": [SECRET]})  # type: ignore[dict-item]
     assert SECRET not in str(caught.value)
@@ -297,7 +297,7 @@ def test_secrets_are_not_shown(show: Any) -> None:
     assert "https://***@h:8080/mcp?key=***&b=***#***" in shown[1]
 
 
-def test_what_is_no_secret_is_shown() -> None:
+def test_values_that_are_not_secret_are_shown() -> None:
     assert "default='blue'" in repr(parse_input({"id": "c", "type": "promptString", "default": "blue"}))
     assert "url='https://h/mcp'" in repr(parse_server({"url": "https://h/mcp"}, "web"))
 
@@ -399,7 +399,7 @@ servers = st.sampled_from(sorted(parameters)).flatmap(
 
 @settings(deadline=None)
 @given(servers)
-def test_the_wire_says_what_was_configured_and_nothing_else(data: dict[str, Any]) -> None:
+def test_the_wire_form_holds_exactly_the_configured_fields(data: dict[str, Any]) -> None:
     config = parse_server(data)
     wire: Any = to_wire(config)
     assert parse_server(wire) == config
@@ -412,7 +412,7 @@ def test_the_wire_says_what_was_configured_and_nothing_else(data: dict[str, Any]
     assert data["server_parameters"].items() <= wire["server_parameters"].items()
 
 
-def test_what_000_does_not_know_is_not_on_the_wire() -> None:
+def test_fields_that_000_does_not_know_are_not_in_the_wire_form() -> None:
     data = {**with_parameters(STDIO, shell=True), "desktop": "any", "oauth": 1, "tool_meta": {"read": {"x": 1}}}
     wire: Any = to_wire(parse_server(data, "files"))
     assert wire.keys() == smcp.MCPServerStdioConfig.__required_keys__ | smcp.MCPServerStdioConfig.__optional_keys__
@@ -420,7 +420,7 @@ def test_what_000_does_not_know_is_not_on_the_wire() -> None:
     assert wire["tool_meta"] == {"read": dict.fromkeys(("auto_apply", "alias", "tags", "ret_object_mapper"))}
 
 
-def test_the_unions_are_told_apart_by_type() -> None:
+def test_the_type_selects_the_model() -> None:
     assert type(TypeAdapter(MCPServerConfig).validate_python({**SSE, "name": "x"})) is SSEConfig
     prompt = {"type": "promptString", "id": "x"}
     assert type(TypeAdapter(MCPServerInput).validate_python(prompt)) is PromptStringInput
@@ -477,12 +477,12 @@ def test_a_rendered_configuration_has_the_values() -> None:
 
 
 @pytest.mark.parametrize("field", ["name", "server_parameters"])
-def test_what_must_be_known_at_once_cannot_wait(field: str) -> None:
+def test_name_and_type_cannot_be_placeholders(field: str) -> None:
     with pytest.raises(ConfigError, match=f"{field}: must be written out, an input cannot stand for it"):
         parse_server({"name": "files", **STDIO, field: "${input:x}"})
 
 
-def test_a_placeholder_excuses_no_other_fault() -> None:
+def test_a_placeholder_does_not_hide_other_faults() -> None:
     assert "args: must be a list" in refusal({"command": "npx", "disabled": "${input:x}", "args": "x"})
 
 
@@ -545,7 +545,7 @@ def test_an_option_keeps_its_label() -> None:
     ],
     ids=str,
 )
-def test_an_input_that_is_none_is_refused_by_name_and_field(data: object, said: str) -> None:
+def test_an_invalid_input_is_refused_with_its_name_and_field(data: object, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_input(data)
     assert said in caught.value.message

@@ -1,4 +1,4 @@
-"""Requests direct to a server's pipe, through a real pipe."""
+"""Requests that go to a server without the SDK, through a real pipe."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_an_answer_finds_its_request(server: Server, as_text: bool) -> Non
         each.close()
 
 
-async def test_answers_that_come_together_are_taken_together(server: Server) -> None:
+async def test_answers_in_one_read_are_handled_together(server: Server) -> None:
     one, other = job(), job()
     server.direct.send(CALL, one)
     server.direct.send(CALL, other)
@@ -104,7 +104,7 @@ async def test_answers_that_come_together_are_taken_together(server: Server) -> 
     ],
     ids=lambda lines: lines[:60],
 )
-async def test_of_lines_that_are_not_only_answers_none_is_taken_at_once(server: Server, lines: str) -> None:
+async def test_lines_that_are_not_all_answers_are_not_handled_together(server: Server, lines: str) -> None:
     one = job()
     server.direct.send(CALL, one)
     number = (await server.hears())["id"]
@@ -138,7 +138,7 @@ async def test_an_error_and_an_odd_answer_refuse_the_request(server: Server, ans
     one.close()
 
 
-async def test_a_server_is_told_of_a_request_for_which_nobody_waits_and_its_answer_is_nobodys(server: Server) -> None:
+async def test_a_closed_request_is_cancelled_at_the_server_and_its_answer_ignored(server: Server) -> None:
     one = job()
     server.direct.send(CALL, one)
     number = (await server.hears())["id"]
@@ -148,14 +148,14 @@ async def test_a_server_is_told_of_a_request_for_which_nobody_waits_and_its_answ
     assert not server.direct.handle({"id": number, "result": {}})
 
 
-async def test_what_is_nobodys_answer_is_left_to_others(server: Server) -> None:
+async def test_messages_that_answer_no_request_are_not_handled(server: Server) -> None:
     assert not any(
         server.direct.handle(message)
         for message in ([], 7, {}, {"id": 99, "result": {}}, {"id": None}, {"id": 1, "method": "ping"})
     )
 
 
-async def test_progress_is_told_before_the_answer_that_follows_it(server: Server) -> None:
+async def test_progress_is_reported_before_the_answer(server: Server) -> None:
     heard: list[Any] = []
     server.direct.on_progress = lambda method, params: heard.append(params["progress"])
     assert server.direct.handle({"method": "notifications/progress", "params": {"progress": 1}})
@@ -164,14 +164,14 @@ async def test_progress_is_told_before_the_answer_that_follows_it(server: Server
     assert heard == [1]
 
 
-async def test_signs_that_end_a_line_for_some_are_escaped_and_half_a_pair_too(server: Server) -> None:
+async def test_unusual_line_ends_and_lone_surrogates_are_escaped(server: Server) -> None:
     one, text = job(), "é\u2028\ud800"
     server.direct.send(MCPRequest("tools/call", {"name": text}), one)
     assert (await server.hears())["params"]["name"] == text
     one.close()
 
 
-async def test_what_every_request_is_stamped_with_stands_beside_its_own_meta(server: Server) -> None:
+async def test_common_meta_is_added_to_the_meta_of_a_request(server: Server) -> None:
     one = job()
     server.direct.common_meta = {"revision": "2026-07-28"}
     server.direct.send(CALL, one)
@@ -180,7 +180,7 @@ async def test_what_every_request_is_stamped_with_stands_beside_its_own_meta(ser
     one.close()
 
 
-async def test_what_a_server_does_not_read_waits_and_nothing_overtakes_it(server: Server) -> None:
+async def test_requests_that_a_server_does_not_read_wait_in_order(server: Server) -> None:
     server.ears.pause_reading()
     pending = [job() for _ in range(6)]
     for each in pending[:3]:
@@ -198,7 +198,7 @@ async def test_what_a_server_does_not_read_waits_and_nothing_overtakes_it(server
         each.close()
 
 
-async def test_the_sdk_has_its_turn_at_a_busy_pipe(server: Server) -> None:
+async def test_the_sdk_can_write_to_a_busy_pipe(server: Server) -> None:
     server.ears.pause_reading()
     pending = [job() for _ in range(10)]
     for each in pending:
@@ -226,7 +226,7 @@ async def test_python_values_are_written_as_the_sdk_would_and_others_refused(ser
     one.close()
 
 
-async def test_a_pipe_that_is_closed_is_left_alone(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_is_written_to_a_closed_pipe(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     pending = [job() for _ in range(20)]
     for each in pending:
         server.direct.send(CALL, each)

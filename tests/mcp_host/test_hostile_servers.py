@@ -1,4 +1,4 @@
-"""MCP servers that send far too much: their own call fails and says why, and nobody else notices."""
+"""MCP servers that send far too much: only their own call fails, and the error says why."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_many_large_answers_at_once_are_read_one_after_the_other(flood_por
 
 
 @pytest.mark.covers("mcp-bounded")
-async def test_a_body_that_goes_on_behind_the_end_of_its_gzip_is_read_no_further(flood_port: int) -> None:
+async def test_bytes_after_the_end_of_gzip_are_not_read(flood_port: int) -> None:
     async with Computer("laptop", policy=quick()) as computer:
         await computer.put_server(flooding("streamable", flood_port))
         before = memory()
@@ -136,7 +136,7 @@ async def test_a_body_that_cannot_be_decompressed_fails_its_call_only(events: bo
 
 
 @pytest.mark.covers("mcp-bounded")
-async def test_a_server_that_asks_and_reads_no_answers_is_not_held_a_task_for_each() -> None:
+async def test_requests_of_a_server_that_reads_no_answers_do_not_pile_up() -> None:
     async with Computer("laptop", policy=quick()) as computer:
         await asyncio.gather(*map(computer.put_server, (good(**TRUSTED), naughty("pesters", **TRUSTED))))
 
@@ -179,12 +179,12 @@ async def test_a_result_that_is_read_whole_and_cannot_be_sent_says_its_size() ->
 
 
 @pytest.mark.covers("mcp-bounded")
-def test_an_answer_of_keys_alone_is_as_large_as_they_are() -> None:
+def test_keys_count_in_the_size_of_an_answer() -> None:
     assert text_in({"structuredContent": {"a" * 1000: [{"b" * 500: "c" * 10}]}}) >= 1510
 
 
 @pytest.mark.covers("mcp-bounded", "tools-arguments")
-async def test_a_check_of_arguments_takes_no_longer_than_its_call_may_and_its_owner_is_told(
+async def test_a_check_of_arguments_ends_with_its_call_and_the_owner_is_warned(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with Computer("laptop", policy=quick()) as computer:
@@ -200,7 +200,7 @@ async def test_a_check_of_arguments_takes_no_longer_than_its_call_may_and_its_ow
 
 
 @pytest.mark.covers("mcp-bounded", "002-get_tools")
-async def test_servers_that_list_too_much_leave_the_others_tools_and_an_answer_that_can_be_sent(
+async def test_servers_that_list_too_much_leave_room_for_the_tools_of_others(
     shared_hub: Any, agent: Peer, office: str, tmp_path: Path
 ) -> None:
     modes = ("large_tool", "very_many_tools", "wordy_tools")

@@ -1,4 +1,4 @@
-"""Many MCP servers under supervision: their states, their restarts, and that none of them harms another."""
+"""Many MCP servers under supervision: states, restarts, and that no server harms another."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def echo(manager: Manager, name: str) -> str:
 
 
 @pytest.mark.covers("supervise-states")
-async def test_a_server_goes_through_its_states_and_each_is_told_once() -> None:
+async def test_each_state_of_a_server_is_reported_once() -> None:
     async with managed(naughty(), naughty("exits", name="off", disabled=True)) as (manager, changes, events):
         assert await manager.start() == {"fine": "ready", "off": "disabled"}
         assert manager.status()["off"].state == "disabled"
@@ -104,7 +104,7 @@ async def test_five_good_servers_are_ready_within_five_seconds_among_five_bad_on
 
 
 @pytest.mark.covers("supervise-isolation")
-async def test_starts_are_bounded_and_one_that_hangs_gives_its_turn_away() -> None:
+async def test_few_servers_start_at_once_and_a_slow_one_gives_its_slot_away() -> None:
     hanging = [naughty("hangs_at_initialize", name=f"hangs-{number}") for number in range(2)]
     policy = quick(starting_at_once=2, start_turn=0.3)
     async with managed(*hanging, naughty(), policy=policy, start=False) as (manager, changes, _):
@@ -154,7 +154,7 @@ async def test_a_failed_server_is_tried_again_after_a_long_pause() -> None:
 
 
 @pytest.mark.covers("supervise-restart")
-async def test_what_killed_a_server_at_the_first_meeting_is_remembered(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_that_dies_of_the_probe_gets_it_only_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     async with managed(naughty("dies_at_discover")) as (manager, changes, _):
         await manager.stop("dies_at_discover")
@@ -185,7 +185,7 @@ def test_pauses_are_jittered() -> None:
 
 
 @pytest.mark.covers("supervise-restart")
-def test_some_failures_are_not_met_with_a_restart() -> None:
+def test_some_failures_cause_no_restart() -> None:
     restarts = Restarts(HostPolicy())
     assert restarts.after(AuthRequired(), ready_for=0, now=0) == Recovery("auth_required", None)
     assert restarts.after(CommandNotFound(), ready_for=0, now=0) == Recovery("failed", 300)
@@ -197,7 +197,7 @@ def _at(port: int, **parameters: Any) -> Any:
 
 
 @pytest.mark.covers("supervise-states", "supervise-restart")
-async def test_a_refused_credential_waits_for_a_person() -> None:
+async def test_a_refused_credential_causes_no_restart() -> None:
     with serving(token="sesame") as (port, _):
         async with managed(_at(port)) as (manager, _changes, _events):
             assert manager.status()["web"].state == "auth_required"
@@ -209,7 +209,7 @@ async def test_a_refused_credential_waits_for_a_person() -> None:
 
 
 @pytest.mark.covers("supervise-restart")
-async def test_a_web_server_that_is_back_is_met_again_and_its_changes_are_told() -> None:
+async def test_a_web_server_that_is_back_is_used_again_and_its_changes_are_reported() -> None:
     async with AsyncExitStack() as later:
         with serving() as (port, _):
             manager, changes, events = await later.enter_async_context(managed(_at(port)))
@@ -222,7 +222,7 @@ async def test_a_web_server_that_is_back_is_met_again_and_its_changes_are_told()
 
 
 @pytest.mark.covers("supervise-restart")
-async def test_a_forgotten_session_is_opened_again_and_nothing_is_told_but_what_changed() -> None:
+async def test_a_forgotten_session_is_opened_again_and_only_changes_are_reported() -> None:
     async with AsyncExitStack() as later:
         with serving(token="older") as (port, _):
             manager, changes, events = await later.enter_async_context(managed(_at(port)))
@@ -237,7 +237,7 @@ async def test_a_forgotten_session_is_opened_again_and_nothing_is_told_but_what_
 
 
 @pytest.mark.covers("supervise-restart")
-async def test_a_server_that_has_gone_mute_is_restarted_after_calls_that_time_out() -> None:
+async def test_a_silent_server_is_restarted_after_calls_that_time_out() -> None:
     async with managed(naughty()) as (manager, changes, _):
         await manager.call_tool("fine", ToolRequest("mute", {}, 5))
         for _ in range(3):
@@ -282,7 +282,7 @@ async def test_a_server_with_a_call_in_flight_is_not_idle() -> None:
 
 
 @pytest.mark.covers("supervise-isolation")
-async def test_the_calls_of_one_server_are_limited_and_the_waiting_counts() -> None:
+async def test_calls_of_one_server_are_limited_and_waiting_counts_in_their_timeout() -> None:
     async with managed(naughty(), policy=quick(calls_at_once=1)) as (manager, _, _events):
         blocking = asyncio.create_task(manager.call_tool("fine", ToolRequest("never", {}, 30)))
         await asyncio.sleep(0)
@@ -316,7 +316,7 @@ async def test_a_server_can_be_stopped_while_it_is_starting() -> None:
 
 
 @pytest.mark.covers("supervise-orphans")
-async def test_a_stop_that_its_caller_gives_up_is_waited_for_by_the_next() -> None:
+async def test_the_next_start_waits_for_a_stop_whose_caller_was_cancelled() -> None:
     async with managed(naughty("ignores_eof")) as (manager, changes, _):
         pid = pid_of(manager, "ignores_eof")
         stopping = asyncio.create_task(manager.stop("ignores_eof"))

@@ -1,4 +1,4 @@
-"""One MCP connection: both eras, raw results, calls that end however they end, and notices that never block."""
+"""One MCP session: older and newer protocol, raw results, ends of calls, announcements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def heard(result: dict[str, Any], method: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.covers("mcp-eras", "mcp-raw-results")
-async def test_the_newest_revision_is_spoken_where_it_is_understood() -> None:
+async def test_the_newest_revision_is_used_with_servers_that_know_it() -> None:
     async with session(good()) as one:
         assert one.revision == "2026-07-28"
         result = await one.call_tool(ToolRequest("add", {"a": 1, "b": 2}, 5))
@@ -40,7 +40,7 @@ async def test_the_newest_revision_is_spoken_where_it_is_understood() -> None:
 
 @pytest.mark.covers("mcp-eras")
 @pytest.mark.parametrize(("mode", "revision"), [("fine", "2025-11-25"), ("oldest", "2024-11-05")])
-async def test_older_servers_are_met_in_their_own_revision(mode: str, revision: str) -> None:
+async def test_older_servers_are_used_in_their_own_revision(mode: str, revision: str) -> None:
     async with session(naughty(mode)) as one:
         assert one.revision == revision
         assert not one.legacy
@@ -65,7 +65,7 @@ async def test_a_server_that_ignores_the_probe_is_not_waited_for_twice() -> None
         pass
 
 
-async def test_arguments_that_cannot_be_written_cost_their_own_call_only() -> None:
+async def test_arguments_that_cannot_be_written_fail_their_own_call_only() -> None:
     async with session(naughty()) as one:
         with pytest.raises(BadRequest):
             await one.call_tool(ToolRequest("echo", {"x": object()}, 5))
@@ -110,7 +110,7 @@ async def test_a_tool_that_wants_interactive_input_is_an_error_result_that_says_
 
 @pytest.mark.covers("mcp-robust")
 @pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "roots/list", "x/unknown"])
-async def test_what_a_server_asks_of_us_is_refused_politely(method: str) -> None:
+async def test_requests_of_a_server_are_answered_with_an_error(method: str) -> None:
     params = {"messages": [], "maxTokens": 1, "message": "m", "requestedSchema": {"type": "object", "properties": {}}}
     async with session(naughty()) as one:
         reply = (await one.call_tool(ToolRequest("ask", {"method": method, "params": params}, 5)))["structuredContent"]
@@ -119,7 +119,7 @@ async def test_what_a_server_asks_of_us_is_refused_politely(method: str) -> None
 
 
 @pytest.mark.covers("mcp-robust")
-async def test_a_cancelled_call_is_cancelled_at_the_server_and_hurts_no_other() -> None:
+async def test_a_cancelled_call_is_cancelled_at_the_server_and_others_go_on() -> None:
     async with session(naughty()) as one:
         calls = [asyncio.create_task(one.call_tool(ToolRequest("never", {"n": n}, 30))) for n in range(3)]
         await one.call_tool(ToolRequest("echo", {}, 5))
@@ -136,7 +136,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server_and_hurts_no_other() 
 
 
 @pytest.mark.covers("mcp-robust")
-async def test_a_call_that_takes_too_long_is_cancelled_and_the_connection_lives_on() -> None:
+async def test_a_call_that_takes_too_long_is_cancelled_and_the_connection_goes_on() -> None:
     async with session(naughty()) as one:
         with within(1), pytest.raises(CallTimeout, match=r"'never' took longer than 0\.2 s"):
             await one.call_tool(ToolRequest("never", {}, 0.2))
@@ -144,7 +144,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_and_the_connection_lives_
 
 
 @pytest.mark.covers("mcp-robust")
-async def test_progress_is_told_in_order_and_renews_the_patience_up_to_a_cap() -> None:
+async def test_progress_is_reported_in_order_and_extends_the_timeout_up_to_a_cap() -> None:
     told: list[tuple[float, float | None, str | None]] = []
     async with session(good()) as one:
         slow = {"steps": 8, "pause": 0.1}
@@ -184,7 +184,7 @@ async def test_a_crash_in_a_call_fails_every_call_in_flight_at_once_with_the_rea
 
 
 @pytest.mark.covers("mcp-robust")
-async def test_a_death_while_idle_is_noticed_at_once() -> None:
+async def test_a_server_that_dies_while_idle_is_noticed_at_once() -> None:
     events = Notebook()
     async with session(naughty("crash_idle", 0.1), events=events):
         await events.until(lambda told: told)
@@ -215,7 +215,7 @@ async def test_pages_that_never_end_are_cut_off() -> None:
 
 
 @pytest.mark.covers("mcp-bounded")
-async def test_of_five_thousand_tools_the_first_thousand_are_taken(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_first_thousand_of_five_thousand_tools_are_used(caplog: pytest.LogCaptureFixture) -> None:
     async with session(naughty("many_tools")) as one:
         assert [tool["name"] for tool in one.tools] == [f"tool-{n}" for n in range(1000)]
         assert len(one.warnings) == 1
@@ -245,7 +245,7 @@ async def test_malformed_tools_are_repaired_or_left_out_one_by_one(caplog: pytes
 
 @pytest.mark.covers("mcp-robust")
 @pytest.mark.parametrize("raw", [None, [], {}, {"name": ""}, {"name": 7}, {"name": "x" * 257}])
-def test_a_tool_without_a_usable_name_is_none(raw: object) -> None:
+def test_a_tool_without_a_usable_name_is_left_out(raw: object) -> None:
     assert repaired_tool(raw) is None
 
 
@@ -265,7 +265,7 @@ def test_windows_keep_the_servers_order_and_come_once() -> None:
 
 
 @pytest.mark.covers("desktop-watch")
-async def test_windows_take_part_where_they_can_be_subscribed_to(caplog: pytest.LogCaptureFixture) -> None:
+async def test_windows_are_used_if_they_can_be_subscribed_to(caplog: pytest.LogCaptureFixture) -> None:
     async with session(naughty()) as one:
         assert one.windows == [{"uri": WINDOW, "name": "clock"}]
         assert (await one.read_resource(WINDOW))["contents"][0]["uri"] == WINDOW
@@ -277,7 +277,7 @@ async def test_windows_take_part_where_they_can_be_subscribed_to(caplog: pytest.
 
 
 @pytest.mark.covers("desktop-watch")
-async def test_a_new_window_and_a_touched_one_are_told_and_can_be_read() -> None:
+async def test_new_and_updated_windows_are_reported_and_can_be_read() -> None:
     events, uri = Notebook(), "window://good/three"
     async with session(good(), events=events) as one:
         await one.call_tool(ToolRequest("open_window", {"uri": uri, "text": "new here"}, 5))
@@ -289,7 +289,7 @@ async def test_a_new_window_and_a_touched_one_are_told_and_can_be_read() -> None
 
 
 @pytest.mark.covers("desktop-watch")
-async def test_changes_are_told_only_if_something_has_changed() -> None:
+async def test_changes_are_reported_only_if_something_has_changed() -> None:
     events = Notebook()
     async with session(good(), events=events) as one:
         await one.call_tool(ToolRequest("open_window", {"uri": "window://good/two", "text": "again"}, 5))

@@ -1,4 +1,4 @@
-"""MCP servers as child processes: what they are given, how they are read, and that nothing is left of them."""
+"""MCP servers as child processes: environment, reading and writing, and that no process is left behind."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_a_server_sees_its_configured_directory_and_environment_only(tmp_p
 
 
 @pytest.mark.covers("mcp-stdio")
-def test_children_inherit_what_is_safe_and_where_proxies_and_certificates_are_and_nothing_else() -> None:
+def test_children_inherit_only_harmless_variables_proxies_and_certificates() -> None:
     own = {
         "PATH": "/bin",
         "HOME": "/h",
@@ -137,7 +137,7 @@ async def test_of_a_flood_on_stderr_the_last_64_kib_are_kept() -> None:
 
 
 @pytest.mark.covers("mcp-stdio")
-async def test_how_a_server_ended_is_known() -> None:
+async def test_the_failure_says_how_a_server_ended() -> None:
     with pytest.raises(ServerGone, match="exited with code 7: I do not feel like it"):
         async with session(naughty("exits")):
             pass
@@ -162,7 +162,7 @@ async def test_the_encoding_is_honoured(encoding: str) -> None:
     ("errors", "lines"),
     [("strict", ["{}", "\udfff", "[]"]), ("replace", ["{}", "a\ufffdb", "[]"]), ("ignore", ["{}", "ab", "[]"])],
 )
-def test_the_error_handler_decides_about_bytes_that_are_no_text(errors: str, lines: list[str]) -> None:
+def test_the_error_handler_applies_to_invalid_bytes(errors: str, lines: list[str]) -> None:
     assert LineDecoder("utf-8", errors).feed(b"{}\na\xffb\n[]\n") == lines
 
 
@@ -176,7 +176,7 @@ def test_lines_come_out_whole_however_they_arrive() -> None:
 
 
 @pytest.mark.covers("mcp-stdio", "mcp-robust")
-def test_messages_are_repaired_where_their_caller_is_waiting() -> None:
+def test_faulty_answers_become_errors_of_their_requests() -> None:
     def read(line: str) -> list[dict[str, Any]]:
         return [item.message.model_dump(by_alias=True, exclude_unset=True) for item in from_line(line)]
 
@@ -192,7 +192,7 @@ def test_messages_are_repaired_where_their_caller_is_waiting() -> None:
 
 @pytest.mark.covers("supervise-orphans")
 @pytest.mark.parametrize("mode", ["ignores_sigterm", "ignores_eof"])
-async def test_a_server_that_will_not_go_is_ended_within_five_seconds(mode: str) -> None:
+async def test_a_server_that_refuses_to_end_is_killed_within_five_seconds(mode: str) -> None:
     async with session(naughty(mode)) as one:
         pid = int(str(one.diagnostics["pid"]))
         with within(5):
@@ -203,7 +203,7 @@ async def test_a_server_that_will_not_go_is_ended_within_five_seconds(mode: str)
 @linux_only
 @pytest.mark.covers("supervise-orphans")
 @pytest.mark.parametrize("mode", GRANDCHILDREN)
-async def test_grandchildren_go_with_a_server_that_is_stopped(mode: str, tmp_path: Path) -> None:
+async def test_grandchildren_end_with_a_server_that_is_stopped(mode: str, tmp_path: Path) -> None:
     async with session(naughty(mode, tmp_path / "pids")) as one:
         pids = await eventually(lambda: pids_in(tmp_path / "pids"))
         assert all(is_alive(pid) for pid in pids)
@@ -215,7 +215,7 @@ async def test_grandchildren_go_with_a_server_that_is_stopped(mode: str, tmp_pat
 @linux_only
 @pytest.mark.covers("supervise-orphans")
 @pytest.mark.parametrize("mode", GRANDCHILDREN)
-async def test_grandchildren_go_with_a_server_that_is_killed(mode: str, tmp_path: Path) -> None:
+async def test_grandchildren_end_with_a_server_that_is_killed(mode: str, tmp_path: Path) -> None:
     async with session(naughty(mode, tmp_path / "pids")) as one:
         pids = await eventually(lambda: pids_in(tmp_path / "pids"))
         with within(2):

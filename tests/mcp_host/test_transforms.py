@@ -1,4 +1,4 @@
-"""What becomes of a tool's result by a mapper or a script, and that neither can do any harm."""
+"""Mappers and scripts that change the result of a tool, and the limits that make them harmless."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_mapper_and_script_work_side_by_side_on_the_same_result(script: Ca
 
 
 @pytest.mark.covers("transform-vrl")
-async def test_what_vrl_cannot_hold_is_made_to_fit(script: Callable[..., Any]) -> None:
+async def test_values_that_vrl_cannot_hold_are_converted(script: Callable[..., Any]) -> None:
     outcome = await (await script(NO_HARM)).run({"half": "\ud800", "big": 2**70, "null": None, "nul": "\0"})
     assert json.loads(outcome) == {
         "half": "?",
@@ -299,7 +299,7 @@ def test_functions_that_reach_beyond_the_result_are_refused_at_load(name: str) -
         '. = {"get_env_var": 1}',
     ],
 )
-def test_their_names_in_strings_comments_and_fields_are_harmless(source: str) -> None:
+def test_names_of_forbidden_functions_are_allowed_in_strings_comments_and_fields(source: str) -> None:
     assert forbidden_calls(source) == set()
     assert VRLRuntime.check_syntax(source) is None
 
@@ -380,7 +380,7 @@ def request(source: str, event: dict[str, Any] | None = None) -> bytes:
 
 
 @pytest.mark.covers("transform-vrl")
-async def test_one_warm_process_serves_many_runs_of_many_scripts(worker: Worker) -> None:
+async def test_one_process_serves_many_runs_of_many_scripts(worker: Worker) -> None:
     pids = set()
     for number in range(20):
         source = f".n = {number % 2}"
@@ -421,7 +421,7 @@ async def test_a_process_that_was_killed_is_replaced(worker: Worker) -> None:
 
 
 @pytest.mark.covers("transform-vrl")
-async def test_a_run_that_is_cancelled_answers_nobody_else(worker: Worker) -> None:
+async def test_the_answer_to_a_cancelled_run_goes_to_no_other(worker: Worker) -> None:
     await worker.ask(request(NO_HARM), limit=5)
     running = asyncio.create_task(worker.ask(request(FOREVER, LONG), limit=5))
     waiting = asyncio.create_task(worker.ask(request(NO_HARM, {}), limit=5))

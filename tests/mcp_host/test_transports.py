@@ -1,4 +1,4 @@
-"""MCP servers behind HTTP, streamable and older: used, lost, refused, and ended politely."""
+"""MCP servers behind streamable HTTP and SSE: use, loss, refusal and end of a session."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_tools_windows_progress_and_large_results_work_over_http(kind: str
 
 @every_kind
 @pytest.mark.covers("mcp-transports")
-async def test_a_cancelled_or_late_call_hurts_no_other_over_http(kind: str, legacy: bool, port: int) -> None:
+async def test_other_calls_over_http_go_on_after_a_cancelled_or_late_one(kind: str, legacy: bool, port: int) -> None:
     async with session(http(kind, port), legacy=legacy) as one:
         slow = {"steps": 5, "pause": 0.1}
         first, second = (asyncio.create_task(one.call_tool(ToolRequest("slow", slow, 10))) for _ in range(2))
@@ -76,7 +76,7 @@ async def test_a_cancelled_or_late_call_hurts_no_other_over_http(kind: str, lega
 
 
 @pytest.mark.covers("mcp-transports", "desktop-watch")
-async def test_changes_are_told_over_http(port: int) -> None:
+async def test_changes_are_reported_over_http(port: int) -> None:
     events, uri = Notebook(), "window://good/three"
     async with session(http("streamable", port), events=events) as one:
         await one.call_tool(ToolRequest("open_window", {"uri": uri, "text": "new"}, 5))
@@ -89,7 +89,7 @@ async def test_changes_are_told_over_http(port: int) -> None:
 
 @pytest.mark.covers("mcp-transports")
 @pytest.mark.parametrize("kind", ["streamable", "sse"])
-async def test_a_server_that_is_not_there_is_told_at_once(kind: str) -> None:
+async def test_an_unreachable_server_is_reported_at_once(kind: str) -> None:
     with within(2), pytest.raises(ServerGone, match="ConnectError"):
         async with session(http(kind, free_port())):
             pass
@@ -97,7 +97,7 @@ async def test_a_server_that_is_not_there_is_told_at_once(kind: str) -> None:
 
 @pytest.mark.covers("mcp-transports")
 @pytest.mark.parametrize("kind", ["streamable", "sse"])
-async def test_a_place_that_is_no_mcp_server_is_refused(kind: str, port: int) -> None:
+async def test_a_url_without_an_mcp_server_is_refused(kind: str, port: int) -> None:
     with pytest.raises(ServerFailure, match=r"404|Not Found"):
         async with session(http(kind, port, url=f"http://127.0.0.1:{port}/elsewhere")):
             pass
@@ -105,7 +105,7 @@ async def test_a_place_that_is_no_mcp_server_is_refused(kind: str, port: int) ->
 
 @every_kind
 @pytest.mark.covers("mcp-transports")
-async def test_a_killed_server_is_missed_in_a_call_and_while_idle(kind: str, legacy: bool) -> None:
+async def test_a_killed_server_is_noticed_in_a_call_and_while_idle(kind: str, legacy: bool) -> None:
     idle, busy = Notebook(), Notebook()
     with serving() as (port, process):
         async with (
@@ -122,7 +122,7 @@ async def test_a_killed_server_is_missed_in_a_call_and_while_idle(kind: str, leg
 
 
 @pytest.mark.covers("mcp-transports", "supervise-restart")
-async def test_a_session_the_server_has_forgotten_is_lost_not_gone() -> None:
+async def test_a_session_that_the_server_has_forgotten_is_lost() -> None:
     events = Notebook()
     async with AsyncExitStack() as later:
         with serving() as (port, _):
@@ -147,7 +147,7 @@ async def test_headers_are_sent_and_a_refusal_asks_for_authentication(
 
 
 @pytest.mark.covers("mcp-transports")
-async def test_the_end_of_a_session_is_said_if_so_configured_and_a_refused_post_does_not_hang(tmp_path: Path) -> None:
+async def test_a_session_is_deleted_if_so_configured_and_a_refused_post_does_not_hang(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with serving(token="post:sesame", log=str(log)) as (port, _):
         with within(2), pytest.raises(AuthRequired, match="HTTP 401"):
@@ -162,7 +162,7 @@ async def test_the_end_of_a_session_is_said_if_so_configured_and_a_refused_post_
 
 
 @pytest.mark.covers("mcp-transports")
-async def test_silence_is_looked_into_and_only_a_mute_server_is_lost() -> None:
+async def test_a_silent_server_is_checked_and_lost_only_if_it_does_not_answer() -> None:
     books = [Notebook() for _ in KINDS]
     with serving() as (port, process):
         async with AsyncExitStack() as stack:
@@ -181,7 +181,7 @@ async def test_silence_is_looked_into_and_only_a_mute_server_is_lost() -> None:
 
 @pytest.mark.covers("mcp-transports")
 @pytest.mark.parametrize("kind", ["streamable", "sse"])
-async def test_what_answers_in_html_is_refused(kind: str) -> None:
+async def test_a_server_that_answers_in_html_is_refused(kind: str) -> None:
     async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         length = next((int(line[16:]) for line in head.lower().splitlines() if line.startswith(b"content-length:")), 0)
