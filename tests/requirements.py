@@ -206,7 +206,6 @@ _TABLE: dict[str, dict[str, str]] = {
         "registry-001": "MCPRegistry registers, describes and calls as 001 says.",
         "registry-functions": "Plain functions are tools, with a schema from their signature.",
         "registry-wire": "A registry can be hosted like an MCP server.",
-        "registry-execute": "execute describes and calls, whatever the shape of its payload.",
         "registry-envelope": "§7: a result can be had as output and meta, and is never wrapped twice.",
         "registry-validation": "§9: defaults are filled in, then arguments are checked; faults have JSON pointers.",
         "registry-policy": "§9: tools are allowed and denied by name, pattern and tag; deny wins.",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from a2c_smcp.computer.tools.table import A2C_TOOL_META, MCP_TOOL_ANNOTATION
-from a2c_smcp.registry.schemas.check import compile_schema, find_faults
+from a2c_smcp.registry.schemas.check import Schema, find_faults
 from a2c_smcp.smcp import SMCPTool
 
 __all__ = ["agent_line", "invocation", "invocation_anywhere", "suggested_call"]
@@ -88,7 +88,7 @@ def _candidate(tool: SMCPTool, *, may_ask: bool) -> _Candidate | None:
     arguments = {name: _example(properties[name]) for name in required}
     if not all(_is_guessable(name, arguments[name]) for name in guessed):
         return None
-    compiled = compile_schema(schema)
+    compiled = Schema(schema)
     if compiled.ready.validator is None or find_faults(compiled, arguments):  # nobody waits for a heavy one
         return None
     words = tuple(f"{name}={_word(value)}" for name, value in arguments.items())

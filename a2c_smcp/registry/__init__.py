@@ -1,4 +1,4 @@
-"""MCPRegistry: the toolbox that an agent's planner looks into."""
+"""MCPRegistry: tools in this process by name, described to a planner and called (001 and its §9)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from a2c_smcp.registry.calls.hooks import Hook, ToolCall
 from a2c_smcp.registry.calls.limits import Limit, QueueFull, ToolTimeout
 from a2c_smcp.registry.calls.retry import Retry
 from a2c_smcp.registry.functions import FunctionTool
-from a2c_smcp.registry.operations import UnknownOperation
 from a2c_smcp.registry.parameters import InvalidArguments
 from a2c_smcp.registry.planning.plan import BadPlan, Failure, PlanRun, StepOutcome, run_plan, run_plan_async
 from a2c_smcp.registry.planning.recorder import NotRecorded, RecordedError, Recorder, ReplayedTool, replay
@@ -20,7 +19,7 @@ from a2c_smcp.registry.results import ToolFailed
 from a2c_smcp.registry.toolset import UnknownTool
 
 if TYPE_CHECKING:
-    from a2c_smcp.registry.remote.servers import RemoteMCPAdapter
+    from a2c_smcp.registry.remote import RemoteMCPAdapter
 
 __all__ = [
     "BadPlan",
@@ -45,7 +44,6 @@ __all__ = [
     "ToolCall",
     "ToolFailed",
     "ToolTimeout",
-    "UnknownOperation",
     "UnknownTool",
     "replay",
     "run_plan",
@@ -54,9 +52,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The SDK behind adapters takes longer to import than all the rest; who has no MCP server is spared it."""
+    """Imports the adapter when it is first used: it needs the `mcp` package, which takes long to import."""
     if name != "RemoteMCPAdapter":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from a2c_smcp.registry.remote.servers import RemoteMCPAdapter
+    from a2c_smcp.registry.remote import RemoteMCPAdapter
 
     return RemoteMCPAdapter

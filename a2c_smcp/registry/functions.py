@@ -1,4 +1,4 @@
-"""Plain Python functions as tools: what a tool says of itself is read from the signature and the docstring."""
+"""Python functions as tools: schema and description are read from the signature and the docstring."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Documentation", "FunctionTool", "read_docstring"]
 
 
 class FunctionTool:
-    """A tool that calls a function, sync or async. `call` of an async one is a coroutine function.
+    """A tool that calls a function, sync or async. `call` of an async function is a coroutine function.
 
-    Arguments are validated and converted by pydantic before the function sees them (`InvalidArguments`).
-    `meta` is what else was said of the tool; on MCP's wire its `title`, `annotations` and `_meta` are shown.
+    Pydantic checks and converts the arguments before the function is called; `call` raises `InvalidArguments`.
+    `meta` is anything else known of the tool; MCP clients see its `title`, `annotations` and `_meta`.
     """
 
     call: Callable[[dict[str, Any]], Any]
@@ -26,7 +26,7 @@ class FunctionTool:
     def __init__(
         self, function: Callable[..., Any], *, name: str | None = None, description: str | None = None, **meta: Any
     ) -> None:
-        """Raises `TypeError` where no tool can be made of the function, and says why."""
+        """Raises `TypeError` with the reason if the function cannot be a tool."""
         if not inspect.isroutine(function):
             raise TypeError(f"{function!r} is not a function")
         self.name = name or _name_of(function)
@@ -48,12 +48,12 @@ class FunctionTool:
 
     @property
     def fit(self) -> Fit | None:
-        """A quick way to see that arguments fit the schema; `None` for a schema that needs another."""
+        """A fast check for arguments that fit; `None` if only the schema can tell."""
         return self._parameters.fit if self.fills_defaults else None
 
     @property
     def fills_defaults(self) -> bool:
-        """Whether the schema is still the function's own, whose defaults need not be filled in for it."""
+        """Whether the schema is still the function's own: then Python fills in the defaults."""
         return self.input_schema == self._parameters.schema
 
     def _call(self, arguments: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The parameters of a Python function: their JSON schema, and a caller's arguments made to fit them."""
+"""The parameters of a Python function: their JSON schema, and arguments checked and converted for them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _VARIADIC: Mapping[Any, str] = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEY
 _UNREADABLE = (NameError, AttributeError, SyntaxError, TypeError)
 _UNUSABLE = (PydanticUserError, PydanticUndefinedAnnotation)
 
-# Pydantic's own words for these quote the input, or what somebody's validator made of it.
+# Pydantic's own messages for these quote the input, or what a validator made of it.
 _UNQUOTED = {
     "union_tag_invalid": "Input tag should be one of {expected_tags}",
     "timezone_offset": "Timezone offset of {tz_expected} required",
@@ -50,14 +50,14 @@ _KNOWN = frozenset(get_args(core_schema.ErrorType))
 
 _PLAIN = (str, int, float, bool, NoneType, None)
 _MADE_OF = (list, dict, Union, UnionType)
-"""Annotations of and from these: what pydantic takes strictly, their JSON schema allows, and it is converted alike."""
+"""For annotations made of these, what pydantic accepts strictly fits their JSON schema, with the same conversion."""
 
 _CLOSED = ConfigDict(extra="forbid")
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class InvalidArguments(BadRequest, ValueError):
-    """`details["errors"]` has a JSON pointer and a message per fault; neither quotes a value."""
+    """Arguments do not fit a tool. `details["errors"]` has a JSON pointer and a message per fault, and no value."""
 
     title = "Invalid arguments"
 
@@ -68,11 +68,11 @@ class InvalidArguments(BadRequest, ValueError):
 
 
 class Fitting(dict[str, Any]):
-    """Arguments that were found to fit a function, and were converted for it."""
+    """Arguments that were checked and converted for a function."""
 
 
 Fit: TypeAlias = Callable[[object], Fitting | None]
-"""Arguments made to fit, or `None` where it takes a closer look to say whether they do."""
+"""Checked arguments, or `None` if only the schema can tell whether they fit."""
 
 
 class Parameters:
@@ -96,7 +96,7 @@ class Parameters:
         self.fit = _fit(_adapter(fields, _STRICT)) if is_plain else None
 
     def bind(self, arguments: object) -> dict[str, Any]:
-        """Arguments by name, converted. What is not given is left to the function's defaults."""
+        """The given arguments by name, converted. Missing ones are not filled in. Raises `InvalidArguments`."""
         if type(arguments) is Fitting:
             return arguments
         if not isinstance(arguments, dict):
@@ -129,7 +129,7 @@ def _fit(strict: TypeAdapter[Any]) -> Fit:
 
 
 def object_schema(function: Callable[..., Any]) -> dict[str, Any] | None:
-    """The JSON schema of what the function returns, if it says that this is an object."""
+    """The JSON schema of the function's result, if its annotation is an object."""
     try:
         returned = _hints(function, ["return"])["return"]
         schema = TypeAdapter(returned).json_schema(mode="serialization", schema_generator=_Schema)
@@ -139,7 +139,7 @@ def object_schema(function: Callable[..., Any]) -> dict[str, Any] | None:
 
 
 class _Schema(GenerateJsonSchema):
-    """Without the titles that pydantic makes up, and silent about defaults that are no JSON."""
+    """Without the titles that pydantic adds, and silent about defaults that are not JSON."""
 
     ignored_warning_kinds: ClassVar = {"skipped-choice", "non-serializable-default"}  # type: ignore[misc]
 
@@ -165,7 +165,7 @@ def _signature(function: Callable[..., Any]) -> dict[str, Parameter]:
 
 
 def _hints(function: Callable[..., Any], names: list[str]) -> dict[str, Any]:
-    """The annotations of these names, read where the function was written. A name without one is left out."""
+    """The annotations of these names, read in the function's module. Names without one are left out."""
     annotations = getattr(function, "__annotations__", {})
     wanted = SimpleNamespace(__annotations__={name: annotations[name] for name in names if name in annotations})
     try:
@@ -176,14 +176,14 @@ def _hints(function: Callable[..., Any], names: list[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A parameter as pydantic is told of it. What the signature says wins over the docstring."""
+    """A parameter as a field of pydantic. The signature wins over the docstring."""
 
     parameter: Parameter
     annotation: Any
     description: str | None
 
     def typed(self, *, with_default: bool) -> Any:
-        """A default of the function's own is shown to others; where arguments are read, it stays the function's."""
+        """The schema shows a default of the function; when arguments are read, Python fills it in."""
         bare, *own = get_args(self.annotation) if get_origin(self.annotation) is Annotated else (self.annotation,)
         name, default = self.parameter.name, self.parameter.default
         own += [default] if isinstance(default, FieldInfo) else []
@@ -191,13 +191,13 @@ class _Field:
         if self._has_own_default and with_default:
             own.append(Field(default=default))
         whole = Annotated[bare, Field(description=self.description), *own, naming]  # type: ignore[valid-type]  # made at run time
-        made = any(isinstance(said, FieldInfo) and not said.is_required() for said in own)
-        return NotRequired[whole] if made or self._has_own_default else whole
+        is_optional = any(isinstance(part, FieldInfo) and not part.is_required() for part in own)
+        return NotRequired[whole] if is_optional or self._has_own_default else whole
 
     @property
     def is_plain(self) -> bool:
         default = self.parameter.default
-        return _is_plain(self.annotation) and (not isinstance(default, FieldInfo) or _only_tells(default))
+        return _is_plain(self.annotation) and (not isinstance(default, FieldInfo) or _only_describes(default))
 
     @property
     def _has_own_default(self) -> bool:
@@ -214,7 +214,7 @@ def _adapter(fields: Mapping[str, _Field], config: ConfigDict, *, with_defaults:
 def _is_plain(annotation: Any) -> bool:
     kind, inside = get_origin(annotation), get_args(annotation)
     if kind is Annotated:
-        return _is_plain(inside[0]) and all(_only_tells(said) for said in inside[1:])
+        return _is_plain(inside[0]) and all(_only_describes(part) for part in inside[1:])
     if kind is Literal:
         return all(type(word) is str for word in inside)
     if kind is dict and inside[0] is not str:
@@ -222,9 +222,9 @@ def _is_plain(annotation: Any) -> bool:
     return annotation in _PLAIN if kind not in _MADE_OF else all(_is_plain(each) for each in inside)
 
 
-def _only_tells(said: Any) -> bool:
-    """Whether it describes, and neither restricts nor converts."""
-    return isinstance(said, str) or (isinstance(said, FieldInfo) and not said.metadata and not said.json_schema_extra)
+def _only_describes(part: Any) -> bool:
+    """Whether it only describes, and neither restricts nor converts."""
+    return isinstance(part, str) or (isinstance(part, FieldInfo) and not part.metadata and not part.json_schema_extra)
 
 
 def _misfit(error: ValidationError) -> InvalidArguments:

@@ -1,4 +1,4 @@
-"""What a tool says of itself, read once: its four elements (001 §3), and what else a registry can make use of."""
+"""What a tool object says about itself, read once when it is registered: name, description, schema, tags, hints."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Traits", "as_words", "kind_of", "read_traits"]
+__all__ = ["ToolInfo", "as_words", "kind_of", "read_tool_info"]
 
-_SHOWN = ("title", "annotations", "_meta")
+_MCP_FIELDS = ("title", "annotations", "_meta")
 _HINTS = {"idempotent": "idempotentHint", "read_only": "readOnlyHint"}
 
 
 @dataclass(frozen=True, slots=True)
-class Traits:
-    """`wire` is what only MCP has words for. All of it is plain JSON.
+class ToolInfo:
+    """The four elements of a tool (001 §3) and what the registry's rules use. All of it is plain JSON.
 
-    `granted_tags` and `repeatable` are what rules go by. A tool whose source is not trusted has no granted tags and is
-    not repeatable, whatever it says of itself.
+    `mcp_fields` has the fields that only MCP's list of tools shows. Rules use `granted_tags` and `repeatable`: a tool
+    from a source that is not trusted has no granted tags and is not repeatable, whatever it says about itself.
     """
 
     name: str
@@ -29,37 +29,41 @@ class Traits:
     granted_tags: frozenset[str]
     repeatable: bool
     origin: str | None
-    wire: dict[str, Any]
+    mcp_fields: dict[str, Any]
 
 
-def read_traits(tool: Any) -> Traits:
-    """Tags, hints and origin are attributes of the tool, or entries of its `meta`. Raises `TypeError` for no tool."""
+def read_tool_info(tool: Any) -> ToolInfo:
+    """Tags, hints and origin are attributes of the tool, or entries of its `meta`.
+
+    Raises `TypeError` if the object is not a tool, or says something about itself that is not JSON.
+    """
     name = _name_of(tool)
     meta = getattr(tool, "meta", None)
-    said = meta if isinstance(meta, Mapping) else {}
-    annotations = _annotations(tool, said)
-    origin = _said(tool, said, "origin")
-    tags = _tags(name, _said(tool, said, "tags"))
-    return Traits(
+    meta = meta if isinstance(meta, Mapping) else {}
+    annotations = _annotations(tool, meta)
+    origin = _attribute(tool, meta, "origin")
+    tags = _tags(name, _attribute(tool, meta, "tags"))
+    return ToolInfo(
         name=name,
         description=str(getattr(tool, "description", None) or ""),
-        input_schema=_plain(name, "input_schema", getattr(tool, "input_schema", None) or {}),
+        input_schema=_plain_json(name, "input_schema", getattr(tool, "input_schema", None) or {}),
         tags=tags,
         granted_tags=tags if _is_trusted(tool, "tags") else frozenset(),
         repeatable=_is_trusted(tool, "hints") and any(annotations.get(hint) is True for hint in _HINTS.values()),
         origin=None if origin is None else str(origin),
-        wire=_wire(tool, {**said, "annotations": annotations}, origin),
+        mcp_fields=_mcp_fields(tool, {**meta, "annotations": annotations}, origin),
     )
 
 
 def as_words(words: Iterable[str] | None) -> frozenset[str] | None:
-    """One word is one word, not as many as it has letters."""
+    """A set of words. A single string is one word."""
     if words is None:
         return None
     return frozenset((words,) if isinstance(words, str) else map(str, words))
 
 
 def kind_of(value: Any) -> str:
+    """A value's type, for error messages."""
     return f"{type(value).__name__} object" if not isinstance(value, type) else f"class {value.__name__}"
 
 
@@ -73,7 +77,7 @@ def _name_of(tool: Any) -> str:
     return name
 
 
-def _said(tool: Any, meta: Mapping[str, Any], key: str) -> Any:
+def _attribute(tool: Any, meta: Mapping[str, Any], key: str) -> Any:
     value = getattr(tool, key, None)
     return meta.get(key) if value is None else value
 
@@ -86,29 +90,29 @@ def _tags(name: str, tags: Any) -> frozenset[str]:
 
 
 def _is_trusted(tool: Any, what: str) -> bool:
-    """Tools that come from elsewhere have `trusts_tags` and `trusts_hints`; others are the program's own."""
+    """Tools of computers and MCP servers have `trusts_tags` and `trusts_hints`; other tools are the program's own."""
     return getattr(tool, f"trusts_{what}", True) is True
 
 
 def _annotations(tool: Any, meta: Mapping[str, Any]) -> dict[str, Any]:
-    """MCP's annotations; `idempotent` and `read_only` are our own words for two of them."""
+    """MCP's annotations; `idempotent` and `read_only` are our names for two of them."""
     annotations = meta.get("annotations")
     known = dict(annotations) if isinstance(annotations, Mapping) else {}
-    ours = {hint: _said(tool, meta, word) for word, hint in _HINTS.items()}
-    return known | {hint: said for hint, said in ours.items() if isinstance(said, bool)}
+    ours = {hint: _attribute(tool, meta, word) for word, hint in _HINTS.items()}
+    return known | {hint: value for hint, value in ours.items() if isinstance(value, bool)}
 
 
-def _wire(tool: Any, meta: Mapping[str, Any], origin: Any) -> dict[str, Any]:
-    shown = {key: meta[key] for key in _SHOWN if meta.get(key)}
+def _mcp_fields(tool: Any, meta: Mapping[str, Any], origin: Any) -> dict[str, Any]:
+    fields = {key: meta[key] for key in _MCP_FIELDS if meta.get(key)}
     if output := getattr(tool, "output_schema", None):
-        shown["outputSchema"] = output
+        fields["outputSchema"] = output
     if origin is not None:
-        shown["_meta"] = {**shown.get("_meta", {}), "origin": str(origin)}
-    return _plain(tool.name, "meta", shown)
+        fields["_meta"] = {**fields.get("_meta", {}), "origin": str(origin)}
+    return _plain_json(tool.name, "meta", fields)
 
 
-def _plain(name: str, what: str, value: Any) -> dict[str, Any]:
-    """A copy made of dicts and lists, which `json.dumps` takes whoever calls it. What is no number in JSON is null."""
+def _plain_json(name: str, what: str, value: Any) -> dict[str, Any]:
+    """A copy made of dicts and lists. NaN and infinities become null."""
     try:
         copy = json.loads(json.dumps(value, default=_as_dict), parse_constant=lambda _: None)
     except (TypeError, ValueError, RecursionError) as error:

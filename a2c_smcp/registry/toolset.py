@@ -1,4 +1,4 @@
-"""The tools of a registry at one moment. A change makes another set; whoever holds this one is not disturbed."""
+"""An immutable snapshot of a registry's tools: found by name, described in a format, changed into another snapshot."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 from a2c_smcp.errors import ToolForbidden, ToolNotFound
 from a2c_smcp.registry.calls.methods import AsyncCall, SyncCall
 from a2c_smcp.registry.planning.provider_formats import in_format, portable_name
-from a2c_smcp.registry.tool_info import Traits
+from a2c_smcp.registry.tool_info import ToolInfo
 
-__all__ = ["Entry", "ToolSet", "UnknownTool", "unknown_tool"]
+__all__ = ["RegisteredTool", "ToolSet", "UnknownTool", "unknown_tool"]
 
 MAX_QUOTED = 256
 MAX_DESCRIPTIONS = 64
@@ -21,15 +21,18 @@ _Wanted: TypeAlias = tuple[str | None, frozenset[str] | None]
 
 
 class UnknownTool(ToolNotFound, KeyError):
-    """No tool has this name. `details["near"]` has those that were perhaps meant."""
+    """No tool has this name. `details["near"]` lists similar names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A tool, what it says of itself, and the ways into it with everything on the way. `allowed` is the policy's."""
+class RegisteredTool:
+    """A tool object, what it says about itself, and its two call functions with the registry's rules around them.
+
+    `allowed` is the policy's decision.
+    """
 
     tool: Any
-    traits: Traits
+    info: ToolInfo
     call: SyncCall
     acall: AsyncCall
     allowed: bool = True
@@ -37,61 +40,61 @@ class Entry:
 
 @dataclass(frozen=True)
 class ToolSet:
-    """Tools by name in the order of registration; those that the policy forbids are apart."""
+    """Tools by name, in the order of registration. Tools that the policy forbids are kept apart."""
 
-    entries: Mapping[str, Entry] = field(default_factory=dict)
-    forbidden: Mapping[str, Entry] = field(default_factory=dict)
-    _described: dict[_Wanted, Any] = field(default_factory=dict, compare=False, repr=False)
-    _portable: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    allowed: Mapping[str, RegisteredTool] = field(default_factory=dict)
+    forbidden: Mapping[str, RegisteredTool] = field(default_factory=dict)
+    _descriptions: dict[_Wanted, Any] = field(default_factory=dict, compare=False, repr=False)
+    _portable_names: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
-    def changed(self, add: Iterable[Entry], remove: Iterable[str]) -> ToolSet:
-        """This very set if it comes to nothing."""
+    def changed(self, add: Iterable[RegisteredTool], remove: Iterable[str]) -> ToolSet:
+        """Another set, or this one if nothing changes."""
         gone, new = {*remove}, [*add]
-        if not new and gone.isdisjoint(self.entries) and gone.isdisjoint(self.forbidden):
+        if not new and gone.isdisjoint(self.allowed) and gone.isdisjoint(self.forbidden):
             return self
-        entries, forbidden = {**self.entries}, {**self.forbidden}
+        allowed, forbidden = {**self.allowed}, {**self.forbidden}
         for name in gone:
-            entries.pop(name, None)
+            allowed.pop(name, None)
             forbidden.pop(name, None)
-        for entry in new:
-            here, there = (entries, forbidden) if entry.allowed else (forbidden, entries)
-            there.pop(entry.traits.name, None)
-            here[entry.traits.name] = entry
-        return ToolSet(entries, forbidden)
+        for tool in new:
+            here, there = (allowed, forbidden) if tool.allowed else (forbidden, allowed)
+            there.pop(tool.info.name, None)
+            here[tool.info.name] = tool
+        return ToolSet(allowed, forbidden)
 
-    def find(self, name: str) -> Entry:
-        """By its name, or by the name that a provider was shown for it. Raises `UnknownTool` or `ToolForbidden`."""
-        entry = self.entries.get(name) or self.entries.get(self._by_portable_name().get(name, ""))
-        if entry is not None:
-            return entry
+    def find(self, name: str) -> RegisteredTool:
+        """By its own name, or by the portable name that a provider was shown.
+
+        Raises `UnknownTool` or `ToolForbidden`.
+        """
+        tool = self.allowed.get(name) or self.allowed.get(self._by_portable_name().get(name, ""))
+        if tool is not None:
+            return tool
         if name in self.forbidden:
             raise ToolForbidden(repr(name), toolId=name)
-        raise unknown_tool(name, [*self.entries])
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.entries or name in self.forbidden
+        raise unknown_tool(name, [*self.allowed])
 
     def describe(self, format: str | None, tags: frozenset[str] | None) -> Any:  # noqa: A002
-        described = self._described.get((format, tags))
-        if described is None:
-            chosen = [entry.traits for entry in self.entries.values() if _has(entry.traits, tags)]
-            described = in_format(format, chosen)
-            if len(self._described) < MAX_DESCRIPTIONS:
-                self._described[format, tags] = described
-        return described
+        """The allowed tools with any of the tags, in a format of `FORMATS`. Cached: do not edit it."""
+        description = self._descriptions.get((format, tags))
+        if description is None:
+            chosen = [
+                tool.info for tool in self.allowed.values() if tags is None or not tags.isdisjoint(tool.info.tags)
+            ]
+            description = in_format(format, chosen)
+            if len(self._descriptions) < MAX_DESCRIPTIONS:
+                self._descriptions[format, tags] = description
+        return description
 
     def _by_portable_name(self) -> dict[str, str]:
-        if not self._portable:
-            self._portable.update({portable_name(name): name for name in self.entries})
-        return self._portable
+        if not self._portable_names:
+            self._portable_names.update({portable_name(name): name for name in self.allowed})
+        return self._portable_names
 
 
-def _has(traits: Traits, tags: frozenset[str] | None) -> bool:
-    return tags is None or not tags.isdisjoint(traits.tags)
-
-
-def unknown_tool(name: object, names: list[str], opening: str = "") -> UnknownTool:
+def unknown_tool(name: object, names: list[str], prefix: str = "") -> UnknownTool:
+    """The error for a name that is not among these names; it suggests similar ones."""
     shown = str(name)[:MAX_QUOTED]
     near = get_close_matches(shown, names)
     meant = f", did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return UnknownTool(f"{opening}{shown!r}{meant}", toolId=shown, near=near)
+    return UnknownTool(f"{prefix}{shown!r}{meant}", toolId=shown, near=near)

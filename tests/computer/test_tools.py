@@ -15,7 +15,7 @@ from a2c_smcp.computer.tools.arguments import check_arguments
 from a2c_smcp.computer.tools.table import ToolTable, build_table, diff
 from a2c_smcp.errors import BadRequest, ToolForbidden, ToolNotFound
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig, ToolMeta, parse_server
-from a2c_smcp.registry.schemas.check import SchemaTooHeavy, compile_schema
+from a2c_smcp.registry.schemas.check import Schema, SchemaTooHeavy
 from a2c_smcp.smcp import SMCPTool
 from tests.computer.pace import within
 
@@ -358,7 +358,7 @@ def test_an_order_or_a_detail_that_no_agent_sees_is_no_difference() -> None:
 
 
 def faults(schema: dict[str, Any], params: dict[str, Any]) -> list[dict[str, str]]:
-    compiled = compile_schema(schema)
+    compiled = Schema(schema)
     assert compiled.unusable is None
     try:
         asyncio.run(check_arguments(compiled, params))
@@ -400,7 +400,7 @@ def test_each_fault_has_a_json_pointer() -> None:
 
 @pytest.mark.covers("tools-arguments")
 def test_the_message_names_the_first_fault() -> None:
-    schema = compile_schema({"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}})
+    schema = Schema({"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}})
     with pytest.raises(BadRequest) as caught:
         asyncio.run(check_arguments(schema, {"a": "x", "b": "y"}))
     assert caught.value.message == 'Bad request: params/a: value is not of type "integer" (and 1 more)'
@@ -470,7 +470,7 @@ def test_a_schema_that_cannot_be_used_is_reported_and_blocks_nothing(schema: dic
 @pytest.mark.covers("tools-arguments")
 def test_a_reference_to_another_document_is_never_followed(tmp_path: Any) -> None:
     (tmp_path / "schema.json").write_text('{"type": "object"}')
-    compiled = compile_schema({"$ref": (tmp_path / "schema.json").as_uri()})
+    compiled = Schema({"$ref": (tmp_path / "schema.json").as_uri()})
     assert compiled.unusable is not None
     assert "references to other documents are not followed" in compiled.unusable
 
@@ -504,7 +504,7 @@ def doubling(title: str) -> dict[str, Any]:
 
 @pytest.mark.covers("tools-arguments")
 def test_a_schema_whose_check_takes_too_long_is_refused_and_then_at_once() -> None:
-    compiled = compile_schema(doubling("one"))
+    compiled = Schema(doubling("one"))
     for seconds in (60, 0.5):
         too_heavy = pytest.raises(SchemaTooHeavy, match="too heavy to check: a check took longer than 1 s")
         with within(seconds), too_heavy:
@@ -513,7 +513,7 @@ def test_a_schema_whose_check_takes_too_long_is_refused_and_then_at_once() -> No
 
 @pytest.mark.covers("tools-arguments", "mcp-bounded")
 async def test_checks_that_wait_for_each_other_leave_the_threads_of_the_event_loop_to_others() -> None:
-    schemas = [compile_schema(doubling(str(number))) for number in range(40)]
+    schemas = [Schema(doubling(str(number))) for number in range(40)]
     checking = [asyncio.create_task(check_arguments(schema, {"a": 5})) for schema in schemas]
     assert not (await asyncio.wait(checking, timeout=0.1))[0]
     async with asyncio.timeout(5):
@@ -552,7 +552,7 @@ SELF = [
 @pytest.mark.covers("tools-arguments", "mcp-bounded")
 @pytest.mark.parametrize("schema", SELF, ids=str)
 def test_what_may_multiply_the_work_is_never_checked_in_this_process(schema: dict[str, Any]) -> None:
-    compiled = compile_schema(schema)
+    compiled = Schema(schema)
     assert (compiled.ready.validator, compiled.unusable) == (None, None)
 
 
@@ -577,13 +577,13 @@ def test_ordinary_schemas_are_checked_in_this_process() -> None:
         "required": ["id"],
         "additionalProperties": False,
     }
-    assert compile_schema(schema).ready.validator is not None
+    assert Schema(schema).ready.validator is not None
 
 
 @pytest.mark.covers("tools-arguments")
 def test_endless_chains_of_references_are_not_followed() -> None:
     links: dict[str, Any] = {f"s{n}": {"$ref": f"#/$defs/s{n - 1}"} for n in range(1, 5000)}
-    assert compile_schema({"$defs": {"s0": {}, **links}, "$ref": "#/$defs/s4999"}).unusable == "nested too deeply"
+    assert Schema({"$defs": {"s0": {}, **links}, "$ref": "#/$defs/s4999"}).unusable == "nested too deeply"
 
 
 @pytest.mark.covers("tools-arguments")
@@ -609,7 +609,7 @@ def test_a_million_faults_are_one_answer() -> None:
 @pytest.mark.covers("tools-arguments")
 def test_a_check_that_would_take_too_long_is_left_to_the_server() -> None:
     strings = {"anyOf": [{"type": "string", "title": str(n)} for n in range(2000)]}
-    schema = compile_schema({"additionalProperties": {"items": strings}})
+    schema = Schema({"additionalProperties": {"items": strings}})
     asyncio.run(check_arguments(schema, {"a": list(range(100_000))}))
     with pytest.raises(BadRequest):
         asyncio.run(check_arguments(schema, {"a": list(range(1000))}))

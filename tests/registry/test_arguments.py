@@ -17,7 +17,7 @@ from pydantic import Field
 
 from a2c_smcp.registry import FunctionTool, InvalidArguments, MCPRegistry, Retry
 from a2c_smcp.registry.calls.arguments import compile_defaults
-from a2c_smcp.registry.schemas.check import SchemaTooHeavy, compile_schema, find_faults
+from a2c_smcp.registry.schemas.check import Schema, SchemaTooHeavy, find_faults
 from tests.bystander import calling_meanwhile
 from tests.registry.tools import tool
 
@@ -349,7 +349,7 @@ def test_what_is_checked_once_is_what_both_checks_would_say(annotation: Any, val
     registry.tool(give)
     assert FunctionTool(give).fit is not None
     arguments = {"value": value}
-    faults = find_faults(compile_schema(unchecked.input_schema), arguments)
+    faults = find_faults(Schema(unchecked.input_schema), arguments)
     try:
         expected = unchecked.call(arguments)
     except InvalidArguments:  # 10**400 fits the schema, and is no float

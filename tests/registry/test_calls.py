@@ -1,4 +1,4 @@
-"""Ways to call: `execute`, many at once, and results in an envelope."""
+"""Several calls at the same time, and results in an envelope."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.registry import MCPRegistry, UnknownOperation
+from a2c_smcp.registry import MCPRegistry
 from tests.registry.tools import Bare, EchoTool, tool
 
 HI = {"output": "hi"}
@@ -20,51 +20,6 @@ def registry() -> MCPRegistry:
     registry = MCPRegistry()
     registry.register(EchoTool())
     return registry
-
-
-@pytest.mark.covers("registry-execute")
-@pytest.mark.parametrize("payload", [None, "describe", {"op": "describe"}])
-def test_execute_describes(registry: MCPRegistry, payload: Any) -> None:
-    assert registry.execute(payload) == registry.describe()
-
-
-@pytest.mark.covers("registry-execute")
-@pytest.mark.parametrize("more", [{}, {"op": "call"}, {"type": "tool"}])
-def test_execute_calls(registry: MCPRegistry, more: dict[str, Any]) -> None:
-    assert registry.execute({"name": "echo", "arguments": {"text": "hi"}, **more}) == HI
-
-
-@pytest.mark.covers("registry-execute")
-@pytest.mark.parametrize("payload", [{"name": "same"}, {"name": "same", "arguments": None}])
-def test_execute_without_arguments_calls_with_none(registry: MCPRegistry, payload: dict[str, Any]) -> None:
-    registry.register(tool("same"))
-    assert registry.execute(payload) == {}
-
-
-@pytest.mark.covers("registry-execute")
-@pytest.mark.parametrize(
-    ("payload", "complaint"),
-    [
-        ("call", "neither"),
-        (7, "int"),
-        ({}, "op is None"),
-        ({"op": "drop"}, "op is 'drop'"),
-        ({"op": "call"}, "needs the name"),
-        ({"name": 7}, "needs the name"),
-        ({"name": "echo", "arguments": [1]}, "arguments are not an object"),
-    ],
-)
-def test_execute_refuses_what_it_does_not_know(registry: MCPRegistry, payload: Any, complaint: str) -> None:
-    with pytest.raises(UnknownOperation, match=complaint) as caught:
-        registry.execute(payload)
-    assert isinstance(caught.value, ValueError)
-    assert caught.value.code == 400
-
-
-@pytest.mark.covers("registry-execute")
-def test_execute_of_an_unknown_tool_is_a_key_error(registry: MCPRegistry) -> None:
-    with pytest.raises(KeyError):
-        registry.execute({"op": "call", "name": "nope"})
 
 
 @pytest.mark.covers("registry-envelope")

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.planning.provider_formats import FORMATS, portable_name
-from a2c_smcp.registry.planning.provider_schemas import reduced_schema
+from a2c_smcp.registry.planning.provider_schemas import gemini_schema
 from tests.registry.tools import Bare, EchoTool, tool
 
 pytestmark = pytest.mark.covers("registry-formats")
@@ -129,7 +129,6 @@ async def test_a_tool_is_called_by_the_name_that_a_model_was_shown(registry: MCP
     assert PORTABLE.fullmatch(shown)
     assert registry.call(shown, {}) == "found"
     assert await registry.acall(shown, {}) == "found"
-    assert registry.execute({"name": shown}) == "found"
     assert shown not in registry
     registry.unregister("搜索/全部")
     with pytest.raises(KeyError):
@@ -188,7 +187,7 @@ def test_mcp_and_a_planner_are_shown_the_names_themselves(registry: MCPRegistry)
 def test_what_gemini_has_no_word_for_is_said_otherwise_or_left_out(
     schema: dict[str, Any], reduced: dict[str, Any]
 ) -> None:
-    assert reduced_schema(schema) == reduced
+    assert gemini_schema(schema) == reduced
 
 
 class Node(BaseModel):
@@ -213,7 +212,7 @@ def test_a_schema_that_contains_itself_ends(registry: MCPRegistry) -> None:
 
 def test_references_that_multiply_end_too() -> None:
     links = {f"s{n}": {"properties": {k: {"$ref": f"#/$defs/s{n + 1}"} for k in "abcdef"}} for n in range(12)}
-    reduced = reduced_schema({"$ref": "#/$defs/s0", "$defs": links})
+    reduced = gemini_schema({"$ref": "#/$defs/s0", "$defs": links})
     assert len(json.dumps(reduced)) < 500_000
 
 
@@ -221,7 +220,7 @@ def test_a_schema_nested_beyond_measure_is_an_object() -> None:
     schema: dict[str, Any] = {}
     for _ in range(50_000):
         schema = {"allOf": [schema]}
-    assert reduced_schema(schema) == {"type": "object"}
+    assert gemini_schema(schema) == {"type": "object"}
 
 
 WORDS = st.sampled_from(
@@ -253,7 +252,7 @@ ANYTHING = st.recursive(
 
 @given(st.dictionaries(WORDS, ANYTHING, max_size=6))
 def test_whatever_a_schema_is_made_of_it_is_reduced(schema: dict[str, Any]) -> None:
-    assert_reduced(reduced_schema(schema))
+    assert_reduced(gemini_schema(schema))
 
 
 def assert_reduced(schema: dict[str, Any]) -> None:
@@ -307,7 +306,7 @@ def test_whatever_a_schema_is_made_of_it_is_shown_as_an_object(schema: dict[str,
 def test_gemini_is_told_of_alternatives_and_nothing_else_beside_them() -> None:
     """Vertex refuses whatever stands beside `anyOf`."""
     schema = {"description": "d", "default": 1, "anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]}
-    assert reduced_schema(schema) == {
+    assert gemini_schema(schema) == {
         "anyOf": [
             {"description": "d", "nullable": True, "type": "string"},
             {"description": "d", "nullable": True, "type": "integer"},

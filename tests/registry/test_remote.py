@@ -18,9 +18,9 @@ from a2c_smcp.errors import CallTimeout, ConfigError, ServerNotFound
 from a2c_smcp.loops import LoopIsRunning
 from a2c_smcp.mcp_host.config.servers import parse_server
 from a2c_smcp.mcp_host.failures import ServerExists, ServerGone, ServerNotReady
-from a2c_smcp.registry import MCPRegistry
+from a2c_smcp.registry import MCPRegistry, ToolFailed
 from a2c_smcp.registry.parameters import InvalidArguments
-from a2c_smcp.registry.remote.servers import RemoteMCPAdapter, ToolFailed
+from a2c_smcp.registry.remote import RemoteMCPAdapter
 from a2c_smcp.registry.results import value_of
 from a2c_smcp.registry.toolset import UnknownTool
 from tests.computer.hosted import pids_with
@@ -470,7 +470,7 @@ def test_no_process_is_left_when_the_program_ends(ending: str, code: int) -> Non
 
 FORKING = """
     import os
-    from a2c_smcp.registry.remote.servers import RemoteMCPAdapter
+    from a2c_smcp.registry.remote import RemoteMCPAdapter
     from tests.registry.servers import good
 
     with RemoteMCPAdapter("add", config=good()) as add:

@@ -17,7 +17,7 @@ from mcp.client.subscriptions import ToolsListChanged
 from mcp.types import ImageContent, TextContent, ToolListChangedNotification
 
 from a2c_smcp.registry import FunctionTool, MCPRegistry, Retry
-from a2c_smcp.registry.remote.serving import RegistryServer, _Served
+from a2c_smcp.registry.remote.serving import RegistryServer, _ServedRegistry
 from a2c_smcp.registry.results import ToolFailed, value_of
 from tests.computer.supervised import free_port
 from tests.registry.servers import PATIENCE, good, is_listening, until
@@ -168,7 +168,7 @@ async def test_what_a_tool_elsewhere_answered_is_passed_on_as_it_was() -> None:
     registry = MCPRegistry()
     image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
     registry.register(FunctionTool(lambda: value_of({"content": [image]}), name="draw"))
-    async with registry.mcp_server(good()), Client(_Served(registry, name="x")) as sdk:
+    async with registry.mcp_server(good()), Client(_ServedRegistry(registry, name="x")) as sdk:
         assert [type(block) for block in (await sdk.call_tool("draw", {})).content] == [ImageContent]
         failure = await sdk.call_tool("fail", {})
         assert failure.is_error
@@ -204,14 +204,14 @@ def test_a_tool_that_is_called_like_one_of_another_server_shows_whose_it_is() ->
 
 async def test_a_raw_result_is_passed_on_as_it_was() -> None:
     registry = MCPRegistry()
-    async with registry.mcp_server(good(), raw=True), Client(_Served(registry, name="x")) as sdk:
+    async with registry.mcp_server(good(), raw=True), Client(_ServedRegistry(registry, name="x")) as sdk:
         assert (await sdk.call_tool("fail", {})).is_error
         sum_of = await sdk.call_tool("add", {"a": 1, "b": 2})
         assert (sum_of.is_error, sum_of.structured_content) == (False, {"result": 3})
 
 
 async def test_a_connection_that_ended_is_told_nothing_more() -> None:
-    served = _Served(MCPRegistry(), name="x")
+    served = _ServedRegistry(MCPRegistry(), name="x")
     async with Client(served, mode="legacy"):
         await happening(lambda: len(served._older) == 1)
     assert not served._older
@@ -219,7 +219,7 @@ async def test_a_connection_that_ended_is_told_nothing_more() -> None:
 
 async def test_changes_from_other_threads_are_announced() -> None:
     registry, heard = MCPRegistry(), list[Any]()
-    served = _Served(registry, name="x")
+    served = _ServedRegistry(registry, name="x")
 
     async def hear(message: Any) -> None:
         heard.append(message)

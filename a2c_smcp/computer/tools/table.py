@@ -14,7 +14,7 @@ from a2c_smcp.errors import ToolForbidden, ToolNotFound
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig, ToolMeta
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.names import MAX_TOOL_NAME, fault_in
-from a2c_smcp.registry.schemas.check import Schema, compile_schema
+from a2c_smcp.registry.schemas.check import Schema
 from a2c_smcp.smcp import SMCPTool
 from a2c_smcp.types import SERVER_NAME, TOOL_NAME, Attributes, AttributeValue
 
@@ -140,7 +140,7 @@ def build_table(
             warnings.append(f"{_called(offer)} is not listed: its name {fault}; give it an alias")
             continue
         route = _route(offer, compiled.get((offer.server, offer.tool)))
-        if unusable := route.schema.look_ahead():
+        if unusable := route.schema.unusable_if_known():
             warnings.append(f"{_called(offer)}: arguments are not checked, {unusable}")
         table.routes[name] = route
         table.listed.append(_listed(name, offer))
@@ -220,7 +220,7 @@ def _called(offer: _Offer) -> str:
 
 def _route(offer: _Offer, known: Schema | None) -> ToolRoute:
     raw = offer.raw.get("inputSchema") or {}
-    schema = known if known is not None and known.raw == raw else compile_schema(raw)
+    schema = known if known is not None and known.raw == raw else Schema(raw)
     return ToolRoute(offer.server, offer.tool, offer.meta or ToolMeta(), schema)
 
 

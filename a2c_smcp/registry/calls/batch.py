@@ -1,4 +1,4 @@
-"""Many calls from async code, some at a time."""
+"""Several calls from async code, a limited number at the same time."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any, TypeAlias
 
 from a2c_smcp.loops import is_cancelled
 
-__all__ = ["Planned", "call_each"]
+__all__ = ["CallSpec", "call_each"]
 
-Planned: TypeAlias = tuple[str, dict[str, Any]] | Mapping[str, Any]
-"""A call to come: `(name, arguments)`, or an object with `name` and `arguments` as a plan's step has them."""
+CallSpec: TypeAlias = tuple[str, dict[str, Any]] | Mapping[str, Any]
+"""A call to make: `(name, arguments)`, or an object with `name` and `arguments` like a plan's step."""
 
 
 async def call_each(
-    acall: Callable[[str, dict[str, Any]], Awaitable[Any]], calls: Iterable[Planned], *, at_once: int
+    acall: Callable[[str, dict[str, Any]], Awaitable[Any]], calls: Iterable[CallSpec], *, at_once: int
 ) -> list[Any]:
-    """Results in the order of the calls; what a call raises stands in the place of its result."""
+    """Results in the order of the calls; the exception of a failed call is in the place of its result."""
     if at_once < 1:
         raise ValueError("call_many needs at least one call at once")
-    queue = [_planned(call) for call in calls]
+    queue = [_name_and_arguments(call) for call in calls]
     outcomes: list[Any] = [None] * len(queue)
     waiting = iter(enumerate(queue))
 
@@ -41,6 +41,6 @@ async def call_each(
     return outcomes
 
 
-def _planned(call: Planned) -> tuple[str, dict[str, Any]]:
+def _name_and_arguments(call: CallSpec) -> tuple[str, dict[str, Any]]:
     name, arguments = (call["name"], call.get("arguments")) if isinstance(call, Mapping) else call
     return name, {} if arguments is None else arguments

@@ -1,4 +1,4 @@
-"""Who hears of calls: what a hook is told of each, and the telling. A hook that fails is logged and harms nothing."""
+"""Hooks: objects that are told of every call. A hook that raises is logged and changes nothing for the call."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from pydantic_core import PydanticSerializationError, to_json
 
 from a2c_smcp.errors import BadRequest, CallTimeout, Forbidden, RateLimited, SMCPError, ToolNotFound
-from a2c_smcp.registry.calls.methods import Arguments, AsyncCall, SyncCall
-from a2c_smcp.registry.tool_info import Traits, kind_of
+from a2c_smcp.registry.tool_info import ToolInfo, kind_of
 
-__all__ = ["Hook", "Hooks", "ToolCall", "Values", "observed", "observed_async"]
+__all__ = ["Hook", "Hooks", "ToolCall", "Values"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ _OUTCOMES: tuple[tuple[tuple[type[BaseException], ...], Outcome], ...] = (
 
 
 class Values(NamedTuple):
-    """What went in and what came out, or what was raised instead. Perhaps private, perhaps large."""
+    """The arguments of a call, and its result or its error. They may be private or large."""
 
     arguments: Any
     result: Any
@@ -39,7 +38,7 @@ class Values(NamedTuple):
 
 
 class ToolCall:
-    """One call, the same object from `before` to `after` or `error`. Arguments and result only by `reveal()`."""
+    """One call: the same object from `before` to `after` or `error`. `reveal()` gives arguments and result."""
 
     __slots__ = (
         "_arguments",
@@ -53,7 +52,7 @@ class ToolCall:
         "outcome",
     )
 
-    def __init__(self, tool: Traits, arguments: Any) -> None:
+    def __init__(self, tool: ToolInfo, arguments: Any) -> None:
         self._tool, self._arguments = tool, arguments
         self._result: Any = None
         self._error: BaseException | None = None
@@ -61,7 +60,7 @@ class ToolCall:
         self.error_type: str | None = None
         self.error_code: int | None = None
         self.duration = 0.0
-        """In seconds, once it is over."""
+        """In seconds, once the call has ended."""
         self._began = perf_counter()
 
     @property
@@ -82,13 +81,13 @@ class ToolCall:
 
     @property
     def cost(self) -> Any:
-        """What the tool says under `meta` (001 §7), if it says so."""
+        """The `cost` that the tool gives under `meta` in its result (001 §7); `None` without one."""
         meta = self._result.get("meta") if isinstance(self._result, dict) else None
         return meta.get("cost") if isinstance(meta, dict) else None
 
     @property
     def arguments_size(self) -> int | None:
-        """In bytes of JSON, `None` for what is no JSON. Measured when it is asked for."""
+        """In bytes of JSON, `None` if they are not JSON. Measured when this is read."""
         return _size(self._arguments)
 
     @property
@@ -96,15 +95,11 @@ class ToolCall:
         return _size(self._result) if self.outcome == "ok" else None
 
     def reveal(self) -> Values:
-        """The values themselves. The error is there only while the hooks are told of it."""
+        """The values themselves. The error is there only while hooks are told of it."""
         return Values(self._arguments, self._result, self._error)
 
     def __repr__(self) -> str:
         return f"ToolCall({self.name!r}, {self.outcome})"
-
-    def _end(self, result: Any) -> None:
-        self.duration = perf_counter() - self._began
-        self._result, self.outcome = result, "ok"
 
     def _fail(self, error: BaseException) -> None:
         self.duration = perf_counter() - self._began
@@ -112,13 +107,12 @@ class ToolCall:
         self.error_code = error.code if isinstance(error, SMCPError) else None
         self.outcome = next(outcome for kinds, outcome in _OUTCOMES if isinstance(error, kinds))
 
-    def _forget_error(self) -> None:
-        """A traceback holds on to every frame it came through."""
-        self._error = None
-
 
 class Hook:
-    """Told of every call of a registry, in the thread or task that made it: be quick. Override what you need."""
+    """A base class for hooks: override what you need.
+
+    The methods run in the thread or task of the call, which waits for them: be quick.
+    """
 
     def before(self, call: ToolCall) -> None: ...
 
@@ -128,63 +122,40 @@ class Hook:
 
 
 class Hooks:
-    """Who listens at each moment. The first to hear of a beginning is the last to hear of its end."""
+    """The methods of all hooks by moment. `after` and `error` are called in the reverse order of `before`."""
 
     def __init__(self, hooks: Iterable[Any]) -> None:
-        """Raises `TypeError` for what has no method of a hook."""
+        """Raises `TypeError` for an object without any method of a hook."""
         listed = [_checked(hook) for hook in hooks]
-        self.before = _listening(listed, "before")
-        self.after = _listening(listed[::-1], "after")
-        self.error = _listening(listed[::-1], "error")
+        self.before = _methods(listed, "before")
+        self.after = _methods(listed[::-1], "after")
+        self.error = _methods(listed[::-1], "error")
 
     def __bool__(self) -> bool:
         return bool(self.before or self.after or self.error)
 
+    def began(self, tool: ToolInfo, arguments: Any) -> ToolCall:
+        call = ToolCall(tool, arguments)
+        _tell(self.before, call)
+        return call
 
-def observed(call: SyncCall, tool: Traits, hooks: Hooks) -> SyncCall:
-    def told(arguments: Arguments) -> Any:
-        seen = ToolCall(tool, arguments)
-        _tell(hooks.before, seen)
+    def returned(self, call: ToolCall, result: Any) -> None:
+        call.duration = perf_counter() - call._began
+        call._result, call.outcome = result, "ok"
+        _tell(self.after, call)
+
+    def failed(self, call: ToolCall, error: BaseException) -> None:
+        call._fail(error)
+        _tell(self.error, call)
+        call._error = None  # its traceback would keep every frame on the way alive
+
+
+def _tell(methods: tuple[Callable[[ToolCall], None], ...], call: ToolCall) -> None:
+    for method in methods:
         try:
-            result = call(arguments)
-        except BaseException as error:
-            _tell_error(hooks, seen, error)
-            raise
-        seen._end(result)
-        _tell(hooks.after, seen)
-        return result
-
-    return told
-
-
-def observed_async(acall: AsyncCall, tool: Traits, hooks: Hooks) -> AsyncCall:
-    async def told(arguments: Arguments) -> Any:
-        seen = ToolCall(tool, arguments)
-        _tell(hooks.before, seen)
-        try:
-            result = await acall(arguments)
-        except BaseException as error:
-            _tell_error(hooks, seen, error)
-            raise
-        seen._end(result)
-        _tell(hooks.after, seen)
-        return result
-
-    return told
-
-
-def _tell_error(hooks: Hooks, seen: ToolCall, error: BaseException) -> None:
-    seen._fail(error)
-    _tell(hooks.error, seen)
-    seen._forget_error()
-
-
-def _tell(listeners: tuple[Callable[[ToolCall], None], ...], seen: ToolCall) -> None:
-    for listener in listeners:
-        try:
-            listener(seen)
+            method(call)
         except Exception:
-            logger.exception("A hook failed on a call of tool %r", seen.name)
+            logger.exception("A hook failed on a call of tool %r", call.name)
 
 
 def _checked(hook: Any) -> Any:
@@ -193,10 +164,10 @@ def _checked(hook: Any) -> Any:
     return hook
 
 
-def _listening(hooks: list[Any], moment: str) -> tuple[Callable[[ToolCall], None], ...]:
-    """The methods that are there, and more than what `Hook` itself has."""
-    methods = [getattr(hook, moment, None) for hook in hooks]
-    return tuple(one for one in methods if one and getattr(one, "__func__", None) is not getattr(Hook, moment))
+def _methods(hooks: list[Any], moment: str) -> tuple[Callable[[ToolCall], None], ...]:
+    """The methods of this name that do more than those of `Hook`."""
+    found = [getattr(hook, moment, None) for hook in hooks]
+    return tuple(one for one in found if one and getattr(one, "__func__", None) is not getattr(Hook, moment))
 
 
 def _size(value: Any) -> int | None:

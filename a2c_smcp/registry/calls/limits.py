@@ -1,7 +1,13 @@
-"""How long and how many at once: a call kept within a time and behind a gate.
+"""How long a call may take, and how many calls of one tool run at the same time.
 
-The time covers the wait at the gate. A thread cannot be stopped: a sync tool that is too late runs on unheard, and
-keeps its place behind the gate until it ends.
+A call takes a slot, or waits in line for one; threads and event loops wait in the same line, first come, first served.
+The timeout covers the wait. Whoever takes a slot gives it back exactly once:
+
+- An async tool gives it back when its call ends, also when a timeout cancels it.
+- A sync tool gives it back in the thread in which it ran. A thread cannot be stopped: after a timeout the caller goes
+  on, and the tool keeps its slot until it really ends.
+- A caller that gives up waiting cancels its place in line. If the slot was handed to it at that very moment, the cancel
+  fails, and it passes the slot on.
 """
 
 from __future__ import annotations
@@ -9,9 +15,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -19,132 +25,26 @@ from typing import Any, TypeVar
 
 from a2c_smcp.errors import CallTimeout, RateLimited
 from a2c_smcp.loops import start_in_thread, start_in_thread_async
-from a2c_smcp.registry.calls.methods import Arguments, AsyncCall, Entrance, SyncCall, in_own_thread, settled
+from a2c_smcp.registry.calls.methods import Arguments, AsyncCall, SyncCall, ToolMethods, call_in_thread, result_of
 
-__all__ = ["Bounds", "Gate", "Limit", "QueueFull", "ToolTimeout", "bounded", "bounded_async"]
+__all__ = ["CallLimits", "CallSlots", "Limit", "QueueFull", "ToolTimeout", "limited", "limited_async"]
 
-Begun = TypeVar("Begun")
+Started = TypeVar("Started")
 
 
 class ToolTimeout(CallTimeout, TimeoutError):
-    """The tool did not answer within the time that the registry gives it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    tool: str
-    timeout: float | None
-    gate: Gate | None
-
-    def __bool__(self) -> bool:
-        return self.timeout is not None or self.gate is not None
-
-    def exceeded(self) -> ToolTimeout:
-        return ToolTimeout(f"{self.tool!r} within {self.timeout:g} s", toolId=self.tool, timeout=self.timeout)
-
-
-def bounded(call: SyncCall, bounds: Bounds) -> SyncCall:
-    """A sync call. With a timeout it runs in a thread of its own, so that there is somebody left to answer."""
-    gate, timeout = bounds.gate, bounds.timeout
-    inside = call if gate is None else _then_leaving(call, gate)
-
-    def in_turn(arguments: Arguments) -> Any:
-        if gate is not None:
-            gate.enter()
-        return inside(arguments)
-
-    def in_time(arguments: Arguments) -> Any:
-        deadline = time.monotonic() + (timeout or 0)
-        try:
-            if gate is not None:
-                gate.enter(timeout)
-            outcome = _started(start_in_thread, inside, arguments, gate)
-            outcome.exception(deadline - time.monotonic())
-        except TimeoutError:
-            raise bounds.exceeded() from None
-        return outcome.result()
-
-    return in_turn if timeout is None else in_time
-
-
-def bounded_async(entrance: Entrance, bounds: Bounds) -> AsyncCall:
-    """A call from async code: an async tool in the caller's loop, a sync one in a thread."""
-    acall = _behind(bounds.gate, entrance)
-    return acall if bounds.timeout is None else _in_time(acall, bounds)
-
-
-def _behind(gate: Gate | None, entrance: Entrance) -> AsyncCall:
-    if entrance.acall is not None:
-        return entrance.acall if gate is None else _in_turn(entrance.acall, gate)
-    assert entrance.call is not None
-    return partial(in_own_thread, entrance.call) if gate is None else _in_turn_in_thread(entrance.call, gate)
-
-
-def _in_turn(acall: AsyncCall, gate: Gate) -> AsyncCall:
-    async def call(arguments: Arguments) -> Any:
-        await gate.enter_async()
-        try:
-            return await acall(arguments)
-        finally:
-            gate.leave()
-
-    return call
-
-
-def _in_turn_in_thread(call: SyncCall, gate: Gate) -> AsyncCall:
-    inside = _then_leaving(call, gate)
-
-    async def in_thread(arguments: Arguments) -> Any:
-        await gate.enter_async()
-        return await settled(_started(start_in_thread_async, inside, arguments, gate))
-
-    return in_thread
-
-
-def _in_time(acall: AsyncCall, bounds: Bounds) -> AsyncCall:
-    async def call(arguments: Arguments) -> Any:
-        try:
-            async with asyncio.timeout(bounds.timeout) as time_given:
-                return await acall(arguments)
-        except TimeoutError:
-            if time_given.expired():
-                raise bounds.exceeded() from None
-            raise
-
-    return call
-
-
-def _then_leaving(call: SyncCall, gate: Gate) -> SyncCall:
-    def inside(arguments: Arguments) -> Any:
-        try:
-            return call(arguments)
-        finally:
-            gate.leave()
-
-    return inside
-
-
-def _started(
-    start: Callable[[SyncCall, Arguments], Begun], call: SyncCall, arguments: Arguments, gate: Gate | None
-) -> Begun:
-    """Whoever cannot begin leaves at once."""
-    try:
-        return start(call, arguments)
-    except RuntimeError:
-        if gate is not None:
-            gate.leave()
-        raise
+    """The tool did not answer within the timeout of the registry."""
 
 
 class QueueFull(RateLimited):
-    """As many calls of the tool as may wait are waiting already."""
+    """As many calls of the tool wait as its `Limit` allows."""
 
     title = "Too many calls of this tool are waiting"
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Calls of one tool that run at once, and those that may wait in line; more are refused (429)."""
+    """How many calls of one tool run at the same time, and how many may wait; more are refused (429)."""
 
     at_once: int
     waiting: int = 100
@@ -154,58 +54,166 @@ class Limit:
             raise ValueError("Limit needs at least one call at once, and a line that is not negative")
 
 
-class Gate:
-    """First come, first served. Whoever went in must `leave`, from whatever thread."""
+class CallSlots:
+    """The slots of one tool and the line of calls that wait for one."""
 
-    def __init__(self, name: str, limit: Limit) -> None:
-        self._name, self._limit = name, limit
+    def __init__(self, tool: str, limit: Limit) -> None:
+        self._tool, self._limit = tool, limit
         self._lock = Lock()
-        self._inside = 0
+        self._taken = 0
         self._line: deque[Future[None]] = deque()
 
-    def enter(self, timeout: float | None = None) -> None:
-        """Raises `QueueFull`, or `TimeoutError` if its turn does not come in time."""
-        if (turn := self._come()) is not None:
-            try:
+    def take(self, timeout: float | None = None) -> None:
+        """Raises `QueueFull`, or `TimeoutError` if no slot becomes free in time."""
+        if (turn := self._take_or_queue()) is not None:
+            with self._passed_on_failure(turn):
                 turn.result(timeout)
-            except BaseException:
-                self._give_up(turn)
-                raise
 
-    async def enter_async(self) -> None:
-        if (turn := self._come()) is not None:
-            try:
+    async def take_async(self) -> None:
+        """Raises `QueueFull`."""
+        if (turn := self._take_or_queue()) is not None:
+            with self._passed_on_failure(turn):
                 await asyncio.wrap_future(turn)
-            except BaseException:
-                self._give_up(turn)
-                raise
 
-    def leave(self) -> None:
-        """The place goes to the first in line who still wants it."""
+    def give_back(self) -> None:
+        """From any thread. The slot goes to the first call in line that still waits."""
         with self._lock:
             while self._line:
                 turn = self._line.popleft()
                 if turn.set_running_or_notify_cancel():
                     break
             else:
-                self._inside -= 1
+                self._taken -= 1
                 return
         turn.set_result(None)
 
-    def _come(self) -> Future[None] | None:
+    def _take_or_queue(self) -> Future[None] | None:
+        """`None` if a slot was free, else what to wait for."""
         with self._lock:
-            if self._inside < self._limit.at_once:
-                self._inside += 1
+            if self._taken < self._limit.at_once:
+                self._taken += 1
                 return None
             if len(self._line) >= self._limit.waiting:
-                raise QueueFull(repr(self._name), toolId=self._name, at_once=self._limit.at_once)
+                raise QueueFull(repr(self._tool), toolId=self._tool, at_once=self._limit.at_once)
             turn: Future[None] = Future()
             self._line.append(turn)
             return turn
 
-    def _give_up(self, turn: Future[None]) -> None:
-        """A place that came too late is passed on."""
-        if not turn.cancel():
-            self.leave()
-        with self._lock, suppress(ValueError):
-            self._line.remove(turn)
+    @contextmanager
+    def _passed_on_failure(self, turn: Future[None]) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            if not turn.cancel():
+                self.give_back()
+            with self._lock, suppress(ValueError):
+                self._line.remove(turn)
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """The timeout of one tool in seconds, and its slots."""
+
+    tool: str
+    timeout: float | None
+    slots: CallSlots | None
+
+    def __bool__(self) -> bool:
+        return self.timeout is not None or self.slots is not None
+
+    def exceeded(self) -> ToolTimeout:
+        return ToolTimeout(f"{self.tool!r} within {self.timeout:g} s", toolId=self.tool, timeout=self.timeout)
+
+
+def limited(call: SyncCall, limits: CallLimits) -> SyncCall:
+    """With a timeout the call runs in a thread of its own, so that the caller's thread can stop waiting."""
+    slots, timeout = limits.slots, limits.timeout
+    inside = call if slots is None else _then_giving_back(call, slots)
+
+    def without_timeout(arguments: Arguments) -> Any:
+        if slots is not None:
+            slots.take()
+        return inside(arguments)
+
+    def with_timeout(arguments: Arguments) -> Any:
+        deadline = time.monotonic() + (timeout or 0)
+        try:
+            if slots is not None:
+                slots.take(timeout)
+            outcome = _started(start_in_thread, inside, arguments, slots)
+            outcome.exception(deadline - time.monotonic())
+        except TimeoutError:
+            raise limits.exceeded() from None
+        return outcome.result()
+
+    return without_timeout if timeout is None else with_timeout
+
+
+def limited_async(methods: ToolMethods, limits: CallLimits) -> AsyncCall:
+    """An async tool runs in the caller's loop, a sync one in a thread."""
+    acall = _with_slot(methods, limits.slots)
+    return acall if limits.timeout is None else _with_timeout(acall, limits)
+
+
+def _with_slot(methods: ToolMethods, slots: CallSlots | None) -> AsyncCall:
+    if methods.acall is not None:
+        return methods.acall if slots is None else _with_slot_in_loop(methods.acall, slots)
+    assert methods.call is not None
+    return partial(call_in_thread, methods.call) if slots is None else _with_slot_in_thread(methods.call, slots)
+
+
+def _with_slot_in_loop(acall: AsyncCall, slots: CallSlots) -> AsyncCall:
+    async def call(arguments: Arguments) -> Any:
+        await slots.take_async()
+        try:
+            return await acall(arguments)
+        finally:
+            slots.give_back()
+
+    return call
+
+
+def _with_slot_in_thread(call: SyncCall, slots: CallSlots) -> AsyncCall:
+    inside = _then_giving_back(call, slots)
+
+    async def in_thread(arguments: Arguments) -> Any:
+        await slots.take_async()
+        return await result_of(_started(start_in_thread_async, inside, arguments, slots))
+
+    return in_thread
+
+
+def _with_timeout(acall: AsyncCall, limits: CallLimits) -> AsyncCall:
+    async def call(arguments: Arguments) -> Any:
+        try:
+            async with asyncio.timeout(limits.timeout) as timeout:
+                return await acall(arguments)
+        except TimeoutError:
+            if timeout.expired():
+                raise limits.exceeded() from None
+            raise
+
+    return call
+
+
+def _then_giving_back(call: SyncCall, slots: CallSlots) -> SyncCall:
+    def inside(arguments: Arguments) -> Any:
+        try:
+            return call(arguments)
+        finally:
+            slots.give_back()
+
+    return inside
+
+
+def _started(
+    start: Callable[[SyncCall, Arguments], Started], call: SyncCall, arguments: Arguments, slots: CallSlots | None
+) -> Started:
+    """Gives the slot back if no thread can be started."""
+    try:
+        return start(call, arguments)
+    except RuntimeError:
+        if slots is not None:
+            slots.give_back()
+        raise

@@ -1,4 +1,4 @@
-"""The two ways into a tool, from sync and from async code, whichever of them its author has written."""
+"""The sync and the async way to call a tool, of which its author may have written either or both."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from a2c_smcp.loops import LoopIsRunning, is_in_loop, start_in_thread_async
 __all__ = [
     "Arguments",
     "AsyncCall",
-    "Entrance",
     "SyncCall",
-    "entrance_of",
-    "in_own_thread",
-    "run_to_its_end",
-    "settled",
+    "ToolMethods",
+    "call_in_thread",
+    "result_of",
+    "run_blocking",
+    "tool_methods",
 ]
 
 Arguments: TypeAlias = dict[str, Any]
@@ -27,33 +27,33 @@ AsyncCall: TypeAlias = Callable[[Arguments], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class ToolMethods:
     """What the tool's author wrote: `call`, `acall`, or both."""
 
     call: SyncCall | None
     acall: AsyncCall | None
 
 
-def entrance_of(tool: Any) -> Entrance:
-    """An `acall` beside `call` is for async code, and `call` then stays as it is; else `call` may be either."""
+def tool_methods(tool: Any) -> ToolMethods:
+    """An async `call` counts as `acall`, unless the tool has an `acall` too."""
     call, acall = tool.call, getattr(tool, "acall", None)
     if _is_async(acall):
-        return Entrance(None if _is_async(call) else call, acall)
-    return Entrance(None, call) if _is_async(call) else Entrance(call, None)
+        return ToolMethods(None if _is_async(call) else call, acall)
+    return ToolMethods(None, call) if _is_async(call) else ToolMethods(call, None)
 
 
-async def in_own_thread(call: SyncCall, arguments: Arguments) -> Any:
-    return await settled(start_in_thread_async(call, arguments))
+async def call_in_thread(call: SyncCall, arguments: Arguments) -> Any:
+    return await result_of(start_in_thread_async(call, arguments))
 
 
-async def settled(outcome: Awaitable[Any]) -> Any:
-    """A sync call that gives an awaitable back is awaited, in the caller's loop."""
+async def result_of(outcome: Awaitable[Any]) -> Any:
+    """The result of a sync call. If that is an awaitable, it is awaited in the caller's loop."""
     result = await outcome
     return await result if inspect.isawaitable(result) else result
 
 
-def run_to_its_end(name: str, acall: AsyncCall) -> SyncCall:
-    """Runs an async call in an event loop of its own."""
+def run_blocking(name: str, acall: AsyncCall) -> SyncCall:
+    """A sync call that runs an async one in an event loop of its own."""
 
     async def awaited(arguments: Arguments) -> Any:
         return await acall(arguments)

@@ -1,27 +1,34 @@
-"""All that lies between a call and its tool, put together once per tool: what is off is not there."""
+"""A tool and the rules of its registry (001 §9) compiled into two functions: one that blocks, one that is awaited.
+
+The layers, from the outside: hooks, retries, the check of arguments, timeout and limit, the tool. A rule that is off
+adds no layer, so it costs nothing per call. Each layer exists twice below, because a blocking and an awaiting caller
+wait differently; what a layer decides is said once, in the object that both halves are given.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import math
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from a2c_smcp.errors import ConfigError, SMCPError
-from a2c_smcp.registry.calls.arguments import Prepare, preparation, prepared, prepared_async
-from a2c_smcp.registry.calls.hooks import Hooks, observed, observed_async
-from a2c_smcp.registry.calls.limits import Bounds, Gate, Limit, bounded, bounded_async
-from a2c_smcp.registry.calls.methods import Arguments, AsyncCall, Entrance, SyncCall, entrance_of, run_to_its_end
-from a2c_smcp.registry.calls.retry import Retry, retried, retried_async
+from a2c_smcp.registry.calls.arguments import ArgumentCheck, argument_check
+from a2c_smcp.registry.calls.hooks import Hooks
+from a2c_smcp.registry.calls.limits import CallLimits, CallSlots, Limit, limited, limited_async
+from a2c_smcp.registry.calls.methods import Arguments, AsyncCall, SyncCall, ToolMethods, run_blocking, tool_methods
+from a2c_smcp.registry.calls.retry import Retry
 from a2c_smcp.registry.policy import Policy
-from a2c_smcp.registry.tool_info import Traits, read_traits
-from a2c_smcp.registry.toolset import MAX_QUOTED, Entry
+from a2c_smcp.registry.tool_info import ToolInfo, read_tool_info
+from a2c_smcp.registry.toolset import MAX_QUOTED, RegisteredTool
 
-__all__ = ["Rules", "compile_entry", "refusal"]
+__all__ = ["Rules", "compile_tool", "refused_tool"]
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a registry does with every call (001 §9). Each is off by default."""
+    """What a registry does with every call (001 §9). Each rule is off by default."""
 
     validate: bool = False
     policy: Policy | None = None
@@ -31,27 +38,29 @@ class Rules:
     hooks: Hooks = field(default_factory=lambda: Hooks(()))
 
     def __post_init__(self) -> None:
-        _check_timeout(self.timeout)
+        _require_positive(self.timeout)
 
 
-def compile_entry(tool: Any, rules: Rules, *, timeout: float | None = None, limit: Limit | None = None) -> Entry:
-    """Outermost the hooks, then new attempts, the arguments' check, the time, the gate, and inside them the tool."""
-    traits, entrance = read_traits(tool), entrance_of(tool)
+def compile_tool(
+    tool: Any, rules: Rules, *, timeout: float | None = None, limit: Limit | None = None
+) -> RegisteredTool:
+    """`timeout` and `limit` replace those of the rules. Raises `TypeError` if the object is not a tool."""
+    info, methods = read_tool_info(tool), tool_methods(tool)
     layers = _Layers(
-        traits,
+        info,
         rules.hooks,
-        preparation(tool, traits) if rules.validate else None,
-        rules.retry if traits.repeatable else None,
-        _bounds(traits.name, rules.timeout if timeout is None else timeout, limit or rules.limit),
+        rules.retry if info.repeatable else None,
+        argument_check(tool, info) if rules.validate else None,
+        _limits(info.name, rules.timeout if timeout is None else timeout, limit or rules.limit),
     )
-    acall = layers.around_async(entrance)
-    call = run_to_its_end(traits.name, acall) if entrance.call is None else layers.around(entrance.call)
-    return Entry(tool, traits, call, acall, rules.policy is None or rules.policy.allows(traits))
+    acall = layers.around_async(methods)
+    call = run_blocking(info.name, acall) if methods.call is None else layers.around(methods.call)
+    return RegisteredTool(tool, info, call, acall, rules.policy is None or rules.policy.allows(info))
 
 
-def refusal(name: str, error: SMCPError, hooks: Hooks) -> Entry:
-    """A call that leads nowhere, for the hooks to hear of it."""
-    traits = Traits(str(name)[:MAX_QUOTED], "", {}, frozenset(), frozenset(), False, None, {})
+def refused_tool(name: str, error: SMCPError, hooks: Hooks) -> RegisteredTool:
+    """Stands for a tool that cannot be called: each call raises the error, and the hooks are told of it."""
+    info = ToolInfo(str(name)[:MAX_QUOTED], "", {}, frozenset(), frozenset(), False, None, {})
 
     def call(arguments: Arguments) -> Any:
         raise error
@@ -59,41 +68,110 @@ def refusal(name: str, error: SMCPError, hooks: Hooks) -> Entry:
     async def acall(arguments: Arguments) -> Any:
         raise error
 
-    return Entry(None, traits, observed(call, traits, hooks), observed_async(acall, traits, hooks), False)
+    return RegisteredTool(None, info, _watched(call, info, hooks), _watched_async(acall, info, hooks), False)
 
 
 @dataclass(frozen=True, slots=True)
 class _Layers:
-    tool: Traits
+    """The layers of one tool, in their order."""
+
+    tool: ToolInfo
     hooks: Hooks
-    prepare: Prepare | None
     retry: Retry | None
-    bounds: Bounds
+    check: ArgumentCheck | None
+    limits: CallLimits
 
     def around(self, call: SyncCall) -> SyncCall:
-        if self.bounds:
-            call = bounded(call, self.bounds)
-        if self.prepare:
-            call = prepared(call, self.prepare)
+        if self.limits:
+            call = limited(call, self.limits)
+        if self.check:
+            call = _checked(call, self.check)
         if self.retry:
-            call = retried(call, self.retry)
-        return observed(call, self.tool, self.hooks) if self.hooks else call
+            call = _retried(call, self.retry)
+        return _watched(call, self.tool, self.hooks) if self.hooks else call
 
-    def around_async(self, entrance: Entrance) -> AsyncCall:
-        acall = bounded_async(entrance, self.bounds)
-        if self.prepare:
-            acall = prepared_async(acall, self.prepare)
+    def around_async(self, methods: ToolMethods) -> AsyncCall:
+        acall = limited_async(methods, self.limits)
+        if self.check:
+            acall = _checked_async(acall, self.check)
         if self.retry:
-            acall = retried_async(acall, self.retry)
-        return observed_async(acall, self.tool, self.hooks) if self.hooks else acall
+            acall = _retried_async(acall, self.retry)
+        return _watched_async(acall, self.tool, self.hooks) if self.hooks else acall
 
 
-def _check_timeout(timeout: float | None) -> None:
+def _checked(call: SyncCall, check: ArgumentCheck) -> SyncCall:
+    return lambda arguments: call(check.now(arguments))
+
+
+def _checked_async(acall: AsyncCall, check: ArgumentCheck) -> AsyncCall:
+    async def checked(arguments: Arguments) -> Any:
+        return await acall(await check.without_blocking(arguments))
+
+    return checked
+
+
+def _retried(call: SyncCall, retry: Retry) -> SyncCall:
+    def retried(arguments: Arguments) -> Any:
+        for pause in retry.pauses():
+            try:
+                return call(arguments)
+            except Exception as error:
+                if retry.is_final(error):
+                    raise
+            time.sleep(pause)
+        return call(arguments)
+
+    return retried
+
+
+def _retried_async(acall: AsyncCall, retry: Retry) -> AsyncCall:
+    async def retried(arguments: Arguments) -> Any:
+        for pause in retry.pauses():
+            try:
+                return await acall(arguments)
+            except Exception as error:
+                if retry.is_final(error):
+                    raise
+            await asyncio.sleep(pause)
+        return await acall(arguments)
+
+    return retried
+
+
+def _watched(call: SyncCall, tool: ToolInfo, hooks: Hooks) -> SyncCall:
+    def watched(arguments: Arguments) -> Any:
+        seen = hooks.began(tool, arguments)
+        try:
+            result = call(arguments)
+        except BaseException as error:
+            hooks.failed(seen, error)
+            raise
+        hooks.returned(seen, result)
+        return result
+
+    return watched
+
+
+def _watched_async(acall: AsyncCall, tool: ToolInfo, hooks: Hooks) -> AsyncCall:
+    async def watched(arguments: Arguments) -> Any:
+        seen = hooks.began(tool, arguments)
+        try:
+            result = await acall(arguments)
+        except BaseException as error:
+            hooks.failed(seen, error)
+            raise
+        hooks.returned(seen, result)
+        return result
+
+    return watched
+
+
+def _limits(name: str, timeout: float | None, limit: Limit | None) -> CallLimits:
+    """An endless timeout is none: that is how one tool is freed of its registry's."""
+    _require_positive(timeout)
+    return CallLimits(name, None if timeout == math.inf else timeout, None if limit is None else CallSlots(name, limit))
+
+
+def _require_positive(timeout: float | None) -> None:
     if timeout is not None and not timeout > 0:
         raise ConfigError(f"a timeout of {timeout} s leaves no time for a call")
-
-
-def _bounds(name: str, timeout: float | None, limit: Limit | None) -> Bounds:
-    """An endless timeout is none, which is how one tool is freed of its registry's."""
-    _check_timeout(timeout)
-    return Bounds(name, None if timeout == math.inf else timeout, None if limit is None else Gate(name, limit))

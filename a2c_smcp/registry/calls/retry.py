@@ -1,30 +1,27 @@
-"""When a failed call is made again, and after how long."""
+"""When a failed call is made again, and after which pause."""
 
 from __future__ import annotations
 
-import asyncio
 import random
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import LoopIsRunning
-from a2c_smcp.registry.calls.methods import Arguments, AsyncCall, SyncCall
 
-__all__ = ["Retry", "retried", "retried_async"]
+__all__ = ["Retry"]
 
-_WORTH_ANOTHER_TRY = (408, 429)
+_TRANSIENT_CODES = (408, 429)
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Only tools that are marked idempotent or read-only are ever called again.
+    """Calls again after a failure. Only tools that are marked idempotent or read-only are ever called again.
 
-    The pause before a new attempt is drawn between nothing and a bound, in seconds, that doubles from `first_pause`
-    to `longest_pause`. An error that says the call itself is wrong (our 4xx, `LoopIsRunning`) is final, and so is one
-    that says of a tool elsewhere that it may have run: another attempt would be another call (WIRE §5).
+    The pause before an attempt is random, between zero and a bound in seconds that doubles from `first_pause` to
+    `longest_pause`. Two kinds of errors are final: those that say the call itself is wrong (4xx codes except 408 and
+    429, `LoopIsRunning`), and those of a remote tool that may have run, since another attempt would be another call
+    (WIRE §5).
     """
 
     attempts: int = 3
@@ -47,33 +44,5 @@ class Retry:
         if isinstance(error, SMCPError) and error.details.get("outcome", "not_run") != "not_run":
             return True
         if isinstance(error, SMCPError) and 400 <= error.code < 500:
-            return error.code not in _WORTH_ANOTHER_TRY
+            return error.code not in _TRANSIENT_CODES
         return isinstance(error, LoopIsRunning) or not isinstance(error, self.on)
-
-
-def retried(call: SyncCall, retry: Retry) -> SyncCall:
-    def again(arguments: Arguments) -> Any:
-        for pause in retry.pauses():
-            try:
-                return call(arguments)
-            except Exception as error:
-                if retry.is_final(error):
-                    raise
-            time.sleep(pause)
-        return call(arguments)
-
-    return again
-
-
-def retried_async(acall: AsyncCall, retry: Retry) -> AsyncCall:
-    async def again(arguments: Arguments) -> Any:
-        for pause in retry.pauses():
-            try:
-                return await acall(arguments)
-            except Exception as error:
-                if retry.is_final(error):
-                    raise
-            await asyncio.sleep(pause)
-        return await acall(arguments)
-
-    return again

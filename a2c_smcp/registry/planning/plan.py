@@ -1,7 +1,8 @@
-"""Plans carried out (001 §6): a planner's steps go to a registry one after the other, and what came of each is kept.
+"""Run a plan (001 §6): call the steps of a planner one after the other and keep the outcome of each.
 
 When a tool raises, `clarify` may ask a user for better arguments, `replan` may ask a planner for other steps, and
-`on_error` says what happens when neither could help.
+`on_error` says what happens if neither helped. How a plan runs is one generator that yields what has to be waited
+for; `run_plan` and `run_plan_async` drive it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MAX_REPLANS = MAX_QUESTIONS = 3
 
 
 class BadPlan(BadRequest, ValueError):
-    """Steps that cannot be carried out. `details["errors"]` has the `index` and a `message` of each fault."""
+    """Steps that cannot be run. `details["errors"]` has the `index` and a `message` of each fault."""
 
     title = "Bad plan"
 
@@ -51,13 +52,13 @@ Step: TypeAlias = ToolStep | ReplyStep
 
 
 def read_plan(steps: object) -> tuple[Step, ...]:
-    """The steps, understood. Raises `BadPlan`, which names every step that is not."""
+    """The steps as objects. Raises `BadPlan`, which lists every malformed step."""
     if isinstance(steps, str | bytes | Mapping) or not isinstance(steps, Sequence):
         raise BadPlan("it is not a list of steps", errors=[])
     faults = [(index, fault) for index, step in enumerate(steps) if (fault := _fault_in(step))]
     if faults:
-        told = "; ".join(f"step {index} {fault}" for index, fault in faults)
-        raise BadPlan(told, errors=[{"index": index, "message": fault} for index, fault in faults])
+        message = "; ".join(f"step {index} {fault}" for index, fault in faults)
+        raise BadPlan(message, errors=[{"index": index, "message": fault} for index, fault in faults])
     return tuple(_read(step) for step in steps)
 
 
@@ -97,7 +98,7 @@ def _read(step: Any) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What came of a step. `duration` is the tool's own time in seconds; the step has the arguments used last."""
+    """The result or error of a step. `duration` is the tool's own time in seconds; `step` has the last arguments."""
 
     step: Step
     result: Any = None
@@ -112,7 +113,7 @@ class StepOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PlanRun:
-    """`finished` says whether the plan was gone through to its end, be it with steps that failed."""
+    """The outcome of a plan. `finished` says whether it ran to its end, even if steps failed."""
 
     outcomes: tuple[StepOutcome, ...]
     finished: bool
@@ -121,7 +122,7 @@ class PlanRun:
 
     @property
     def ok(self) -> bool:
-        """No step failed, not even one that was made good by others."""
+        """No step failed, not even one that other steps made up for."""
         return self.finished and not self.failures
 
     @property
@@ -135,7 +136,7 @@ class PlanRun:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a callback is told: the step and its error, what was done before, and what was to come."""
+    """What a callback gets: the step and its error, the outcomes so far, and the remaining steps."""
 
     step: ToolStep
     error: Exception
@@ -144,7 +145,7 @@ class Failure:
 
 
 class Tools(Protocol):
-    """What a plan needs of a registry."""
+    """The methods of a registry that a plan needs."""
 
     def call(self, name: str, arguments: dict[str, Any]) -> Any: ...
 
@@ -158,13 +159,13 @@ OnError: TypeAlias = Literal["stop", "continue"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Ask:
+class _Question:
     callback: Callback
     failure: Failure
 
 
 Result = TypeVar("Result")
-_Effect: TypeAlias = ToolStep | _Ask
+_Effect: TypeAlias = ToolStep | _Question
 _Flow: TypeAlias = Generator[_Effect, Any, Result]
 
 
@@ -179,13 +180,14 @@ def run_plan(
     max_replans: int = MAX_REPLANS,
     on_step: OnStep | None = None,
 ) -> PlanRun:
-    """Carries out `{"type": "tool", "name", "arguments"}` and `{"type": "reply", "text"}` steps in their order.
+    """Runs `{"type": "tool", "name", "arguments"}` and `{"type": "reply", "text"}` steps in their order.
 
-    `clarify(failure)` answers with arguments to add before the step is tried again, `True` to try it as it was, or
-    `None`. `replan(failure)` answers with all steps that are to come instead, or `None`. Both have their bounds.
-    Raises `BadPlan` for malformed steps, before anything runs. `on_step` hears of every outcome.
+    After a failure, `clarify(failure)` returns arguments to add before the step is tried again, `True` to try it
+    unchanged, or `None`. Then `replan(failure)` returns all steps that replace the remaining ones, or `None`. They are
+    asked at most `max_questions` and `max_replans` times. `on_step` is called with every outcome. Raises `BadPlan` for
+    malformed steps, before anything runs.
     """
-    flow = _Run(on_error, clarify, replan, max_questions, max_replans, on_step).carry_out(read_plan(steps))
+    flow = _Run(on_error, clarify, replan, max_questions, max_replans, on_step).run(read_plan(steps))
     try:
         effect = next(flow)
         while True:
@@ -211,7 +213,7 @@ async def run_plan_async(
     on_step: OnStep | None = None,
 ) -> PlanRun:
     """As `run_plan`, without blocking the loop. `clarify` and `replan` may be coroutine functions."""
-    flow = _Run(on_error, clarify, replan, max_questions, max_replans, on_step).carry_out(read_plan(steps))
+    flow = _Run(on_error, clarify, replan, max_questions, max_replans, on_step).run(read_plan(steps))
     try:
         effect = next(flow)
         while True:
@@ -227,7 +229,7 @@ async def run_plan_async(
 
 @dataclass
 class _Run:
-    """How a plan is carried out, said once. What has to be waited for is yielded."""
+    """How a plan runs, as a generator. It yields the tool calls and questions that have to be waited for."""
 
     on_error: OnError
     clarify: Callback | None
@@ -243,21 +245,21 @@ class _Run:
         if self.on_error not in get_args(OnError):
             raise ValueError(f"on_error is one of {', '.join(get_args(OnError))}, not {self.on_error!r}")
 
-    def carry_out(self, steps: tuple[Step, ...]) -> _Flow[PlanRun]:
+    def run(self, steps: tuple[Step, ...]) -> _Flow[PlanRun]:
         began, stopped = perf_counter(), False
         while steps and not stopped:
             step, steps = steps[0], steps[1:]
-            outcome = yield from self._take(step, steps)
+            outcome = yield from self._attempted(step, steps)
             self.outcomes.append(outcome)
             if self.on_step:
                 self.on_step(outcome)
             if outcome.error is not None:
-                instead = yield from self._plan_anew(outcome, steps)
+                instead = yield from self._replanned(outcome, steps)
                 stopped = instead is None and self.on_error == "stop"
                 steps = steps if instead is None else instead
         return PlanRun(tuple(self.outcomes), not stopped, self.replans, perf_counter() - began)
 
-    def _take(self, step: Step, remaining: tuple[Step, ...]) -> _Flow[StepOutcome]:
+    def _attempted(self, step: Step, remaining: tuple[Step, ...]) -> _Flow[StepOutcome]:
         if isinstance(step, ReplyStep):
             return StepOutcome(step, step.text)
         attempts, spent = 0, 0.0
@@ -278,20 +280,20 @@ class _Run:
         if self.clarify is None or self.questions >= self.max_questions:
             return None
         self.questions += 1
-        answer = yield _Ask(self.clarify, Failure(step, error, tuple(self.outcomes), remaining))
+        answer = yield _Question(self.clarify, Failure(step, error, tuple(self.outcomes), remaining))
         if answer is None or isinstance(answer, bool):
             return step if answer else None
         if not isinstance(answer, Mapping):
             raise TypeError(f"clarify answers with arguments, True or None, not with {type(answer).__name__}")
         return ToolStep(step.name, {**step.arguments, **answer})
 
-    def _plan_anew(self, outcome: StepOutcome, remaining: tuple[Step, ...]) -> _Flow[tuple[Step, ...] | None]:
-        """A planner that answers with a malformed plan is told so, and asked again."""
+    def _replanned(self, outcome: StepOutcome, remaining: tuple[Step, ...]) -> _Flow[tuple[Step, ...] | None]:
+        """A planner that returns a malformed plan gets `BadPlan` and is asked again."""
         step, error = outcome.step, outcome.error
         assert isinstance(step, ToolStep)
         while self.replan is not None and error is not None and self.replans < self.max_replans:
             self.replans += 1
-            answer = yield _Ask(self.replan, Failure(step, error, tuple(self.outcomes), remaining))
+            answer = yield _Question(self.replan, Failure(step, error, tuple(self.outcomes), remaining))
             try:
                 return None if answer is None else read_plan(answer)
             except BadPlan as fault:

@@ -1,4 +1,4 @@
-"""A list of tools in the words of those who read it: 001's planner, the model providers, and MCP."""
+"""The list of tools in the format of each reader: 001's planner, OpenAI, Anthropic, Gemini, MCP."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
-from a2c_smcp.registry.planning.provider_schemas import one_object, reduced_schema
-from a2c_smcp.registry.tool_info import Traits
+from a2c_smcp.registry.planning.provider_schemas import gemini_schema, plain_object
+from a2c_smcp.registry.tool_info import ToolInfo
 
 __all__ = ["FORMATS", "Format", "in_format", "portable_name"]
 
@@ -20,17 +20,18 @@ _PORTABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def in_format(format: str | None, tools: Sequence[Traits]) -> Any:  # noqa: A002
-    """Plain JSON. Raises `ValueError` for a format that there is not."""
+def in_format(format: str | None, tools: Sequence[ToolInfo]) -> Any:  # noqa: A002
+    """Plain JSON. Raises `ValueError` for an unknown format."""
     if format not in FORMATS:
         raise ValueError(f"there is no format {format!r}, only {', '.join(filter(None, FORMATS))}")
     return FORMATS[format](tools)
 
 
 def portable_name(name: str) -> str:
-    """The name itself if every provider takes it (64 of `A-Z a-z 0-9 _ -`, a letter or `_` first), else one made of it.
+    """The name itself if every provider accepts it, else a similar name with a hash of the original.
 
-    What is made depends on nothing but the name: whatever else is registered, a model's call finds the same tool.
+    Providers accept up to 64 of `A-Z a-z 0-9 _ -`, with a letter or `_` first. The result depends on the name only: a
+    model's call finds the same tool whatever else is registered.
     """
     if _PORTABLE.fullmatch(name):
         return name
@@ -40,59 +41,59 @@ def portable_name(name: str) -> str:
     return f"{plain[: MAX_NAME - len(mark) - 1]}_{mark}"
 
 
-def _planner(tools: Sequence[Traits]) -> dict[str, dict[str, Any]]:
+def _planner(tools: Sequence[ToolInfo]) -> dict[str, dict[str, Any]]:
     return {tool.name: {"description": tool.description, "input_schema": tool.input_schema} for tool in tools}
 
 
-def _openai(tools: Sequence[Traits]) -> list[dict[str, Any]]:
+def _openai(tools: Sequence[ToolInfo]) -> list[dict[str, Any]]:
     return [
         {
             "type": "function",
             "function": {
                 "name": portable_name(tool.name),
                 "description": tool.description,
-                "parameters": {"properties": {}} | one_object(tool.input_schema),
+                "parameters": {"properties": {}} | plain_object(tool.input_schema),
             },
         }
         for tool in tools
     ]
 
 
-def _anthropic(tools: Sequence[Traits]) -> list[dict[str, Any]]:
+def _anthropic(tools: Sequence[ToolInfo]) -> list[dict[str, Any]]:
     return [
         {
             "name": portable_name(tool.name),
             "description": tool.description,
-            "input_schema": one_object(tool.input_schema),
+            "input_schema": plain_object(tool.input_schema),
         }
         for tool in tools
     ]
 
 
-def _gemini(tools: Sequence[Traits]) -> list[dict[str, Any]]:
+def _gemini(tools: Sequence[ToolInfo]) -> list[dict[str, Any]]:
     return [{"function_declarations": [_declaration(tool) for tool in tools]}]
 
 
-def _declaration(tool: Traits) -> dict[str, Any]:
-    """A function without parameters has none: an object without properties is refused."""
+def _declaration(tool: ToolInfo) -> dict[str, Any]:
+    """A function without parameters has no `parameters`: Gemini refuses an object without properties."""
     declaration: dict[str, Any] = {"name": portable_name(tool.name), "description": tool.description}
-    parameters = reduced_schema(one_object(tool.input_schema))
+    parameters = gemini_schema(plain_object(tool.input_schema))
     return declaration | {"parameters": parameters} if parameters.get("properties") else declaration
 
 
-def _mcp(tools: Sequence[Traits]) -> list[dict[str, Any]]:
+def _mcp(tools: Sequence[ToolInfo]) -> list[dict[str, Any]]:
     return [
         {
             "name": tool.name,
             "description": tool.description,
             "inputSchema": {"type": "object", **tool.input_schema},
-            **tool.wire,
+            **tool.mcp_fields,
         }
         for tool in tools
     ]
 
 
-FORMATS: Mapping[str | None, Callable[[Sequence[Traits]], Any]] = {
+FORMATS: Mapping[str | None, Callable[[Sequence[ToolInfo]], Any]] = {
     None: _planner,
     "openai": _openai,
     "anthropic": _anthropic,

@@ -1,141 +1,60 @@
-"""JSON Schema as far as Gemini's function declarations go: a subset of OpenAPI 3.0, without references."""
+"""JSON schemas reduced to what model providers accept.
+
+OpenAI and Anthropic refuse a whole request if one tool's schema has a keyword such as `anyOf` at its top level:
+`plain_object` writes such a schema as one object. Gemini takes a subset of OpenAPI 3.0 without references:
+`gemini_schema` leaves out what that cannot say. Both accept all arguments that the original accepts, and perhaps more:
+the tool itself still checks them.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from a2c_smcp.registry.schemas.check import local_target
+from a2c_smcp.registry.schemas.cost import local_target
 
-__all__ = ["one_object", "reduced_schema", "written_out"]
+__all__ = ["gemini_schema", "plain_object"]
 
 MAX_DEPTH, MAX_SCHEMAS = 20, 1000
-"""What is deeper or more, and where a schema comes to itself again, only the type is said."""
+"""Below this depth, after this number, and where a schema contains itself, only the type is said."""
 
-_KEPT = (
+_REFUSED_AT_TOP = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "enum", "const"})
+_GEMINI_KEYWORDS = (
     *("title", "description", "default", "nullable", "pattern", "minimum", "maximum"),
     *("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"),
 )
-_SHARED = ("title", "description", "nullable")
-_TYPES = ("string", "number", "integer", "boolean", "array", "object")
-_FORMATS = {
+_GEMINI_SHARED = ("title", "description", "nullable")
+_GEMINI_TYPES = ("string", "number", "integer", "boolean", "array", "object")
+_GEMINI_FORMATS = {
     "number": ("float", "double"),
     "integer": ("int32", "int64"),
     "string": ("enum", "date-time"),
 }
+_TYPE_BY_KEYWORD = {"properties": "object", "additionalProperties": "object", "items": "array", "minimum": "number"}
 
 
-def reduced_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same values fit as before, and perhaps more: what cannot be said is left out."""
-    try:
-        return _Reduction(schema).reduce(schema, ())
-    except RecursionError:
-        return {"type": "object"}
-
-
-class _Reduction:
-    """`trail` is what was referred to on the way down, a word for each step."""
-
-    def __init__(self, root: dict[str, Any]) -> None:
-        self._root = root
-        self._left = MAX_SCHEMAS
-
-    def reduce(self, schema: Any, trail: tuple[str, ...]) -> dict[str, Any]:
-        self._left -= 1
-        seen: set[str] = set()
-        full = written_out(schema if isinstance(schema, dict) else {}, self._root, seen)
-        types, nullable = _types_in(full)
-        if self._left < 0 or len(trail) > MAX_DEPTH or not seen.isdisjoint(trail):
-            return _only_type(types[0])
-        trail = (*trail, *(seen or ("",)))
-        alternatives = _listed(full.get("anyOf")) or _listed(full.get("oneOf"))
-        choices = [choice for choice in alternatives if choice != {"type": "null"}]
-        reduced = {key: full[key] for key in _KEPT if key in full}
-        if nullable or len(choices) < len(alternatives):
-            reduced["nullable"] = True
-        if not choices and len(types) > 1:
-            choices = [{**_bare(full), "type": one} for one in types]
-        if len(choices) == 1:
-            return self.reduce(choices[0], trail) | reduced
-        if choices:
-            # Vertex refuses whatever stands beside it.
-            shared = {key: reduced[key] for key in _SHARED if key in reduced}
-            return {"anyOf": [shared | self.reduce(choice, trail) for choice in choices]}
-        return reduced | self._of_type(types[0], full, trail)
-
-    def _of_type(self, kind: str, full: dict[str, Any], trail: tuple[str, ...]) -> dict[str, Any]:
-        if words := _words(full):
-            return {"type": "string", "enum": words}
-        if kind == "array":
-            return _only_type(kind) | ({"items": self.reduce(full["items"], trail)} if full.get("items") else {})
-        if kind == "object":
-            return {"type": kind} | self._properties(full, trail)
-        return {"type": kind} | ({"format": full["format"]} if full.get("format") in _FORMATS.get(kind, ()) else {})
-
-    def _properties(self, full: dict[str, Any], trail: tuple[str, ...]) -> dict[str, Any]:
-        properties = full.get("properties")
-        if not isinstance(properties, dict) or not properties:
-            return {}
-        reduced: dict[str, Any] = {
-            "properties": {name: self.reduce(below, trail) for name, below in properties.items()}
-        }
-        required = [name for name in properties if name in _listed(full.get("required"))]
-        return reduced | {"required": required} if required else reduced
-
-
-def _only_type(kind: str) -> dict[str, Any]:
-    """A list must say of what."""
-    return {"type": kind, "items": {"type": "string"}} if kind == "array" else {"type": kind}
-
-
-def _types_in(schema: dict[str, Any]) -> tuple[list[str], bool]:
-    """The types, told by what else is there if none is given, and whether null is one of them."""
-    given = schema.get("type")
-    listed = given if isinstance(given, list) else [given]
-    types = [one for one in listed if one in _TYPES]
-    return types or [_implied_type(schema)], "null" in listed
-
-
-def _implied_type(schema: dict[str, Any]) -> str:
-    signs = {"properties": "object", "additionalProperties": "object", "items": "array", "minimum": "number"}
-    return next((kind for sign, kind in signs.items() if sign in schema), "string")
-
-
-def _words(schema: dict[str, Any]) -> list[str]:
-    """An enumeration of words. Others cannot be said."""
-    listed = [schema["const"]] if "const" in schema else _listed(schema.get("enum"))
-    words = [value for value in listed if value is not None]
-    return words if all(isinstance(word, str) and word for word in words) else []
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _bare(schema: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in schema.items() if key not in ("title", "description", "default", "nullable")}
-
-
-_REFUSED = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "enum", "const"})
-
-
-def one_object(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same arguments fit as before, and perhaps more: of alternatives, all properties may be there.
-
-    OpenAI and Anthropic refuse a whole request for one tool that says at its top what its arguments are by such words.
-    """
-    if _REFUSED.isdisjoint(schema):
+def plain_object(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema as one object, with the properties of all its alternatives."""
+    if _REFUSED_AT_TOP.isdisjoint(schema):
         full = schema
     else:
         try:
-            full = _merged(schema, schema, set())
+            full = _with_alternatives(schema, schema, set())
         except RecursionError:
             full = {}
     properties = full.get("properties", {})
     return {**full, "type": "object"} | ({} if isinstance(properties, dict) else {"properties": {}})
 
 
-def written_out(schema: dict[str, Any], root: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-    """With what it refers to and the parts of its `allOf` written into it. A reference is followed once."""
+def gemini_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema as far as a function declaration of Gemini can say it."""
+    try:
+        return _GeminiReduction(schema).reduce(schema, ())
+    except RecursionError:
+        return {"type": "object"}
+
+
+def _inlined(schema: dict[str, Any], root: dict[str, Any], seen: set[str]) -> dict[str, Any]:
+    """The schema with its reference and its `allOf` written into it. A reference in `seen` is not followed again."""
     reference = schema.get("$ref")
     parts = _objects_in(schema, "allOf")
     if isinstance(reference, str) and reference not in seen:
@@ -144,16 +63,16 @@ def written_out(schema: dict[str, Any], root: dict[str, Any], seen: set[str]) ->
         parts.insert(0, target if isinstance(target, dict) else {})
     merged: dict[str, Any] = {}
     for part in parts:
-        merged = _joined(merged, written_out(part, root, seen))
+        merged = _joined(merged, _inlined(part, root, seen))
     return _joined(merged, {key: value for key, value in schema.items() if key not in ("$ref", "allOf")})
 
 
-def _merged(schema: dict[str, Any], root: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-    full = written_out(schema, root, seen)
+def _with_alternatives(schema: dict[str, Any], root: dict[str, Any], seen: set[str]) -> dict[str, Any]:
+    full = _inlined(schema, root, seen)
     properties = dict(_properties(full))
     for alternative in (*_objects_in(full, "anyOf"), *_objects_in(full, "oneOf")):
-        properties |= {**_properties(_merged(alternative, root, seen)), **properties}
-    return {key: value for key, value in full.items() if key not in _REFUSED} | {"properties": properties}
+        properties |= {**_properties(_with_alternatives(alternative, root, seen)), **properties}
+    return {key: value for key, value in full.items() if key not in _REFUSED_AT_TOP} | {"properties": properties}
 
 
 def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
@@ -165,16 +84,100 @@ def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     return joined
 
 
+class _GeminiReduction:
+    """`trail` has the references that were followed on the way down, and an empty word for a step without one."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        self._schemas_left = MAX_SCHEMAS
+
+    def reduce(self, schema: Any, trail: tuple[str, ...]) -> dict[str, Any]:
+        self._schemas_left -= 1
+        seen: set[str] = set()
+        full = _inlined(schema if isinstance(schema, dict) else {}, self._root, seen)
+        types, is_nullable = _types_in(full)
+        if self._schemas_left < 0 or len(trail) > MAX_DEPTH or not seen.isdisjoint(trail):
+            return _only_type(types[0])
+        trail = (*trail, *(seen or ("",)))
+        choices, has_null_choice = _choices_in(full, types)
+        reduced = {key: full[key] for key in _GEMINI_KEYWORDS if key in full}
+        if is_nullable or has_null_choice:
+            reduced["nullable"] = True
+        if choices:
+            return self._any_of(choices, reduced, trail)
+        return reduced | self._of_type(types[0], full, trail)
+
+    def _any_of(self, choices: list[dict[str, Any]], reduced: dict[str, Any], trail: tuple[str, ...]) -> dict[str, Any]:
+        if len(choices) == 1:
+            return self.reduce(choices[0], trail) | reduced
+        # Vertex refuses other keywords beside `anyOf`, so each choice repeats them.
+        shared = {key: reduced[key] for key in _GEMINI_SHARED if key in reduced}
+        return {"anyOf": [shared | self.reduce(choice, trail) for choice in choices]}
+
+    def _of_type(self, kind: str, full: dict[str, Any], trail: tuple[str, ...]) -> dict[str, Any]:
+        if words := _enumerated_words(full):
+            return {"type": "string", "enum": words}
+        if kind == "array":
+            return _only_type(kind) | ({"items": self.reduce(full["items"], trail)} if full.get("items") else {})
+        if kind == "object":
+            return {"type": kind} | self._object(full, trail)
+        has_format = full.get("format") in _GEMINI_FORMATS.get(kind, ())
+        return {"type": kind} | ({"format": full["format"]} if has_format else {})
+
+    def _object(self, full: dict[str, Any], trail: tuple[str, ...]) -> dict[str, Any]:
+        properties = full.get("properties")
+        if not isinstance(properties, dict) or not properties:
+            return {}
+        reduced: dict[str, Any] = {
+            "properties": {name: self.reduce(below, trail) for name, below in properties.items()}
+        }
+        required = [name for name in properties if name in _as_list(full.get("required"))]
+        return reduced | {"required": required} if required else reduced
+
+
+def _only_type(kind: str) -> dict[str, Any]:
+    """An array must say what its items are."""
+    return {"type": kind, "items": {"type": "string"}} if kind == "array" else {"type": kind}
+
+
+def _types_in(schema: dict[str, Any]) -> tuple[list[str], bool]:
+    """The types, guessed from other keywords if there are none, and whether null is one of them."""
+    given = schema.get("type")
+    listed = given if isinstance(given, list) else [given]
+    types = [one for one in listed if one in _GEMINI_TYPES]
+    guessed = next((kind for keyword, kind in _TYPE_BY_KEYWORD.items() if keyword in schema), "string")
+    return types or [guessed], "null" in listed
+
+
+def _choices_in(schema: dict[str, Any], types: list[str]) -> tuple[list[dict[str, Any]], bool]:
+    """The alternatives of a schema without null, one for each type if it has several, and whether null was one."""
+    alternatives = _as_list(schema.get("anyOf")) or _as_list(schema.get("oneOf"))
+    choices = [choice for choice in alternatives if choice != {"type": "null"}]
+    if not choices and len(types) > 1:
+        bare = {key: schema[key] for key in schema if key not in ("title", "description", "default", "nullable")}
+        return [{**bare, "type": one} for one in types], bool(alternatives)
+    return choices, len(choices) < len(alternatives)
+
+
+def _enumerated_words(schema: dict[str, Any]) -> list[str]:
+    """The values of an enumeration of words; empty for other enumerations, which Gemini does not take."""
+    listed = [schema["const"]] if "const" in schema else _as_list(schema.get("enum"))
+    words = [value for value in listed if value is not None]
+    return words if all(isinstance(word, str) and word for word in words) else []
+
+
 def _properties(schema: dict[str, Any]) -> dict[str, Any]:
     properties = schema.get("properties")
     return properties if isinstance(properties, dict) else {}
 
 
 def _required(schema: dict[str, Any]) -> list[str]:
-    required = schema.get("required")
-    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    return [name for name in _as_list(schema.get("required")) if isinstance(name, str)]
 
 
-def _objects_in(schema: dict[str, Any], word: str) -> list[dict[str, Any]]:
-    parts = schema.get(word)
-    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+def _objects_in(schema: dict[str, Any], keyword: str) -> list[dict[str, Any]]:
+    return [part for part in _as_list(schema.get(keyword)) if isinstance(part, dict)]
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

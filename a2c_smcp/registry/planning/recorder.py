@@ -1,4 +1,4 @@
-"""Calls written down, a line of JSON for each, and tools that answer from what was written."""
+"""A log of calls, one line of JSON each, and tools that answer from such a log."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ class NotRecorded(NotFound, LookupError):
 
 
 class RecordedError(Exception):
-    """What a recorded call raised, where its own class is not known here: the class's name, and its message."""
+    """A recorded error whose class is not known here. Its message has the name of the class."""
 
 
 class Recorder(Hook):
-    """A hook that appends each call to a file which only its owner may read: time, name, outcome, duration, sizes.
+    """A hook that appends each call to a file, readable by its owner only: time, name, outcome, duration, sizes.
 
-    Also arguments and results, without which there is nothing to replay; `values=False` leaves them out.
+    It also writes arguments and results, which a replay needs; `values=False` leaves them out.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, values: bool = True) -> None:
         self._values = values
-        self._begun: dict[ToolCall, dict[str, Any]] = {}
+        self._open: dict[ToolCall, dict[str, Any]] = {}
         self._path = path
         self._append("")
 
     def before(self, call: ToolCall) -> None:
-        """Arguments are written down before the tool can change them."""
+        """Keeps a copy of the arguments before the tool can change them."""
         line: dict[str, Any] = {"at": datetime.now(UTC).isoformat(), "name": call.name}
-        self._begun[call] = line | {"arguments": _plain(call.reveal().arguments)} if self._values else line
+        self._open[call] = line | {"arguments": _plain(call.reveal().arguments)} if self._values else line
 
     def after(self, call: ToolCall) -> None:
         self._write(call, {"result": _plain(call.reveal().result)} if self._values else {})
 
     def error(self, call: ToolCall) -> None:
-        self._write(call, {"error": _error(call, words=self._values)})
+        self._write(call, {"error": _error(call, with_message=self._values)})
 
     def _write(self, call: ToolCall, ending: dict[str, Any]) -> None:
-        line = self._begun.pop(call) | {
+        line = self._open.pop(call) | {
             "outcome": call.outcome,
             "duration": call.duration,
             "cost": _plain(call.cost),
@@ -70,7 +70,7 @@ class Recorder(Hook):
         self._append(f"{text}\n")
 
     def _append(self, text: str) -> None:
-        """One write for each line, which no other can get into."""
+        """One write per line: lines of several processes do not mix."""
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(file, text.encode())
@@ -79,9 +79,9 @@ class Recorder(Hook):
 
 
 class ReplayedTool:
-    """A tool that answers as it did when it was recorded: equal arguments get the answers they got, in their order.
+    """A tool that answers as in the log: equal arguments get their recorded answers, in their order.
 
-    The last answer is given again and again. Raises `NotRecorded` for other arguments.
+    The last answer is repeated. `call` raises `NotRecorded` for other arguments.
     """
 
     def __init__(
@@ -105,15 +105,14 @@ class ReplayedTool:
                 raise NotRecorded(repr(self.name), toolId=self.name)
             line = answers.popleft() if len(answers) > 1 else answers[0]
         if "error" in line:
-            raise _revived(line["error"])
+            raise _as_exception(line["error"])
         return line["result"]
 
 
 def replay(path: str | os.PathLike[str], like: Mapping[str, Mapping[str, Any]] | None = None) -> list[ReplayedTool]:
-    """The tools of a log, to be registered in place of the real ones; described as in `like`, a `describe()`.
+    """The tools of a log, to register in place of the real ones. `like` describes them, as `describe()` returns it.
 
-    Passed over are calls without values, those that were cancelled, a last line that was cut off, and names under
-    which there was nothing to call.
+    It skips calls without values, cancelled calls, a last line that was cut off, and names that had no tool.
     """
     known = like or {}
     lines: dict[str, list[dict[str, Any]]] = {}
@@ -125,30 +124,30 @@ def replay(path: str | os.PathLike[str], like: Mapping[str, Mapping[str, Any]] |
     return [
         ReplayedTool(name, calls, **known.get(name, {}))
         for name, calls in lines.items()
-        if name in known or not all(_led_nowhere(call) for call in calls)
+        if name in known or not all(_had_no_tool(call) for call in calls)
     ]
 
 
-def _led_nowhere(line: Mapping[str, Any]) -> bool:
+def _had_no_tool(line: Mapping[str, Any]) -> bool:
     return line["outcome"] == "refused" and line["error"]["code"] in _NO_TOOL
 
 
-def _error(call: ToolCall, *, words: bool) -> dict[str, Any]:
+def _error(call: ToolCall, *, with_message: bool) -> dict[str, Any]:
     error = call.reveal().error
     named = {"type": call.error_type, "code": call.error_code}
-    if not words:
+    if not with_message:
         return named
     if isinstance(error, SMCPError):
         return named | {"message": error.message, "details": _plain(error.details)}
     return named | {"message": str(error.args[0] if error and len(error.args) == 1 else error)}
 
 
-def _revived(error: Mapping[str, Any]) -> Exception:
-    """Ours and Python's own as they were; of any other, what it said."""
+def _as_exception(error: Mapping[str, Any]) -> Exception:
+    """Our errors and Python's own as they were; others as `RecordedError`."""
     if known := SMCPError.from_wire({"error": error}):
         return known
     kind = getattr(builtins, str(error["type"]), None)
-    with suppress(TypeError):  # some of Python's own want more than a message
+    with suppress(TypeError):  # some of Python's own need more than a message
         if isinstance(kind, type) and issubclass(kind, Exception):
             return kind(error["message"])
     return RecordedError(f"{error['type']}: {error['message']}")

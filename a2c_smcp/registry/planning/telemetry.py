@@ -15,14 +15,14 @@ _OPERATION = "execute_tool"
 
 
 class OpenTelemetryHook(Hook):
-    """A span per call, current while its tool runs, so that what the tool does is below it.
+    """A hook that makes a span for each call. It is current while the tool runs, so spans of the tool are below it.
 
-    Without a provider nothing is recorded, and a call costs next to nothing more. Neither arguments nor results nor
-    the words of an error are in a span.
+    Without a provider nothing is recorded, and a call costs next to nothing more. A span has no arguments, no results
+    and no messages of errors.
     """
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
-        """The program's own provider, also if it is set later; or this one. Needs `opentelemetry-api`."""
+        """Without `provider`, uses the program's own, also if it is set later. Needs `opentelemetry-api`."""
         from opentelemetry import context, trace
 
         self._trace, self._context = trace, context
@@ -54,7 +54,7 @@ class OpenTelemetryHook(Hook):
 
 
 def _attributes(call: ToolCall) -> dict[str, str]:
-    """A tool with an origin is one that reaches out; the others run here."""
+    """A tool with an origin runs elsewhere: it is an `extension`."""
     attributes = {
         "gen_ai.operation.name": _OPERATION,
         "gen_ai.tool.name": call.name,

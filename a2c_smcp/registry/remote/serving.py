@@ -1,4 +1,4 @@
-"""A registry as an MCP server, over stdio and streamable HTTP, for clients of both of MCP's eras."""
+"""A registry as an MCP server, over stdio and streamable HTTP, for clients of older and newer versions of MCP."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import ValidationError
 
-from a2c_smcp.registry.registry import MCPRegistry
 from a2c_smcp.registry.results import mcp_result
+from a2c_smcp.registry.tool_registry import ToolRegistry
 
 __all__ = ["RegistryServer"]
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = 1.0  # seconds, with a client that is told something
+NOTIFIED_WITHIN = 1.0  # seconds, for a client that does not read
 
 ASGIApp: TypeAlias = Callable[
     [
@@ -39,39 +39,39 @@ _Request: TypeAlias = ServerRequestContext[Any, Any]
 
 
 class RegistryServer:
-    """What a registry holds, at the moment a client asks. Changes of the tools are announced."""
+    """Lists and calls the tools that the registry has at that moment. Clients are told when its tools change."""
 
     def __init__(
-        self, registry: MCPRegistry, name: str = "registry", *, version: str = "", instructions: str | None = None
+        self, registry: ToolRegistry, name: str = "registry", *, version: str = "", instructions: str | None = None
     ) -> None:
         self._registry = registry
         self._identity = {"name": name, "version": version, "instructions": instructions}
 
     def run_stdio(self) -> None:
-        """Serves one client on standard input and output, until it goes. What tools print goes to standard error."""
+        """Serves one client on standard input and output until it disconnects. Tools print to standard error."""
         asyncio.run(self.serve_stdio())
 
     async def serve_stdio(self) -> None:
-        """As `run_stdio`, in a loop that is running already."""
-        server = _Served(self._registry, **self._identity)
+        """As `run_stdio`, in the running event loop."""
+        server = _ServedRegistry(self._registry, **self._identity)
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
     def http_app(self, path: str = "/mcp", *, allowed_hosts: Sequence[str] | None = None) -> ASGIApp:
-        """An ASGI application for streamable HTTP; it needs its lifespan to be run. Make one for each server process.
+        """Returns an ASGI application for streamable HTTP. Its lifespan must be run. Make one for each server process.
 
-        Only this machine is let in by its `Host` header, against DNS rebinding. Name the hosts that a service is
-        known by (`"tools.example.com"`, `"10.0.0.1:*"`) where it listens for others, and ask who they are before.
+        Against DNS rebinding, only requests to this machine's own `Host` names are answered. List the hosts of a
+        service for others in `allowed_hosts` (`"tools.example.com"`, `"10.0.0.1:*"`), and authenticate its clients.
         """
         security = None if allowed_hosts is None else TransportSecuritySettings(allowed_hosts=[*allowed_hosts])
-        served = _Served(self._registry, **self._identity)
+        served = _ServedRegistry(self._registry, **self._identity)
         return served.streamable_http_app(streamable_http_path=path, transport_security=security)
 
 
-class _Served(Server[None]):
-    """One run of the server. The newer clients listen on a bus, the older ones are told one by one."""
+class _ServedRegistry(Server[None]):
+    """One run of the server. Newer clients listen on a bus; older ones are notified one by one."""
 
-    def __init__(self, registry: MCPRegistry, **identity: Any) -> None:
+    def __init__(self, registry: ToolRegistry, **identity: Any) -> None:
         self._registry = registry
         self._bus = InMemorySubscriptionBus()
         self._older: set[ServerSession] = set()
@@ -82,30 +82,30 @@ class _Served(Server[None]):
             on_call_tool=self._call_tool,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
-        self.add_notification_handler("notifications/initialized", types.NotificationParams, self._welcome)
+        self.add_notification_handler("notifications/initialized", types.NotificationParams, self._on_initialized)
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *rest: Any, **more: Any
     ) -> InitializationOptions:
-        """The SDK asks for this itself over HTTP, and would say that tools never change."""
+        """The SDK calls this for HTTP, and would announce that tools never change."""
         announced = notification_options or NotificationOptions(tools_changed=True)
         return super().create_initialization_options(announced, *rest, **more)
 
     @asynccontextmanager
     async def announcing(self) -> AsyncGenerator[None, None]:
-        """Changes come from any thread. Several at once are one."""
+        """Notifies clients of changes, which may come from any thread. Several at once are one notification."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
-        def heard() -> None:
+        def on_change() -> None:
             with suppress(RuntimeError):  # the loop was closed meanwhile
                 loop.call_soon_threadsafe(changed.set)
 
-        unsubscribe = self._registry.on_change(heard)
+        stop_listening = self._registry.on_change(on_change)
         task = loop.create_task(self._announce(changed))
         try:
             yield
         finally:
-            unsubscribe()
+            stop_listening()
             task.cancel()
             await asyncio.wait([task])
 
@@ -115,19 +115,19 @@ class _Served(Server[None]):
             await self._bus.publish(ToolsListChanged())
             for session in [*self._older]:
                 with suppress(TimeoutError):  # it does not read
-                    async with asyncio.timeout(PATIENCE):
+                    async with asyncio.timeout(NOTIFIED_WITHIN):
                         await session.send_tool_list_changed()
 
-    async def _welcome(self, context: _Request, params: types.NotificationParams) -> None:
+    async def _on_initialized(self, context: _Request, params: types.NotificationParams) -> None:
         session = context.session
         self._older.add(session)
-        # The SDK lets go of what belongs to a connection here, and has no public way to it yet.
+        # The SDK calls this when the connection ends. It has no public way to that yet.
         session._connection.exit_stack.callback(self._older.discard, session)
 
     async def _list_tools(
         self, context: _Request, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        tools = (_tool(wire) for wire in self._registry.describe("mcp"))
+        tools = (_tool(listing) for listing in self._registry.describe("mcp"))
         return types.ListToolsResult(tools=[tool for tool in tools if tool is not None])
 
     async def _call_tool(self, context: _Request, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -137,15 +137,15 @@ class _Served(Server[None]):
 
 @asynccontextmanager
 async def _lifespan(server: Server[None]) -> AsyncGenerator[None, None]:
-    assert isinstance(server, _Served)
+    assert isinstance(server, _ServedRegistry)
     async with server.announcing():
         yield
 
 
-def _tool(wire: dict[str, Any]) -> types.Tool | None:
-    """One tool that says something odd of itself shall not hide the others."""
+def _tool(listing: dict[str, Any]) -> types.Tool | None:
+    """`None` for a tool that the SDK refuses, so that the others are listed."""
     try:
-        return types.Tool.model_validate(wire)
+        return types.Tool.model_validate(listing)
     except ValidationError as error:
-        logger.warning("Tool %r is not listed: %s", wire.get("name"), error.errors()[0]["msg"])
+        logger.warning("Tool %r is not listed: %s", listing.get("name"), error.errors()[0]["msg"])
         return None

@@ -1,4 +1,4 @@
-"""Checks arguments against schemas: the functions for it, and the worker that runs them in a process of its own.
+"""Checks of arguments against compiled schemas, called in this process or by a worker process.
 
 As a worker (`mcp_host/processes/worker_program.py`) it runs isolated, so it imports nothing of this package. A request
 is a letter (`v` whether they fit, `e` why not), the length of the schema in four bytes, the schema and the arguments as
@@ -20,7 +20,7 @@ MAX_KEPT = 64
 BACKTRACKING = 100_000
 
 Misfit: TypeAlias = tuple[list[str | int], str]
-"""Where, as the steps to it, and what; no value is quoted."""
+"""The path to a value and a message, which quotes no value."""
 
 _validators: dict[bytes, Validator | str] = {}
 _NOT_THE_CALLERS = (
@@ -31,7 +31,7 @@ _NOT_THE_CALLERS = (
 
 
 def compiled(schema: Any, **options: Any) -> Validator:
-    """Drafts are told by `$schema`, 2020-12 by default. Nothing is ever fetched.
+    """`$schema` says which draft it is, by default 2020-12. Nothing is ever fetched.
 
     Raises `ValueError` or `ReferencingError` for a schema that cannot be used.
     """
@@ -63,7 +63,7 @@ def _refuse(uri: str) -> NoReturn:
 
 
 def _without_surrogates(arguments: Any) -> Any:
-    """Halves of surrogate pairs are JSON, which the library cannot read: as far as a schema goes, any sign will do."""
+    """Half surrogate pairs are JSON, but the library cannot read them: they are replaced by another character."""
     return json.loads(json.dumps(arguments, ensure_ascii=False).encode(errors="replace"))
 
 
@@ -72,7 +72,7 @@ def answer(request: bytes) -> bytes:
 
 
 def _answer(request: bytes) -> bool | str | list[Misfit]:
-    """Whether the arguments fit, or why they do not; a text says why the schema cannot be used."""
+    """Whether the arguments fit, or why not; a string says why the schema cannot be used."""
     size = int.from_bytes(request[1:5], "big")
     schema, arguments = request[5 : 5 + size], json.loads(request[5 + size :])
     if schema not in _validators:

@@ -1,4 +1,9 @@
-"""Checks of arguments in a process of their own, which is killed when one takes too long. Blocks the calling thread."""
+"""Checks of arguments in a worker process, which is killed when a check takes too long.
+
+One process per program, started with the first check and replaced when it is gone. Checks wait for each other (`turn`):
+the time of a check counts from when it is its turn. The process is killed by a timer in a thread; the blocked reader
+then sees the end of its pipe. A forked child starts a process of its own: the pipes belong to its parent.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +26,20 @@ _STARTED_WITHIN = 15.0
 
 
 class CheckFailed(Exception):
-    """The process was killed, or died, instead of answering. Says why, as the end of a sentence."""
+    """The process was killed or died instead of answering. The message is the end of a sentence."""
 
 
 class CheckImpossible(CheckFailed):
-    """There is no process that could do it, which is not the schema's fault."""
+    """No process could be started, which says nothing about the schema."""
 
 
 class Checks:
-    """One process, started with the first check and replaced when it is gone. Checks wait for each other."""
+    """The worker process. All methods block."""
 
     def __init__(self) -> None:
         self.turn = Lock()
         self.thread = ThreadPoolExecutor(1, "a2c-schema-checks")
-        """For those who may not block: a queue of checks leaves the threads of the event loop to others."""
+        """For async callers: their checks do not fill the thread pool of the event loop."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -42,7 +47,7 @@ class Checks:
         return self._process.pid if self._process else None
 
     def ask(self, letter: bytes, schema: bytes, arguments: bytes, *, limit: float) -> Any:
-        """The worker's answer. Call it with `turn` held. Starting the process is not counted."""
+        """The worker's answer, within `limit` seconds after the process has started. Call it with `turn` held."""
         process = self._started()
         try:
             return _exchange(process, b"".join((letter, len(schema).to_bytes(4, "big"), schema, arguments)), limit)
@@ -87,7 +92,7 @@ class Checks:
 
 def _exchange(process: subprocess.Popen[bytes], request: bytes, limit: float) -> Any:
     assert process.stdin is not None
-    with suppress(OSError):  # it is gone, which reading tells
+    with suppress(OSError):  # it is gone: reading tells how
         process.stdin.write(len(request).to_bytes(4, "big") + request)
         process.stdin.flush()
     return json.loads(_read(process, limit))
@@ -119,15 +124,15 @@ _current = Checks()
 
 
 def checks() -> Checks:
-    """Those of this process. A forked one begins anew: the pipes are its parent's."""
+    """The worker process of this program."""
     return _current
 
 
-def _begin_anew() -> None:
+def _renew() -> None:
     global _current
     _current = Checks()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_renew)
 atexit.register(lambda: checks().close())

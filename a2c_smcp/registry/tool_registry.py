@@ -1,0 +1,141 @@
+"""The registry of 001: `register` tools, `describe` them to a planner, `call` them by name.
+
+Threads: the tools are an immutable `ToolSet`. A change makes another set and puts it in place under a lock; readers
+take the current set without a lock and see all of a change or nothing of it. A tool and the registry's rules are
+compiled into two functions when it is registered (`calls/pipeline.py`), so a call is a lookup and one function call.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from threading import Lock
+from time import perf_counter
+from typing import Any, overload
+
+from a2c_smcp.errors import SMCPError
+from a2c_smcp.registry.calls.limits import Limit
+from a2c_smcp.registry.calls.methods import Arguments
+from a2c_smcp.registry.calls.pipeline import Rules, compile_tool, refused_tool
+from a2c_smcp.registry.planning.provider_formats import Format
+from a2c_smcp.registry.results import envelope as in_envelope
+from a2c_smcp.registry.tool_info import as_words
+from a2c_smcp.registry.toolset import RegisteredTool, ToolSet, unknown_tool
+
+__all__ = ["ToolRegistry"]
+
+logger = logging.getLogger(__name__)
+
+
+class ToolRegistry:
+    """Tools by name. `MCPRegistry` adds functions and MCP servers to it."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._tools = ToolSet()
+        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._lock = Lock()
+
+    def register(self, tool_obj: Any, *, timeout: float | None = None, limit: Limit | None = None) -> None:
+        """Adds a tool, in place of one with the same name. Raises `TypeError` without `name` or `call`.
+
+        `timeout` and `limit` replace the registry's own for this tool; `math.inf` is no timeout.
+        """
+        self._change([compile_tool(tool_obj, self._rules, timeout=timeout, limit=limit)], ())
+
+    def unregister(self, name: str) -> None:
+        """Removes a tool. Raises `KeyError` if there is none of this name."""
+        if not self._change((), [name]):
+            raise unknown_tool(name, [*self])
+
+    def update(self, *, add: Iterable[Any] = (), remove: Iterable[str] = ()) -> None:
+        """Adds and removes tools in one step. Names to remove may be unknown."""
+        self._change([compile_tool(tool, self._rules) for tool in add], [*remove])
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Calls the listener after every change of the tools, in the thread of the change. Returns how to stop that."""
+
+        def notify() -> None:
+            listener()
+
+        def stop() -> None:
+            with self._lock:
+                self._listeners = tuple(other for other in self._listeners if other is not notify)
+
+        with self._lock:
+            self._listeners = (*self._listeners, notify)
+        return stop
+
+    @overload
+    def describe(self, format: None = None, *, tags: Iterable[str] | None = None) -> dict[str, dict[str, Any]]: ...
+
+    @overload
+    def describe(self, format: Format, *, tags: Iterable[str] | None = None) -> list[dict[str, Any]]: ...
+
+    def describe(self, format: Format | None = None, *, tags: Iterable[str] | None = None) -> Any:  # noqa: A002
+        """Returns `{name: {description, input_schema}}`, or with `format` the `tools` of a provider. Plain JSON.
+
+        With `tags`, only tools that have any of them. The result is cached until the tools change: do not edit it.
+        Providers see names that they accept, and `call` knows these too.
+        """
+        return self._tools.describe(format, as_words(tags))
+
+    def call(self, name: str, arguments: Arguments, *, envelope: bool = False) -> Any:
+        """Returns or raises what the tool does. Raises `KeyError` for an unknown name.
+
+        An async tool runs in an event loop of its own; raises `LoopIsRunning` inside a running loop.
+        With `envelope`, the result is `{"output": …, "meta": {…}}` (001 §7).
+        """
+        tool = self._tools.allowed.get(name) or self._find(name)
+        if not envelope:
+            return tool.call(arguments)
+        began = perf_counter()
+        result = tool.call(arguments)
+        return in_envelope(result, tool=tool.info.name, duration=perf_counter() - began)
+
+    async def acall(self, name: str, arguments: Arguments, *, envelope: bool = False) -> Any:
+        """As `call`, without blocking the event loop: async tools are awaited, the others run in a thread."""
+        tool = self._tools.allowed.get(name) or self._find(name)
+        if not envelope:
+            return await tool.acall(arguments)
+        began = perf_counter()
+        result = await tool.acall(arguments)
+        return in_envelope(result, tool=tool.info.name, duration=perf_counter() - began)
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Names and tools in the order of registration, as they are now."""
+        return [(name, registered.tool) for name, registered in self._tools.allowed.items()]
+
+    def __getitem__(self, name: str) -> Any:
+        """The tool of this name."""
+        return self._tools.find(name).tool
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools.allowed
+
+    def __len__(self) -> int:
+        return len(self._tools.allowed)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names in the order of registration, as they are now."""
+        return iter(self._tools.allowed)
+
+    def _find(self, name: str) -> RegisteredTool:
+        try:
+            return self._tools.find(name)
+        except SMCPError as error:
+            if self._rules.hooks:
+                return refused_tool(name, error, self._rules.hooks)
+            raise
+
+    def _change(self, add: Iterable[RegisteredTool], remove: Iterable[str]) -> bool:
+        """Whether the tools changed."""
+        with self._lock:
+            before, self._tools = self._tools, self._tools.changed(add, remove)
+            has_changed, listeners = self._tools is not before, self._listeners
+        for listener in listeners if has_changed else ():
+            try:
+                listener()
+            except Exception:
+                logger.exception("A listener to changes of the tools failed")
+        return has_changed
