@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,10 +24,9 @@ from tests.computer.hosted import hosted, ready
 from tests.computer.pseudo_terminal import on_a_terminal
 from tests.computer.supervised import good
 from tests.peer import Peer
-from tests.program import run_program
+from tests.program import PROGRAM, Running, run_program, start_program
 from tests.waiting import until
 
-SCRIPT = Path(sys.executable).with_name("a2c-smcp")
 PATIENCE = 60.0
 
 pytestmark = pytest.mark.covers("agent-program")
@@ -89,10 +87,8 @@ def surroundings(shared_hub: Any, office: str) -> dict[str, str]:
 
 @pytest.fixture
 def start(surroundings: dict[str, str]) -> Callable[..., Any]:
-    async def run(*arguments: str, **environ: str) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            str(SCRIPT), "agent", *arguments, env={**surroundings, **environ}, stdin=-1, stdout=-1, stderr=-1
-        )
+    async def run(*arguments: str, **environ: str) -> Running:
+        return await start_program("agent", *arguments, env={**surroundings, **environ}, stdin=asyncio.subprocess.PIPE)
 
     return run
 
@@ -113,7 +109,7 @@ def terminal(surroundings: dict[str, str]) -> Callable[..., Any]:
     def run(*arguments: str, **environ: str) -> Any:
         environ = {**surroundings, "TERM": "xterm-256color", **environ}
         del environ["COLUMNS"]
-        return on_a_terminal(str(SCRIPT), "agent", *arguments, env=environ)
+        return on_a_terminal(str(PROGRAM), "agent", *arguments, env=environ)
 
     return run
 
@@ -462,7 +458,7 @@ async def test_the_examples_in_the_help_work_when_pasted(
     assert examples
     for line in examples:
         if not line.rstrip().endswith("--watch") and " agent watch" not in line:
-            environ = {**surroundings, "PATH": f"{SCRIPT.parent}{os.pathsep}{surroundings['PATH']}"}
+            environ = {**surroundings, "PATH": f"{PROGRAM.parent}{os.pathsep}{surroundings['PATH']}"}
             process = await asyncio.create_subprocess_shell(line, env=environ, stdout=-1, stderr=-1)
             async with asyncio.timeout(PATIENCE):
                 _, err = await process.communicate()

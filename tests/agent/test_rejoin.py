@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,9 +21,9 @@ from a2c_smcp.server.run import address_of, listen, serving
 from tests.agent.twins import KINDS, SOON, at_work
 from tests.computer.hosted import Relay, hosted
 from tests.peer import Peer
+from tests.program import start_program
 from tests.waiting import until
 
-PROGRAM = Path(sys.executable).with_name("a2c-smcp")
 both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
 
 
@@ -46,9 +45,7 @@ class Worker:
 @asynccontextmanager
 async def separate_server(port: int) -> AsyncIterator[Any]:
     """A Server in a process of its own, which can be killed."""
-    process = await asyncio.create_subprocess_exec(
-        PROGRAM, "server", "--port", str(port), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
+    process = await start_program("server", "--port", str(port), stderr=asyncio.subprocess.DEVNULL)
     try:
         assert process.stdout
         async with asyncio.timeout(30):

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.computer.supervised import SERVERS
-from tests.program import run_program
+from tests.program import PROGRAM, run_program, start_program
 from tests.server.test_program import Program
 
-__all__ = ["PATIENCE", "Ended", "Place", "good"]
+__all__ = ["PATIENCE", "PROGRAM", "Ended", "Place", "good"]
 
 PATIENCE = 60.0
 """A bound against hanging, nothing that is measured."""
-PROGRAM = Path(sys.executable).with_name("a2c-smcp")
 _OURS = ("A2C_", "VIRTUAL_ENV", "NO_COLOR", "COLUMNS", "LINES", "HTTP_PROXY", "http_proxy")
 
 
@@ -57,9 +56,7 @@ class Place:
         return draft.replace(path)
 
     async def start(self, *words: str, **environ: str) -> Program:
-        process = await asyncio.create_subprocess_exec(
-            str(PROGRAM), *words, cwd=self.folder, env=self.environ | environ, stdin=-3, stdout=-1, stderr=-1
-        )
+        process = await start_program(*words, cwd=self.folder, env=self.environ | environ)
         self.started.append(Program(process))
         return self.started[-1]
 

@@ -25,7 +25,8 @@ from tests.computer.hosted import pids_with
 from tests.computer.pseudo_terminal import OnTerminal, Screen, on_a_terminal
 from tests.computer.supervised import SERVERS, all_gone, eventually
 from tests.computer.test_computer import GOOD
-from tests.computer.test_program import HANGS, SCRIPT, surroundings
+from tests.computer.test_program import HANGS, surroundings
+from tests.program import PROGRAM
 
 INPUTS = [{"id": "token", "type": "promptString", "description": "Token", "password": True}]
 GOOD_INLINE = f"import runpy; sys.argv = ['good.py', 'stdio']; runpy.run_path({str(GOOD)!r}, run_name='__main__')"
@@ -85,7 +86,7 @@ async def opens(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[O
             config = tmp_path / "servers.json"
             config.write_text(json.dumps({"mcpServers": found, "inputs": INPUTS}), "utf-8")
             where = ["--name", "laptop", "--url", url or shared_hub.url, "--office", office]
-            command = [str(SCRIPT), "computer", *where, "--config", str(config), *options]
+            command = [str(PROGRAM), "computer", *where, "--config", str(config), *options]
             env = {**surroundings(tmp_path), "TERM": "xterm-256color"}
             program = on_a_terminal(*command, env=env, lines=50, columns=columns)
             prompt = Prompt(await stack.enter_async_context(program))

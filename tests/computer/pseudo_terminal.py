@@ -10,9 +10,11 @@ import re
 import struct
 import termios
 from codecs import getincrementaldecoder
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+
+from tests.program import PROGRAM, Running, start_program
 
 __all__ = ["Screen", "on_a_terminal"]
 
@@ -101,7 +103,7 @@ class Screen:
 class OnTerminal:
     """One run of a program, with its screen."""
 
-    def __init__(self, process: asyncio.subprocess.Process, master: int, width: int, height: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | Running, master: int, width: int, height: int) -> None:
         self.process = process
         self.screen = Screen(width, height)
         self._master = master
@@ -147,6 +149,19 @@ class OnTerminal:
         self._news.set()
 
 
+async def _started(command: Sequence[str], env: Mapping[str, str], slave: int, streams: Mapping[str, int]) -> Any:
+    """In a session of its own, whose terminal this is."""
+    if command[0] == str(PROGRAM):
+        return await start_program(*command[1:], env=env, session=True, **streams)
+
+    def take_terminal() -> None:
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+    return await asyncio.create_subprocess_exec(
+        *command, env=dict(env), start_new_session=True, preexec_fn=take_terminal, **streams
+    )
+
+
 @asynccontextmanager
 async def on_a_terminal(
     *command: str, env: Mapping[str, str], lines: int = 24, columns: int = 100, **streams: Any
@@ -156,12 +171,7 @@ async def on_a_terminal(
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     streams = {"stdin": slave, "stdout": slave, "stderr": slave, **streams}
 
-    def take_terminal() -> None:
-        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-
-    process = await asyncio.create_subprocess_exec(
-        *command, env=dict(env), start_new_session=True, preexec_fn=take_terminal, **streams
-    )
+    process = await _started(command, env, slave, streams)
     program = OnTerminal(process, master, columns, lines)
     try:
         yield program

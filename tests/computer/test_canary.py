@@ -26,11 +26,11 @@ from tests.computer.hosted import hosted
 from tests.computer.recorded import Recorder
 from tests.computer.servers.parrot import Parrot
 from tests.peer import Peer
+from tests.program import Running, start_program
 from tests.waiting import until
 
 SERVERS = Path(__file__).with_name("servers")
 PARROT = SERVERS / "parrot.py"
-SCRIPT = Path(sys.executable).with_name("a2c-smcp")
 PRINTS = "import sys; print(sys.argv[1][::-1])"
 PLAIN = f"no secret: {secrets.token_hex(8)}"
 """Given to a server beside the secrets: where it is found, they could have been."""
@@ -243,16 +243,14 @@ async def test_the_program_tells_no_secret(shared_hub: Any, agent: Peer, office:
         assert path.is_dir() or canaries.found_in(path.read_text("utf-8")) == []
 
 
-async def started(
-    canaries: Canaries, folder: Path, config: dict[str, Any], url: str, office: str
-) -> asyncio.subprocess.Process:
+async def started(canaries: Canaries, folder: Path, config: dict[str, Any], url: str, office: str) -> Running:
     """The program, with a value from each source: a file, the environment, a keyring and a command."""
     (folder / "servers.json").write_text(json.dumps(config), "utf-8")
     (folder / "inputs.json").write_text(json.dumps({"password": canaries.password}), "utf-8")
     (folder / "keyring.json").write_text(json.dumps({"a2c-smcp/kept": canaries.kept}), "utf-8")
     keyring = {"PYTHON_KEYRING_BACKEND": "paper_keyring.PaperKeyring", "PAPER_KEYRING": str(folder / "keyring.json")}
-    return await asyncio.create_subprocess_exec(
-        *(str(SCRIPT), "computer", "--name", "laptop", "--office", office, "--url", url, "--api-key", canaries.key),
+    return await start_program(
+        *("computer", "--name", "laptop", "--office", office, "--url", url, "--api-key", canaries.key),
         *("--config", str(folder / "servers.json"), "--inputs", str(folder / "inputs.json")),
         *("--yes", "--no-input", "--log-level", "debug"),
         env={
@@ -262,7 +260,6 @@ async def started(
             "A2C_INPUT_ENVIRON": canaries.environ,
             **keyring,
         },
-        stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
 

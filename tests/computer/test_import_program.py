@@ -22,11 +22,10 @@ from a2c_smcp.mcp_host.config.servers import source
 from tests.computer.other_programs import FILES, Home, Sample
 from tests.computer.pseudo_terminal import on_a_terminal
 from tests.computer.supervised import SERVERS, eventually
-from tests.program import run_program
+from tests.program import PROGRAM, run_program, start_program
 
 pytestmark = pytest.mark.covers("program-import")
 
-SCRIPT = Path(sys.executable).with_name("a2c-smcp")
 NO_KEYRING = {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
 
 
@@ -228,7 +227,7 @@ def test_values_go_into_the_file_that_is_named(run: Any, home: Home) -> None:
 
 def in_project(home: Home) -> list[str]:
     """A shell that runs the import in the project's folder."""
-    program = shlex.join([str(SCRIPT), "import", "claude-desktop", "--write"])
+    program = shlex.join([str(PROGRAM), "import", "claude-desktop", "--write"])
     return ["sh", "-c", f"cd {shlex.quote(str(home.project))} && exec {program}"]
 
 
@@ -433,11 +432,10 @@ async def test_what_was_imported_runs(run: Any, home: Home) -> None:
     file.write_text(json.dumps({"mcpServers": {"parrot": server}}), "utf-8")
     done = run("import", "claude-desktop", "--write")
     line = done.err.rpartition("next: a2c-smcp ")[2].split()
-    process = await asyncio.create_subprocess_exec(
-        *(SCRIPT, *line, "--url", "http://127.0.0.1:9", "--no-input"),
+    process = await start_program(
+        *(*line, "--url", "http://127.0.0.1:9", "--no-input"),
         cwd=home.project,
         env=surroundings(home),
-        stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )

@@ -24,14 +24,13 @@ from tests.computer.pseudo_terminal import OnTerminal, Screen, on_a_terminal
 from tests.computer.supervised import SERVERS, all_gone, eventually
 from tests.computer.test_computer import GOOD
 from tests.peer import Peer
-
-SCRIPT = Path(sys.executable).with_name("a2c-smcp")
+from tests.program import PROGRAM, Running, start_program
 
 
 class Program:
     """One run of it, with every line that it has printed."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Running) -> None:
         self.process = process
         self.lines: list[str] = []
 
@@ -65,16 +64,14 @@ async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
 
         async def run(*arguments: str, **environ: str) -> Program:
             environ = {**surroundings(tmp_path), "COLUMNS": "200", **environ}
-            process = await asyncio.create_subprocess_exec(
-                str(SCRIPT), "computer", *arguments, env=environ, stdout=-1, stderr=-1, stdin=-3
-            )
+            process = await start_program("computer", *arguments, env=environ)
             stack.push_async_callback(_end, process)
             return Program(process)
 
         yield run
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: Running) -> None:
     if process.returncode is None:
         process.kill()
         await process.wait()
@@ -257,7 +254,7 @@ async def run_on_terminal(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
             found = {name: _python(*arguments, marker=marker) for name, arguments in servers.items()}
             path = tmp_path / "servers.json"
             path.write_text(json.dumps({"servers": found, "inputs": INPUTS}), "utf-8")
-            command = [str(SCRIPT), "computer", "--url", "http://127.0.0.1:9", "--config", str(path), *options]
+            command = [str(PROGRAM), "computer", "--url", "http://127.0.0.1:9", "--config", str(path), *options]
             environ = {**surroundings(tmp_path), "TERM": "xterm-256color", **environ}
             return await stack.enter_async_context(on_a_terminal(*command, env=environ, lines=lines))
 

@@ -14,7 +14,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -42,9 +41,8 @@ from a2c_smcp.cli.app import COMMANDS
 from a2c_smcp.server.auth.authentication import hash_key, new_key
 from tests.conftest import TRANSPORTS
 from tests.peer import PATIENCE, Peer, Wire
-from tests.program import run_program
+from tests.program import Running, run_program, start_program
 
-SCRIPT = Path(sys.executable).with_name("a2c-smcp")
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("A2C_")},
     "PYTHONUNBUFFERED": "1",
@@ -62,7 +60,7 @@ SOON = 5.0
 class Program:
     """A running program and everything it has said."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Running) -> None:
         self.process = process
         self.out: list[str] = []
         self.err: list[str] = []
@@ -123,16 +121,7 @@ async def starts() -> AsyncIterator[Starts]:
 
         async def start(*options: str | Path, port: int | None = 0, **variables: str) -> Program:
             where = () if port is None else ("--port", str(port))
-            process = await asyncio.create_subprocess_exec(
-                SCRIPT,
-                "server",
-                *where,
-                *options,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=ENVIRONMENT | variables,
-            )
-            program = Program(process)
+            program = Program(await start_program("server", *where, *options, env=ENVIRONMENT | variables))
             stack.push_async_callback(program.kill)
             line = await program.says("listening on ")
             program.url = (json.loads(line)["message"] if line[0] == "{" else line).removeprefix("listening on ")
