@@ -119,7 +119,7 @@ def text(number: int, *, at_once: bool, **options: Any) -> io.TextIOWrapper:
 
 
 def carry_out() -> None:
-    """Runs the program and ends as Python would, but leaves the memory to the system: freeing it costs as much again."""
+    """Runs the program and ends as Python would, but leaves its memory to the system, which is quick."""
     code: object = 0
     try:
         main()
