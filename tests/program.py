@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import io
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -15,7 +17,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from subprocess import CompletedProcess
+from subprocess import CompletedProcess, TimeoutExpired
+from tempfile import TemporaryFile
 from threading import Lock
 
 __all__ = ["PROGRAM", "Running", "run_program", "start_program"]
@@ -135,19 +138,30 @@ def run_program(
     *words: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None, typed: str = ""
 ) -> CompletedProcess[str]:
     """As `subprocess.run` would, with everything it said as text."""
-
-    async def run() -> tuple[int, bytes, bytes]:
-        running = await start_program(*words, cwd=cwd, env=env, stdin=PIPE)
+    with TemporaryFile() as stdin, TemporaryFile() as stdout, TemporaryFile() as stderr:
+        stdin.write(typed.encode())
+        stdin.seek(0)
+        status, told = os.pipe()
         try:
-            async with asyncio.timeout(PATIENCE):
-                out, err = await running.communicate(typed.encode())
-        except TimeoutError:
-            running.kill()
-            raise
-        return await running.wait(), out, err
+            _ask(words, cwd, env, [*(stream.fileno() for stream in (stdin, stdout, stderr)), told])
+        finally:
+            os.close(told)
+        with os.fdopen(status, "rb", 0) as news:
+            _, code = (int(_line(news, words)) for _ in range(2))
+        for stream in (stdout, stderr):
+            stream.seek(0)
+        return CompletedProcess(["a2c-smcp", *map(str, words)], code, stdout.read().decode(), stderr.read().decode())
 
-    code, out, err = asyncio.run(run())
-    return CompletedProcess(["a2c-smcp", *map(str, words)], code, out.decode(), err.decode())
+
+def _line(news: io.FileIO, words: tuple[object, ...]) -> bytes:
+    poll = select.poll()
+    poll.register(news, select.POLLIN)
+    line = b""
+    while not line.endswith(b"\n"):
+        if not poll.poll(PATIENCE * 1000):
+            raise TimeoutExpired(list(map(str, words)), PATIENCE)
+        line += news.read(1)
+    return line
 
 
 def _ends(wanted: int, *, is_input: bool) -> tuple[int | None, int]:
@@ -176,7 +190,7 @@ def _ask(
     env: Mapping[str, str] | None,
     descriptors: list[int],
     *,
-    session: bool,
+    session: bool = False,
 ) -> None:
     request = {
         "words": list(map(str, words)),

@@ -56,6 +56,11 @@ def good(**extra: Any) -> MCPServerConfig:
     return script("good.py", name=extra.pop("name", "good"), **extra)
 
 
+def of_the_sdk(**extra: Any) -> MCPServerConfig:
+    """The same on the SDK, for what depends on it: versions of the protocol, changes that it tells of."""
+    return script("sdk.py", name=extra.pop("name", "good"), **extra)
+
+
 class Notebook:
     """What was told, in order; `until` waits for more."""
 
@@ -117,7 +122,7 @@ async def managed(
 def serving(token: str = "", log: str = "", port: int | None = None) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     """The good server over HTTP, at /mcp and at /sse, listening."""
     port = port or free_port()
-    command = [sys.executable, str(SERVERS / "good.py"), "http", token, log, str(port)]
+    command = [sys.executable, str(SERVERS / "sdk.py"), "http", token, log, str(port)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         await_listening(port)

@@ -49,7 +49,8 @@ def home(tmp_path: Path) -> Home:
 
 
 def surroundings(home: Home, **more: str) -> dict[str, str]:
-    return {"HOME": str(home.path), "PATH": os.environ["PATH"], "COLUMNS": "200", **NO_KEYRING, **more}
+    path = f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}"
+    return {"HOME": str(home.path), "PATH": path, "COLUMNS": "200", **NO_KEYRING, **more}
 
 
 @pytest.fixture

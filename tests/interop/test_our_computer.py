@@ -117,7 +117,7 @@ async def the_agent_is_told_of_a_new_tool(agent: Driver, computer: Computer, ver
 
 
 async def the_agent_is_told_of_a_new_server_and_its_windows(agent: Driver, computer: Computer) -> None:
-    await computer.put_server(stdio("good", sys.executable, str(SERVERS / "good.py"), desktop="any"))
+    await computer.put_server(stdio("good", sys.executable, str(SERVERS / "sdk.py"), desktop="any"))
     assert (await agent.hears("update_config"))["computer"] == "laptop"
     await the_agent_sees(agent, "window://good/one?priority=5")
     await call(agent, "open_window", uri="window://good/three", text="new")

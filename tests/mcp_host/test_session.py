@@ -14,7 +14,7 @@ from a2c_smcp.mcp_host.failures import RequestRefused, ServerGone, StartFailed
 from a2c_smcp.mcp_host.sessions.listings import WindowList, repaired_tool
 from a2c_smcp.mcp_host.sessions.session import ToolRequest
 from tests.computer.pace import within
-from tests.computer.supervised import Notebook, good, naughty, quick, session, text_of
+from tests.computer.supervised import Notebook, naughty, of_the_sdk, quick, session, text_of
 
 WINDOW = "window://naughty/clock"
 
@@ -25,7 +25,7 @@ def heard(result: dict[str, Any], method: str) -> list[dict[str, Any]]:
 
 @pytest.mark.covers("mcp-eras", "mcp-raw-results")
 async def test_the_newest_revision_is_used_with_servers_that_know_it() -> None:
-    async with session(good()) as one:
+    async with session(of_the_sdk()) as one:
         assert one.revision == "2026-07-28"
         result = await one.call_tool(ToolRequest("add", {"a": 1, "b": 2}, 5))
         assert result["structuredContent"] == {"result": 3}
@@ -146,7 +146,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_and_the_connection_goes_o
 @pytest.mark.covers("mcp-robust")
 async def test_progress_is_reported_in_order_and_extends_the_timeout_up_to_a_cap() -> None:
     told: list[tuple[float, float | None, str | None]] = []
-    async with session(good()) as one:
+    async with session(of_the_sdk()) as one:
         slow = {"steps": 8, "pause": 0.1}
         result = await one.call_tool(ToolRequest("slow", slow, 0.5, on_progress=lambda *how_far: told.append(how_far)))
         assert text_of(result) == "done"
@@ -279,7 +279,7 @@ async def test_windows_are_used_if_they_can_be_subscribed_to(caplog: pytest.LogC
 @pytest.mark.covers("desktop-watch")
 async def test_new_and_updated_windows_are_reported_and_can_be_read() -> None:
     events, uri = Notebook(), "window://good/three"
-    async with session(good(), events=events) as one:
+    async with session(of_the_sdk(), events=events) as one:
         await one.call_tool(ToolRequest("open_window", {"uri": uri, "text": "new here"}, 5))
         await events.until(lambda _: events.of("windows_changed"))
         assert uri in [window["uri"] for window in one.windows]
@@ -291,7 +291,7 @@ async def test_new_and_updated_windows_are_reported_and_can_be_read() -> None:
 @pytest.mark.covers("desktop-watch")
 async def test_changes_are_reported_only_if_something_has_changed() -> None:
     events = Notebook()
-    async with session(good(), events=events) as one:
+    async with session(of_the_sdk(), events=events) as one:
         await one.call_tool(ToolRequest("open_window", {"uri": "window://good/two", "text": "again"}, 5))
         await one.call_tool(ToolRequest("touch_window", {"uri": "window://nobody/listed"}, 5))
         await one.call_tool(ToolRequest("grow", {"name": "novel"}, 5))
