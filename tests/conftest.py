@@ -15,12 +15,18 @@ from uuid import uuid4
 
 import pytest
 import uvicorn
+from hypothesis import HealthCheck, settings
 
 from a2c_smcp.server import Limits, Settings, SMCPApp, create_app
 from a2c_smcp.server.directory.redis import RedisDirectory
 from a2c_smcp.server.run import address_of, listen, serving
 from tests.peer import Peer, Wire
 from tests.valkey import running_valkey
+
+# A slow machine is not a failing test: there is no bound on the time of an example.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("deep", settings.get_profile("suite"), max_examples=3_000)  # make test-deep
+settings.load_profile("suite")
 
 TRANSPORTS = {"websocket": ["websocket"], "polling": ["polling"], "upgrade": ["polling", "websocket"]}
 

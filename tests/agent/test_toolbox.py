@@ -137,7 +137,7 @@ async def live_through(url: str, history: list[tuple[Any, ...]]) -> None:
 
 
 @pytest.mark.covers("agent-registry", "agent-reacts", "agent-rejoins")
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=st.lists(steps, max_size=12))
 def test_the_registry_equals_what_the_computers_offer(shared_hub: Any, history: list[tuple[Any, ...]]) -> None:
     asyncio.run(live_through(shared_hub.url, history))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from a2c_smcp.computer.configuration.files import Configuration, Format, loads, parse_configuration, read_configuration
@@ -329,7 +329,6 @@ def decorated(value: Any, draw: Any) -> str:
     return gap() + write(value) + gap()
 
 
-@settings(deadline=None)
 @given(json_values, st.data())
 def test_comments_and_trailing_commas_change_nothing(value: Any, data: st.DataObject) -> None:
     assert loads(decorated(value, data.draw)) == value
@@ -355,7 +354,6 @@ def test_what_is_json_is_read_the_same_and_any_other_text_at_most_refused(text: 
         assert (value, refused) == (plain, "")
 
 
-@settings(deadline=None)
 @given(json_values, st.data())
 def test_a_fault_is_found_in_its_line_and_column_whatever_comments_precede_it(value: Any, data: st.DataObject) -> None:
     before = f"[{decorated(value, data.draw)},{data.draw(gaps)}"

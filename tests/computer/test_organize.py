@@ -256,7 +256,7 @@ sizes = st.none() | st.integers(-1, 12)
 
 
 @pytest.mark.covers("desktop-organize")
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(desktops, histories, sizes, st.none() | st.integers(1, 4), st.randoms())
 def test_reading_on_demand_shows_what_reading_everything_shows(
     given: dict[Window, Contents], history: list[ToolCallRecord], size: int | None, at_once: int | None, chance: Any
@@ -278,7 +278,6 @@ def test_reading_on_demand_shows_what_reading_everything_shows(
 
 
 @pytest.mark.covers("desktop-organize")
-@settings(deadline=None)
 @given(desktops, histories, sizes)
 def test_without_empty_windows_exactly_those_shown_are_read(
     given: dict[Window, Contents], history: list[ToolCallRecord], size: int | None

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -434,7 +434,6 @@ RULES = st.recursive(
 
 
 @pytest.mark.covers("tools-arguments")
-@settings(deadline=None)  # some are checked in a process that has to start first
 @given(RULES, st.dictionaries(st.sampled_from("abc"), VALUES))
 def test_no_argument_is_ever_quoted(rule: Any, params: dict[str, Any]) -> None:
     told = json.dumps(faults({"additionalProperties": rule}, params))

@@ -8,13 +8,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests.directory.nodes import LONG, Node
 from tests.valkey import Valkey, running_valkey
-
-settings.register_profile("directory", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("directory")
 
 
 @pytest.fixture(scope="session")

@@ -11,16 +11,11 @@ from typing import Any
 
 import aiohttp
 import pytest
-from hypothesis import HealthCheck, settings
 
 from a2c_smcp.server.run import address_of, listen
 from tests.conftest import by_uvicorn
 from tests.engine.by_hand import PATIENCE, Visitor
 from tests.engine.echo import MAX_PAYLOAD, PATHS, Echo, application, serving
-
-settings.register_profile("engine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("deep", settings.get_profile("engine"), max_examples=3_000)  # make test-deep
-settings.load_profile("engine")
 
 Visits = Callable[..., Awaitable[Visitor]]
 QUIET = 60.0

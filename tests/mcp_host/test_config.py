@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -397,7 +397,6 @@ servers = st.sampled_from(sorted(parameters)).flatmap(
 )
 
 
-@settings(deadline=None)
 @given(servers)
 def test_the_wire_form_holds_exactly_the_configured_fields(data: dict[str, Any]) -> None:
     config = parse_server(data)

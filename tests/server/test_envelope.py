@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from a2c_smcp.engine.events import Event
@@ -30,7 +30,6 @@ names = st.sampled_from(["client:tool_call", "client:newer", "server:join_office
 spaces = st.sampled_from(["", " ", "\n\t "])
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(names, payloads, spaces, st.sampled_from([0, 70_000]))
 def test_a_payload_means_what_json_makes_of_it(name: str, payload: dict[str, Any], space: str, pad: int) -> None:
     text = json.dumps({**payload, "pad": "x" * pad})
