@@ -1,4 +1,4 @@
-"""The values that stand in a configuration: which are accepted, and how they are shown without giving them away."""
+"""Types of configuration fields: which values they accept, whether they may hold secrets, and how they are shown."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ _URL_FAULT = 'must be an http or https URL, such as "https://example.com/mcp"'
 
 
 def has_placeholder(value: object) -> TypeGuard[str]:
-    """Whether this is text that still waits for an input, such as `Bearer ${input:token}`."""
+    """Return whether this is text with a placeholder for an input, such as `Bearer ${input:token}`."""
     return isinstance(value, str) and _PLACEHOLDER.search(value) is not None
 
 
 def hidden_values(value: Any) -> Any:
-    """Names and lengths stay, values go."""
+    """Hide the values of an object or a list; its names and its length stay."""
     if isinstance(value, dict):
         return dict.fromkeys(value, HIDDEN)
     if isinstance(value, list):
@@ -92,7 +92,7 @@ def hidden_values(value: Any) -> Any:
 
 
 def hidden_url(url: str) -> str:
-    """Scheme, host, path and the names in the query stay; user, query values and fragment go."""
+    """Hide user, query values and fragment of a URL; scheme, host, path and names in the query stay."""
     parts = _split(url)
     if parts is None:
         return HIDDEN
@@ -156,7 +156,7 @@ def _flag(value: object) -> object:
 
 
 def _duration(value: object) -> timedelta:
-    """Seconds as a number are accepted beside 000's ISO-8601: other programs' files have them."""
+    """Accept 000's ISO-8601, and seconds as a number, which files of other programs have."""
     seconds = _number(value)
     clock = isinstance(seconds, str) and not seconds.startswith("P")
     try:

@@ -1,4 +1,4 @@
-"""Definitions of inputs (000): where the value behind a `${input:id}` comes from."""
+"""Definitions of inputs (000): where the value of `${input:id}` comes from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from a2c_smcp import smcp
 from a2c_smcp.mcp_host.config.fields import HIDDEN, Content, InputId, NonEmpty
-from a2c_smcp.mcp_host.config.validation import StrictModel, contents_of, faults_of, refused
+from a2c_smcp.mcp_host.config.validation import StrictModel, config_error, contents_of, faults_of
 
 __all__ = [
     "INPUT_CONTENTS",
@@ -30,7 +30,7 @@ class _Input(StrictModel):
 
 
 class PromptStringInput(_Input):
-    """A value that is asked for."""
+    """A value that the owner types in."""
 
     type: Annotated[Literal["promptString"], Content.NAME] = "promptString"
     default: Annotated[str | None, Content.DEFAULT] = None
@@ -48,7 +48,7 @@ class PickOption(StrictModel):
 
 
 class PickStringInput(_Input):
-    """A value that is chosen. An option is a text, or a label with the value behind it."""
+    """A value that the owner chooses. An option is a text, or a label with a value."""
 
     type: Annotated[Literal["pickString"], Content.NAME] = "pickString"
     options: Annotated[list[PickOption], Content.NAME] = Field(min_length=1)
@@ -89,22 +89,22 @@ INPUT_CONTENTS = contents_of(*_KINDS.values())
 
 
 def parse_input(data: object) -> MCPServerInput:
-    """An input out of 000's JSON. Raises `ConfigError`, which names the input and the fields and quotes no value."""
+    """Return the model of an input in 000's JSON. Raises `ConfigError`, which names the fields and quotes no value."""
     if not isinstance(data, Mapping):
-        raise refused("input", [((), "must be an object")])
+        raise config_error("input", [((), "must be an object")])
     name, kind = data.get("id"), data.get("type")
     about = f"input {name!r}" if isinstance(name, str) else "input"
     model = _KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:
-        raise refused(about, [(("type",), f"must be one of {', '.join(map(str, _KINDS))}")])
+        raise config_error(about, [(("type",), f"must be one of {', '.join(map(str, _KINDS))}")])
     try:
         return model.model_validate(dict(data))
     except ValidationError as error:
-        raise refused(about, faults_of(error)) from None
+        raise config_error(about, faults_of(error)) from None
 
 
 def input_to_wire(definition: MCPServerInput) -> smcp.MCPServerInput:
-    """The input as 000 spells it: of an option, its value. A password's default is still in it."""
+    """Return the input in the wire form of 000, an option as its value. A password's default is still in it."""
     wire = {name: getattr(definition, name) for name in type(definition).model_fields}
     if isinstance(definition, PickStringInput):
         wire["options"] = [option.value for option in definition.options]

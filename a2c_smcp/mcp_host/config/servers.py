@@ -1,4 +1,4 @@
-"""Configurations of MCP servers (000), read from the newer and older shapes that people have.
+"""Configurations of MCP servers (000), read from their newer and older shapes.
 
 A value that is not text, such as a timeout, may still be a `${input:…}` placeholder: the model then holds the default
 and remembers the placeholder for `source` and `to_wire`. To connect, render `source(config)` and parse it again.
@@ -44,10 +44,10 @@ from a2c_smcp.mcp_host.config.validation import (
     FieldPath,
     StrictModel,
     closest_name,
+    config_error,
     contents_of,
     faults_of,
     meaningless_fields,
-    refused,
     unknown_fields,
 )
 
@@ -82,7 +82,7 @@ __all__ = [
 
 
 class ToolMeta(StrictModel):
-    """What the owner says of a tool. The fields stand in the order of 000's scenario 2."""
+    """The owner's settings for a tool. The order of the fields is that of 000's scenario 2."""
 
     auto_apply: Annotated[Flag | None, Content.SETTING] = None
     alias: Annotated[ToolAlias | None, Content.NAME] = None
@@ -91,7 +91,7 @@ class ToolMeta(StrictModel):
 
 
 class BaseServerConfig(StrictModel):
-    """What every MCP server has, whatever its transport.
+    """The fields that every MCP server has, whatever its transport.
 
     `desktop="any"`: its windows take part unsubscribed; without it the policy decides. `secrets`: which names of
     variables, headers and flags hold a secret, and which do not, where their values are judged wrongly.
@@ -172,8 +172,8 @@ PARAMETER_CONTENTS = contents_of(*_PARAMETERS.values())
 TOOL_META_CONTENTS = contents_of(ToolMeta)
 """What the fields of servers, of their parameters and of ToolMeta hold."""
 
-_TELLING = ("command", "url", "type", "server_parameters")
-"""Fields by which the type of a server is known."""
+_TYPE_FIELDS = ("command", "url", "type", "server_parameters")
+"""Fields that show the type of a server."""
 _OTHER_NAMES = dict.fromkeys(("http", "streamable-http", "streamable_http", "streamableHttp"), "streamable")
 _WIRE: dict[str, tuple[Any, Any]] = {
     "stdio": (smcp.MCPServerStdioConfig, smcp.MCPServerStdioParameters),
@@ -184,21 +184,21 @@ _Config = TypeVar("_Config", bound=BaseServerConfig)
 
 
 def parse_server(data: object, name: str | None = None) -> MCPServerConfig:
-    """A server out of 000's JSON, 003's flat shape, or one that does not say its type. `name` goes before its own.
+    """Return the model of a server in 000's JSON, in 003's flat shape, or without a type. `name` replaces its own.
 
     Raises `ConfigError`, which names the server and the fields and quotes no value.
     """
     if not isinstance(data, Mapping):
-        raise refused(_server(name), [((), "must be an object")])
+        raise config_error(_server(name), [((), "must be an object")])
     fields = {**data, **({} if name is None else {"name": name})}
     about = _server(fields.get("name"))
     flat = "server_parameters" not in fields
     kind = _kind(fields.get("type"), fields if flat else fields["server_parameters"])
     if kind not in _KINDS:
         if misspelt := _misspelt(fields):
-            raise refused(about, misspelt)
+            raise config_error(about, misspelt)
         instead = "" if "type" in fields else ", or give a command or a url instead"
-        raise refused(about, [(("type",), f"must be one of {', '.join(_KINDS)}{instead}")])
+        raise config_error(about, [(("type",), f"must be one of {', '.join(_KINDS)}{instead}")])
     if flat:
         known = _PARAMETERS[kind].model_fields
         fields["server_parameters"] = {key: fields.pop(key) for key in list(fields) if key in known}
@@ -206,7 +206,7 @@ def parse_server(data: object, name: str | None = None) -> MCPServerConfig:
 
 
 def source(config: BaseServerConfig) -> dict[str, Any]:
-    """The configuration as JSON that `parse_server` reads back: every field, also unknown ones, and placeholders."""
+    """Return the configuration as JSON that `parse_server` reads: all fields, unknown ones and placeholders too."""
     data = config.model_dump(mode="json")
     for path, placeholder in config._waiting.items():
         holder = _at(data, path[:-1])
@@ -216,7 +216,7 @@ def source(config: BaseServerConfig) -> dict[str, Any]:
 
 
 def to_wire(config: MCPServerConfig) -> smcp.MCPServerConfig:
-    """The configuration as 000 spells it, and nothing beyond. Its secrets are still in it."""
+    """Return the configuration in the wire form of 000, without other fields. Its secrets are still in it."""
     shape, parameters = _WIRE[config.type]
     wire = _only(shape, source(config))
     wire["server_parameters"] = _only(parameters, wire["server_parameters"])
@@ -239,8 +239,8 @@ def _kind(claimed: object, parameters: object) -> str:
 
 
 def _misspelt(fields: Mapping[str, Any]) -> list[Fault]:
-    """Of a server without a type: fields that seem to be meant for one of those that would tell."""
-    told = {name: closest_name(name, _TELLING) for name in fields if "type" not in fields}
+    """Return the faults of a server without a type whose fields look like misspelt names."""
+    told = {name: closest_name(name, _TYPE_FIELDS) for name in fields if "type" not in fields}
     return [((name,), f"there is no such field, did you mean {near!r}?") for name, near in told.items() if near]
 
 
@@ -252,7 +252,7 @@ def _path_of(url: object) -> str:
 
 
 def _validated(model: type[_Config], data: dict[str, Any], about: str, *, flat: bool) -> _Config:
-    """The model of this data. Placeholders where it wants no text are set aside, and the defaults checked instead."""
+    """Return the model of this data. Where a field is no text, a placeholder is kept aside and the default is used."""
     waiting: dict[FieldPath, str] = {}
     while True:
         try:
@@ -264,7 +264,7 @@ def _validated(model: type[_Config], data: dict[str, Any], about: str, *, flat: 
                 told = [
                     (path, WRITTEN_OUT if path in waiting else _missed(data, path, fault)) for path, fault in faults
                 ]
-                raise refused(about, [(_as_written(path, flat=flat), fault) for path, fault in told]) from None
+                raise config_error(about, [(_as_written(path, flat=flat), fault) for path, fault in told]) from None
             waiting |= found
         else:
             config._waiting.update(waiting)
@@ -272,7 +272,7 @@ def _validated(model: type[_Config], data: dict[str, Any], about: str, *, flat: 
 
 
 def _missed(data: Mapping[str, Any], path: FieldPath, fault: str) -> str:
-    """A field that is missing may be there under a name that is none."""
+    """Return the fault, and for a missing field the name that may be a misspelling of it."""
     beside = {*data, *(holder if isinstance(holder := _at(data, path[:-1]), Mapping) else ())}
     near = closest_name(str(path[-1]), beside - {str(path[-1])}) if fault == MISSING else None
     return f"{fault}, or misspelt as {near!r}" if near else fault
@@ -283,7 +283,7 @@ def _as_written(path: FieldPath, *, flat: bool) -> FieldPath:
 
 
 def _without(data: dict[Any, Any], paths: Mapping[FieldPath, str]) -> dict[Any, Any]:
-    """The data without these fields; what is on the way to them is copied, not changed."""
+    """Return a copy of the data without these fields."""
     result = dict(data)
     for path in paths:
         holder = result

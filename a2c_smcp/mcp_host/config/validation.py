@@ -1,4 +1,4 @@
-"""The base of every configuration model: strict, frozen, discreet about its values; and its faults in our own words."""
+"""The base of all configuration models: strict, immutable, hides secrets; and the texts of its errors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = [
     "FieldPath",
     "StrictModel",
     "closest_name",
+    "config_error",
     "contents_of",
     "did_you_mean",
     "faults_of",
     "meaningless_fields",
-    "refused",
     "unknown_fields",
 ]
 
@@ -29,13 +29,14 @@ FieldPath: TypeAlias = tuple[str | int, ...]
 Fault: TypeAlias = tuple[FieldPath, str]
 
 MISSING = "missing"
+_SIMILARITY = 0.75
 _SHOWN = {
     Content.PAIRS: hidden_values,
     Content.ARGUMENTS: hidden_values,
     Content.OPTIONS: hidden_values,
     Content.URL: hidden_url,
 }
-_WORDS = {
+_MESSAGES = {
     "missing": MISSING,
     "string_type": "must be a string",
     "string_too_short": "must not be empty",
@@ -52,7 +53,7 @@ _WORDS = {
 
 
 class StrictModel(BaseModel):
-    """Nothing is converted, what is not known is kept, what may be a secret is not shown."""
+    """Converts nothing, keeps unknown fields, and hides values that may be secret in its `repr`."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, hide_input_in_errors=True)
 
@@ -66,7 +67,7 @@ class StrictModel(BaseModel):
 
 
 def contents_of(*models: type[StrictModel]) -> dict[str, Content]:
-    """What the fields of these models hold, by name. Models that share a name mark it in the same way."""
+    """Return what the fields of these models hold, by name. Models that share a name mark it in the same way."""
     return {
         name: mark
         for model in models
@@ -77,12 +78,12 @@ def contents_of(*models: type[StrictModel]) -> dict[str, Content]:
 
 
 def unknown_fields(config: StrictModel) -> list[str]:
-    """What was given beyond the fields there are, as dotted paths: often a typing error."""
+    """Return the dotted paths of fields that no model has; often they are typing errors."""
     return [_dotted(path) for path, _ in _unknown(config, ())]
 
 
 def meaningless_fields(config: StrictModel, prefix: str) -> list[str]:
-    """A sentence for each unknown field, with the closest known name."""
+    """Return a sentence for each unknown field, with the closest known name."""
     return [
         f"{prefix}.{_dotted(path)} means nothing here{did_you_mean(str(path[-1]), known)}"
         for path, known in _unknown(config, ())
@@ -90,16 +91,16 @@ def meaningless_fields(config: StrictModel, prefix: str) -> list[str]:
 
 
 def faults_of(error: ValidationError) -> list[Fault]:
-    """Where a model did not fit and what is wanted there, without what was found."""
+    """Return the path of each fault and what is expected there, without the value that was found."""
     details = error.errors(include_url=False, include_input=False)
     return [
-        (fault["loc"], _WORDS.get(fault["type"], "is not usable").format(said=fault["msg"], **fault.get("ctx", {})))
+        (fault["loc"], _MESSAGES.get(fault["type"], "is not usable").format(said=fault["msg"], **fault.get("ctx", {})))
         for fault in details
     ]
 
 
-def refused(about: str, faults: Iterable[Fault]) -> ConfigError:
-    """The error that says all this; `about` is the file, the server or the input it is in."""
+def config_error(about: str, faults: Iterable[Fault]) -> ConfigError:
+    """Return one error for all faults; `about` is the file, the server or the input that has them."""
     said = [(_dotted(path), fault) for path, fault in faults]
     text = "; ".join(f"{field}: {fault}" if field else fault for field, fault in said)
     return ConfigError(text, subject=about, fields=[field for field, _ in said])
@@ -110,7 +111,7 @@ def _dotted(path: FieldPath) -> str:
 
 
 def _unknown(value: object, path: FieldPath) -> Iterator[tuple[FieldPath, list[str]]]:
-    """The path of each, and the names that are known in its place."""
+    """Yield the path of each unknown field, and the names that are known beside it."""
     if isinstance(value, StrictModel):
         parameters = getattr(value, "server_parameters", None)  # they may stand beside the other fields (003)
         known = [*type(value).model_fields, *(type(parameters).model_fields if parameters else ())]
@@ -125,17 +126,14 @@ def _unknown(value: object, path: FieldPath) -> Iterator[tuple[FieldPath, list[s
             yield from _unknown(item, (*path, index))
 
 
-_CLOSE = 0.75
-
-
 def closest_name(name: str, known: Iterable[str]) -> str | None:
-    """`None` if no name is close. Upper and lower case make no difference."""
+    """Return the known name that is most similar, in any case; `None` if none is similar."""
     by_spelling = {each.lower(): each for each in known}
-    close = difflib.get_close_matches(name.lower(), by_spelling, n=1, cutoff=_CLOSE)
+    close = difflib.get_close_matches(name.lower(), by_spelling, n=1, cutoff=_SIMILARITY)
     return by_spelling[close[0]] if close else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """To be put behind a sentence without its full stop; empty if no name is close."""
+    """Return the end of a sentence that proposes the most similar name; empty if none is similar."""
     found = closest_name(name, known)
     return f", did you mean {found!r}?" if found else ""
