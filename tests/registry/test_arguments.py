@@ -64,7 +64,7 @@ def faults(registry: MCPRegistry, arguments: Any) -> list[dict[str, str]]:
     return found
 
 
-def test_without_it_nothing_is_checked() -> None:
+def test_arguments_are_not_checked_by_default() -> None:
     registry = MCPRegistry()
     registry.register(tool("search", SEARCH))
     assert registry.call("search", {"quary": 1}) == {"quary": 1}
@@ -76,7 +76,7 @@ async def test_defaults_are_filled_before_the_check(registry: MCPRegistry) -> No
     assert await registry.acall("search", {"query": "x"}) == {"query": "x", "limit": 10}
 
 
-def test_nested_defaults_are_filled_where_their_place_is_there(registry: MCPRegistry) -> None:
+def test_nested_defaults_are_filled_into_objects_that_are_given(registry: MCPRegistry) -> None:
     filled = registry.call(
         "search", {"query": "x", "options": {}, "sort": [{"by": "date"}, {"by": "size", "down": False}]}
     )
@@ -85,7 +85,7 @@ def test_nested_defaults_are_filled_where_their_place_is_there(registry: MCPRegi
     assert "options" not in registry.call("search", {"query": "x"})
 
 
-def test_the_callers_own_arguments_are_untouched(registry: MCPRegistry) -> None:
+def test_the_callers_arguments_are_not_changed(registry: MCPRegistry) -> None:
     arguments = {"query": "x", "options": {"exact": True}, "sort": [{"by": "date"}]}
     before = copy.deepcopy(arguments)
     filled = registry.call("search", arguments)
@@ -94,7 +94,7 @@ def test_the_callers_own_arguments_are_untouched(registry: MCPRegistry) -> None:
     assert registry.call("search", arguments)["options"]["tags"] == []
 
 
-def test_complete_arguments_are_handed_on_as_they_are(registry: MCPRegistry) -> None:
+def test_complete_arguments_are_passed_on_without_a_copy(registry: MCPRegistry) -> None:
     arguments = {"query": "x", "limit": 1}
     assert registry.call("search", arguments) is arguments
 
@@ -106,14 +106,14 @@ def test_every_fault_has_a_json_pointer_and_quotes_no_value(registry: MCPRegistr
     assert CANARY not in json.dumps(found)
 
 
-def test_what_is_missing_or_too_much_is_told(registry: MCPRegistry) -> None:
+def test_missing_and_unknown_arguments_are_named(registry: MCPRegistry) -> None:
     messages = " ".join(fault["message"] for fault in faults(registry, {"quary": "x"}))
     assert "query" in messages
     assert "quary" in messages
 
 
 @pytest.mark.parametrize("arguments", [None, [], "x", 7])
-def test_arguments_are_an_object(registry: MCPRegistry, arguments: Any) -> None:
+def test_arguments_must_be_an_object(registry: MCPRegistry, arguments: Any) -> None:
     assert faults(registry, arguments) == [{"path": "", "message": "not an object"}]
 
 
@@ -130,12 +130,12 @@ def test_a_default_that_does_not_fit_is_a_fault() -> None:
     assert [fault["path"] for fault in faults(registry, {})] == ["/n"]
 
 
-def test_a_tool_without_a_schema_takes_anything(registry: MCPRegistry) -> None:
+def test_a_tool_without_a_schema_accepts_any_arguments(registry: MCPRegistry) -> None:
     registry.register(tool("any"))
     assert registry.call("any", {"x": object}) == {"x": object}
 
 
-def test_an_unusable_schema_is_logged_and_stands_in_nobodys_way(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unusable_schema_is_logged_and_blocks_no_call(caplog: pytest.LogCaptureFixture) -> None:
     registry = MCPRegistry(validate=True)
     with caplog.at_level(logging.WARNING, "a2c_smcp.registry"):
         registry.register(tool("odd", {"type": "nothing"}))
@@ -143,7 +143,7 @@ def test_an_unusable_schema_is_logged_and_stands_in_nobodys_way(caplog: pytest.L
     assert registry.call("odd", {"x": 1}) == {"x": 1}
 
 
-async def test_a_schema_that_is_too_heavy_is_refused_and_delays_nobody_else() -> None:
+async def test_a_schema_that_is_too_heavy_is_refused_and_delays_no_other_call() -> None:
     doubling = {f"s{n}": {"anyOf": [{"$ref": f"#/$defs/s{n - 1}"}] * 2} for n in range(1, 41)}
     schema = {"properties": {"a": {"$ref": "#/$defs/s40"}}, "$defs": {"s0": {"type": "string"}, **doubling}}
     registry = MCPRegistry(validate=True)
@@ -156,7 +156,7 @@ async def test_a_schema_that_is_too_heavy_is_refused_and_delays_nobody_else() ->
         registry.call("heavy", {"a": 1})
 
 
-def test_defaults_that_need_ever_more_defaults_are_refused_at_once() -> None:
+def test_defaults_that_multiply_are_refused_at_once() -> None:
     def filled(n: int) -> dict[str, Any]:
         return {"$ref": f"#/$defs/s{n}", "default": {}}
 
@@ -202,7 +202,7 @@ def nested(depth: int) -> dict[str, Any]:
     return value
 
 
-def test_a_schema_that_contains_itself_fills_all_the_way_down() -> None:
+def test_a_recursive_schema_fills_defaults_at_every_depth() -> None:
     schema = {"properties": {"below": {"$ref": "#"}, "n": {"default": 1}}}
     fill = compile_defaults(schema)
     assert fill is not None
@@ -254,7 +254,7 @@ VALUES = st.recursive(
 
 
 @given(SCHEMAS, VALUES)
-def test_filling_adds_and_never_changes_and_is_done_once(schema: dict[str, Any], value: Any) -> None:
+def test_filling_defaults_only_adds_values_and_is_idempotent(schema: dict[str, Any], value: Any) -> None:
     fill = compile_defaults(schema)
     if fill is None:
         return
@@ -276,7 +276,7 @@ def contains(filled: Any, value: Any) -> bool:
 # Functions, whose schema and whose conversion come from the same signature
 
 
-def test_a_functions_own_default_need_not_fit() -> None:
+def test_the_default_of_a_function_need_not_fit_its_annotation() -> None:
     """`int = None` is what many write; a default is the function's business, not the caller's."""
     registry = MCPRegistry(validate=True)
 
@@ -290,7 +290,7 @@ def test_a_functions_own_default_need_not_fit() -> None:
         registry.call("wait", {"times": None})
 
 
-async def test_a_function_that_is_called_again_gets_its_arguments_anew() -> None:
+async def test_a_retried_function_gets_fresh_arguments() -> None:
     registry, seen = MCPRegistry(validate=True, retry=Retry(first_pause=0)), list[list[str]]()
 
     @registry.tool(idempotent=True)
@@ -308,7 +308,7 @@ async def test_a_function_that_is_called_again_gets_its_arguments_anew() -> None
     assert arguments == {"words": ["a"]}
 
 
-def test_a_function_with_another_schema_is_checked_against_that() -> None:
+def test_a_function_with_a_changed_schema_is_checked_against_it() -> None:
     def say(word: str) -> str:
         return word
 
@@ -340,7 +340,7 @@ NEARLY_JSON = st.recursive(
 
 
 @given(PLAIN, NEARLY_JSON)
-def test_what_is_checked_once_is_what_both_checks_would_say(annotation: Any, value: Any) -> None:
+def test_the_quick_check_agrees_with_schema_and_function(annotation: Any, value: Any) -> None:
     def give(value: Any) -> Any:
         return value
 

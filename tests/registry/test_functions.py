@@ -1,4 +1,4 @@
-"""Plain functions as tools: what is read from them, and what their callers may send."""
+"""Functions as tools: what is read from them, and which arguments they accept."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_docstrings_are_read(docstring: str | None, description: str, parameters
     assert (found.description, found.parameters) == (description, parameters)
 
 
-def test_what_the_signature_says_wins_over_the_docstring() -> None:
+def test_the_signature_wins_over_the_docstring() -> None:
     def book(
         seats: Annotated[int, Field(description="How many seats", ge=1)], row: str = Field("A", title="Row")
     ) -> Any:
@@ -135,7 +135,7 @@ def test_what_the_signature_says_wins_over_the_docstring() -> None:
     assert tool.call({"seats": 2}) == (2, "A")
 
 
-def test_names_that_a_pydantic_model_would_not_bear_are_parameters_like_others() -> None:
+def test_names_that_pydantic_models_reserve_can_be_parameters() -> None:
     def odd(_private: int, schema: int, model_config: int, self: int, copy: int = 5) -> list[int]:
         return [_private, schema, model_config, self, copy]
 
@@ -154,7 +154,7 @@ def test_positional_only_parameters_are_passed_by_position() -> None:
     assert FunctionTool(sqrt).call({"x": 9}) == 3
 
 
-def test_what_is_not_given_is_left_to_the_functions_own_default() -> None:
+def test_missing_arguments_use_the_functions_defaults() -> None:
     seen: list[int] = []
     missing = object()
 
@@ -198,7 +198,7 @@ def test_arguments_are_converted() -> None:
     assert jsonschema_rs.is_valid(tool.input_schema, arguments | {"ids": [1, 2]})
 
 
-def test_parameters_without_annotation_take_anything() -> None:
+def test_parameters_without_annotation_accept_any_value() -> None:
     tool = FunctionTool(lambda value: value, name="same")
     assert tool.input_schema["properties"] == {"value": {}}
     assert tool.call({"value": {"x": [1]}}) == {"x": [1]}
@@ -254,14 +254,14 @@ def test_errors_name_the_argument_and_quote_no_value(
     assert caught.value.__suppress_context__
 
 
-def test_all_faults_are_told_up_to_a_limit() -> None:
+def test_faults_are_listed_up_to_a_limit() -> None:
     with pytest.raises(InvalidArguments, match=r"count: .*; and 80 more") as caught:
         FunctionTool(strict).call({"count": "x"} | {f"s{number}": 1 for number in range(99)})
     assert len(caught.value.details["errors"]) == 20
 
 
 @pytest.mark.parametrize("arguments", [None, [1], "x"])
-def test_arguments_that_are_no_object_are_refused(arguments: Any) -> None:
+def test_arguments_that_are_not_an_object_are_refused(arguments: Any) -> None:
     with pytest.raises(InvalidArguments, match="not an object"):
         FunctionTool(strict).call(arguments)
 
@@ -333,7 +333,7 @@ def test_a_return_annotation_that_is_an_object_gives_the_output_schema(function:
         returns_unsaid,
     ],
 )
-def test_any_other_return_annotation_gives_none(function: Any) -> None:
+def test_any_other_return_annotation_gives_no_output_schema(function: Any) -> None:
     assert FunctionTool(function).output_schema is None
 
 

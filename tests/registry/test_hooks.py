@@ -1,4 +1,4 @@
-"""What hooks are told of calls, and what they are not."""
+"""What hooks get to know of calls."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def registry(hook: Listening) -> MCPRegistry:
     return registry
 
 
-async def test_a_call_is_told_before_and_after(registry: MCPRegistry, hook: Listening) -> None:
+async def test_hooks_are_called_before_and_after_a_call(registry: MCPRegistry, hook: Listening) -> None:
     assert registry.call("echo", {"text": "hi"}) == {"output": "hi"}
     assert await registry.acall("echo", {"text": "hi"}) == {"output": "hi"}
     assert hook.moments == ["before", "after"] * 2
@@ -68,7 +68,7 @@ async def test_a_call_is_told_before_and_after(registry: MCPRegistry, hook: List
         assert call.result_size == len('{"output":"hi"}')
 
 
-async def test_a_failure_is_told_with_its_type(registry: MCPRegistry, hook: Listening) -> None:
+async def test_hooks_get_the_type_of_a_failure(registry: MCPRegistry, hook: Listening) -> None:
     with pytest.raises(KeyError):
         registry.call("echo", {})
     with pytest.raises(KeyError):
@@ -79,7 +79,7 @@ async def test_a_failure_is_told_with_its_type(registry: MCPRegistry, hook: List
     assert hook.last.duration > 0
 
 
-def test_what_the_tool_says_of_itself_and_of_its_cost_is_told(registry: MCPRegistry, hook: Listening) -> None:
+def test_hooks_get_description_tags_and_cost_of_the_tool(registry: MCPRegistry, hook: Listening) -> None:
     answer = {"output": 1, "meta": {"cost": 0.25}}
     registry.register(Bare("dear", lambda _: answer, tags=["paid"], origin="desk/laptop", description="costs"))
     registry.call("dear", {})
@@ -94,13 +94,13 @@ def test_a_tool_that_reports_no_cost_has_none(registry: MCPRegistry, hook: Liste
     assert hook.last.cost is None
 
 
-def test_sizes_are_those_of_json_where_it_is_json(registry: MCPRegistry, hook: Listening) -> None:
+def test_sizes_are_in_bytes_of_json(registry: MCPRegistry, hook: Listening) -> None:
     registry.register(Bare("odd", lambda _: object()))
     registry.call("odd", {"x": object()})
     assert (hook.last.arguments_size, hook.last.result_size) == (None, None)
 
 
-def test_arguments_and_results_are_told_only_when_asked_for(registry: MCPRegistry, hook: Listening) -> None:
+def test_arguments_and_results_are_only_revealed_on_request(registry: MCPRegistry, hook: Listening) -> None:
     registry.call("echo", {"text": CANARY})
     public = {name: getattr(hook.last, name) for name in dir(hook.last) if not name.startswith("_")}
     del public["reveal"]
@@ -109,7 +109,7 @@ def test_arguments_and_results_are_told_only_when_asked_for(registry: MCPRegistr
     assert hook.last.reveal().result == {"output": CANARY}
 
 
-def test_a_hook_that_raises_harms_nothing(caplog: pytest.LogCaptureFixture, hook: Listening) -> None:
+def test_a_hook_that_raises_is_logged_and_changes_nothing(caplog: pytest.LogCaptureFixture, hook: Listening) -> None:
     class Broken(Hook):
         def before(self, call: ToolCall) -> None:
             raise ValueError("broken")
@@ -125,7 +125,7 @@ def test_a_hook_that_raises_harms_nothing(caplog: pytest.LogCaptureFixture, hook
     assert "broken" in caplog.text
 
 
-def test_hooks_are_nested_like_what_they_observe() -> None:
+def test_hooks_end_in_the_reverse_order() -> None:
     told: list[str] = []
 
     class Named:
@@ -146,7 +146,7 @@ def test_hooks_are_nested_like_what_they_observe() -> None:
     assert told == ["before a", "before b", "after b", "after a"]
 
 
-async def test_refusals_are_told_with_their_code(hook: Listening) -> None:
+async def test_hooks_get_the_code_of_a_refusal(hook: Listening) -> None:
     registry = MCPRegistry(hooks=[hook], validate=True, policy=Policy(deny=["rm"]), limit=Limit(1, waiting=0))
     registry.register(EchoTool())
     registry.register(tool("rm"))
@@ -164,7 +164,7 @@ async def test_refusals_are_told_with_their_code(hook: Listening) -> None:
     assert (hook.last.name, hook.last.outcome) == ("rm", "refused")
 
 
-async def test_a_timeout_and_a_cancel_are_told_apart(hook: Listening) -> None:
+async def test_hooks_distinguish_a_timeout_from_a_cancel(hook: Listening) -> None:
     started = asyncio.Event()
 
     async def wait(arguments: dict[str, Any]) -> None:
@@ -187,7 +187,7 @@ async def test_a_timeout_and_a_cancel_are_told_apart(hook: Listening) -> None:
     assert hook.last.outcome == "cancelled"
 
 
-def test_new_attempts_are_one_call(hook: Listening) -> None:
+def test_hooks_see_all_attempts_as_one_call(hook: Listening) -> None:
     registry = MCPRegistry(hooks=[hook], retry=Retry(first_pause=0))
     registry.register(Failing(2, OSError(), idempotent=True))
     registry.call("flaky", {})
@@ -211,7 +211,7 @@ def test_a_call_that_a_hook_keeps_does_not_keep_the_error_alive(registry: MCPReg
     assert hook.last.reveal().error is None
 
 
-def test_a_hook_that_overrides_nothing_is_not_there() -> None:
+def test_a_hook_that_overrides_nothing_costs_nothing() -> None:
     registry = MCPRegistry(hooks=[Hook()])
     echo = EchoTool()
     registry.register(echo)
@@ -219,7 +219,7 @@ def test_a_hook_that_overrides_nothing_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("wrong", [object(), Listening, None, print])
-def test_what_is_no_hook_is_refused(wrong: Any) -> None:
+def test_an_object_without_hook_methods_is_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match="is not a hook"):
         MCPRegistry(hooks=[wrong])
 

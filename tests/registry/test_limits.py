@@ -1,4 +1,4 @@
-"""Timeouts, new attempts, and how many calls of a tool run and wait at once."""
+"""Timeouts, retries, and how many calls of a tool run and wait at the same time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.covers("registry-timeout")
-async def test_a_tool_that_is_too_slow_is_a_timeout_for_both_kinds_of_callers(blocking: Blocking) -> None:
+async def test_a_slow_tool_is_a_timeout_for_sync_and_async_callers(blocking: Blocking) -> None:
     registry = MCPRegistry(timeout=0.02)
     registry.register(blocking)
     for attempt in (asyncio.to_thread(registry.call, "block", {}), registry.acall("block", {})):
@@ -76,7 +76,7 @@ async def test_a_tool_that_is_too_slow_is_a_timeout_for_both_kinds_of_callers(bl
 
 
 @pytest.mark.covers("registry-timeout")
-def test_an_async_tool_that_is_too_slow_is_cancelled() -> None:
+def test_a_slow_async_tool_is_cancelled() -> None:
     cancelled: list[bool] = []
 
     async def wait(arguments: dict[str, Any]) -> None:
@@ -108,7 +108,7 @@ async def test_a_tools_own_timeout_error_passes_unchanged() -> None:
 
 
 @pytest.mark.covers("registry-timeout")
-def test_a_tool_may_have_its_own_time_or_none(blocking: Blocking) -> None:
+def test_a_tool_may_have_its_own_timeout_or_none(blocking: Blocking) -> None:
     registry = MCPRegistry(timeout=BOUND)
     registry.register(blocking, timeout=0.01)
     with pytest.raises(ToolTimeout, match=r"0\.01"):
@@ -118,7 +118,7 @@ def test_a_tool_may_have_its_own_time_or_none(blocking: Blocking) -> None:
 
 
 @pytest.mark.covers("registry-timeout")
-def test_the_decorator_takes_bounds_too() -> None:
+def test_the_decorator_takes_timeout_and_limit() -> None:
     registry = MCPRegistry()
 
     @registry.tool(timeout=0.01, limit=Limit(1), tags=["slow"])
@@ -132,7 +132,7 @@ def test_the_decorator_takes_bounds_too() -> None:
 
 @pytest.mark.covers("registry-timeout")
 @pytest.mark.parametrize("timeout", [0, -1, math.nan])
-def test_a_timeout_leaves_some_time(timeout: float) -> None:
+def test_a_timeout_must_be_positive(timeout: float) -> None:
     with pytest.raises(ValueError, match="timeout"):
         MCPRegistry().register(tool("a"), timeout=timeout)
 
@@ -154,7 +154,7 @@ async def test_a_repeatable_tool_is_called_again(mark: dict[str, Any]) -> None:
 
 @pytest.mark.covers("registry-retry")
 @pytest.mark.parametrize("mark", [{}, {"idempotent": False}, {"meta": {"annotations": {"readOnlyHint": "yes"}}}])
-async def test_a_tool_that_does_not_say_so_is_called_once(mark: dict[str, Any]) -> None:
+async def test_a_tool_without_a_hint_is_called_once(mark: dict[str, Any]) -> None:
     registry, flaky = MCPRegistry(retry=AT_ONCE), Failing(99, OSError(), **mark)
     registry.register(flaky)
     with pytest.raises(OSError):  # noqa: PT011  # whatever it says
@@ -163,7 +163,7 @@ async def test_a_tool_that_does_not_say_so_is_called_once(mark: dict[str, Any]) 
 
 
 @pytest.mark.covers("registry-retry")
-async def test_the_last_error_is_the_callers() -> None:
+async def test_the_caller_gets_the_last_error() -> None:
     registry, flaky = MCPRegistry(retry=AT_ONCE), Failing(99, OSError("own"), idempotent=True)
     registry.register(flaky)
     with pytest.raises(OSError, match="own"):
@@ -192,7 +192,7 @@ def test_an_error_that_says_the_call_is_wrong_is_final(error: BaseException, cal
 
 
 @pytest.mark.covers("registry-retry")
-def test_errors_worth_another_attempt_can_be_named() -> None:
+def test_errors_to_retry_on_can_be_named() -> None:
     registry = MCPRegistry(retry=Retry(first_pause=0, on=(ConnectionError, LookupError)))
     registry.register(Failing(1, KeyError(), idempotent=True))
     assert registry.call("flaky", {}) == 2
@@ -202,7 +202,7 @@ def test_errors_worth_another_attempt_can_be_named() -> None:
 
 
 @pytest.mark.covers("registry-retry")
-def test_each_attempt_has_its_own_time() -> None:
+def test_each_attempt_has_its_own_timeout() -> None:
     calls: list[int] = []
 
     async def slow_once(arguments: dict[str, Any]) -> str:
@@ -228,7 +228,7 @@ def test_pauses_are_drawn_below_a_bound_that_doubles() -> None:
 
 @pytest.mark.covers("registry-retry")
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"first_pause": -1}, {"longest_pause": -1}])
-def test_a_retry_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_impossible_retry_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="Retry"):
         Retry(**wrong)
 
@@ -254,7 +254,7 @@ async def test_no_more_calls_than_allowed_run_at_once(blocking: Blocking) -> Non
 
 
 @pytest.mark.covers("registry-async")
-async def test_a_full_line_is_a_clear_refusal(blocking: Blocking) -> None:
+async def test_a_full_line_refuses_the_next_call(blocking: Blocking) -> None:
     registry = MCPRegistry(limit=Limit(1, waiting=1))
     registry.register(blocking)
     running = [asyncio.ensure_future(registry.acall("block", {})) for _ in range(2)]
@@ -270,7 +270,7 @@ async def test_a_full_line_is_a_clear_refusal(blocking: Blocking) -> None:
 
 
 @pytest.mark.covers("registry-async")
-async def test_one_tools_line_is_not_anothers(blocking: Blocking) -> None:
+async def test_each_tool_has_its_own_line(blocking: Blocking) -> None:
     registry = MCPRegistry(limit=Limit(1, waiting=0))
     registry.register(blocking)
     registry.register(tool("other"))
@@ -282,7 +282,7 @@ async def test_one_tools_line_is_not_anothers(blocking: Blocking) -> None:
 
 
 @pytest.mark.covers("registry-async")
-async def test_a_cancelled_call_leaves_the_line_and_its_place() -> None:
+async def test_a_cancelled_call_gives_up_its_slot_or_place_in_line() -> None:
     registry, started = MCPRegistry(limit=Limit(1, waiting=2)), asyncio.Event()
 
     async def wait(arguments: dict[str, Any]) -> str:
@@ -307,7 +307,7 @@ async def test_a_cancelled_call_leaves_the_line_and_its_place() -> None:
 
 
 @pytest.mark.covers("registry-async")
-async def test_a_place_that_comes_as_its_call_is_cancelled_is_passed_on() -> None:
+async def test_a_slot_given_to_a_cancelled_call_is_passed_on() -> None:
     registry, begun, finish = MCPRegistry(limit=Limit(1)), asyncio.Event(), asyncio.Event()
 
     async def wait(arguments: dict[str, Any]) -> str:
@@ -330,7 +330,7 @@ async def test_a_place_that_comes_as_its_call_is_cancelled_is_passed_on() -> Non
 
 
 @pytest.mark.covers("registry-async", "registry-timeout")
-async def test_the_time_covers_the_wait_in_line(blocking: Blocking) -> None:
+async def test_the_timeout_covers_the_wait_in_line(blocking: Blocking) -> None:
     registry = MCPRegistry()
     registry.register(blocking, limit=Limit(1), timeout=0.05)
     calls: list[Awaitable[Any]] = [registry.acall("block", {}), asyncio.to_thread(registry.call, "block", {})]
@@ -340,7 +340,7 @@ async def test_the_time_covers_the_wait_in_line(blocking: Blocking) -> None:
 
 
 @pytest.mark.covers("registry-async", "registry-timeout")
-def test_a_late_sync_tool_keeps_its_place_until_it_ends(blocking: Blocking) -> None:
+def test_a_late_sync_tool_keeps_its_slot_until_it_ends(blocking: Blocking) -> None:
     registry = MCPRegistry()
     registry.register(blocking, limit=Limit(1, waiting=0), timeout=0.02)
     with pytest.raises(ToolTimeout):
@@ -360,7 +360,7 @@ def test_a_late_sync_tool_keeps_its_place_until_it_ends(blocking: Blocking) -> N
 
 
 @pytest.mark.covers("registry-async")
-def test_a_failing_tool_gives_its_place_back() -> None:
+def test_a_failing_tool_gives_its_slot_back() -> None:
     registry = MCPRegistry(limit=Limit(1, waiting=0))
     registry.register(Failing(2, KeyError("own")))
     for _ in range(2):
@@ -370,7 +370,7 @@ def test_a_failing_tool_gives_its_place_back() -> None:
 
 
 @pytest.mark.covers("registry-async")
-async def test_no_place_is_lost_or_given_twice_whoever_gives_up() -> None:
+async def test_no_slot_is_lost_or_given_twice_when_callers_give_up() -> None:
     running, most, chance = 0, 0, random.Random(7)
 
     async def work(arguments: dict[str, Any]) -> None:
@@ -399,13 +399,13 @@ async def test_no_place_is_lost_or_given_twice_whoever_gives_up() -> None:
 
 @pytest.mark.covers("registry-async")
 @pytest.mark.parametrize("wrong", [{"at_once": 0}, {"at_once": 1, "waiting": -1}])
-def test_a_limit_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_impossible_limit_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="Limit"):
         Limit(**wrong)
 
 
 @pytest.mark.covers("registry-timeout")
 @pytest.mark.parametrize("timeout", [-1, 0, math.nan])
-def test_a_timeout_that_leaves_no_time_is_refused_at_once(timeout: float) -> None:
+def test_a_timeout_that_is_not_positive_is_refused_at_once(timeout: float) -> None:
     with pytest.raises(ConfigError, match="leaves no time for a call"):
         MCPRegistry(timeout=timeout)

@@ -1,4 +1,4 @@
-"""Plans carried out over a registry: steps in order, outcomes with durations, and what happens when a tool raises."""
+"""Plans: steps in order, outcomes with durations, and what happens when a tool raises."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def reply(text: str) -> dict[str, Any]:
     return {"type": "reply", "text": text}
 
 
-def test_tools_and_replies_are_carried_out_in_order(run: Run, registry: MCPRegistry) -> None:
+def test_tools_and_replies_run_in_order(run: Run, registry: MCPRegistry) -> None:
     done = run([tool("add", a=1, b=2), tool("later", text="hi"), reply("three")], registry)
     assert [outcome.result for outcome in done.outcomes] == [3, "hi", "three"]
     assert done.replies == ["three"]
@@ -99,7 +99,7 @@ def test_a_failing_tool_stops_the_plan(run: Run, registry: MCPRegistry) -> None:
     assert done.replies == []
 
 
-def test_a_failing_tool_can_be_passed_over(run: Run, registry: MCPRegistry) -> None:
+def test_a_plan_can_continue_after_a_failing_tool(run: Run, registry: MCPRegistry) -> None:
     done = run([tool("divide", a=1, b=0), tool("add", a=1, b=1)], registry, on_error="continue")
     assert done.finished
     assert not done.ok
@@ -140,7 +140,7 @@ def test_a_planner_may_end_the_plan(run: Run, registry: MCPRegistry) -> None:
     assert done.replies == []
 
 
-def test_a_planner_that_never_learns_is_asked_a_bounded_number_of_times(run: Run, registry: MCPRegistry) -> None:
+def test_a_planner_is_asked_a_bounded_number_of_times(run: Run, registry: MCPRegistry) -> None:
     again = [tool("divide", a=1, b=0)]
     done = run(again, registry, replan=lambda failure: again, max_replans=2)
     assert done.replans == 2
@@ -161,7 +161,7 @@ def test_a_planner_is_told_when_its_new_plan_is_malformed(run: Run, registry: MC
     assert [type(error) for error in told] == [ZeroDivisionError, BadPlan]
 
 
-def test_a_users_answer_feeds_the_arguments(run: Run, registry: MCPRegistry) -> None:
+def test_a_users_answer_is_added_to_the_arguments(run: Run, registry: MCPRegistry) -> None:
     done = run([tool("divide", a=1, b=0)], registry, clarify=lambda failure: {"b": 4})
     assert done.ok
     assert done.outcomes == (
@@ -185,7 +185,7 @@ def test_a_user_can_have_the_step_tried_again(run: Run, registry: MCPRegistry) -
 
 
 @pytest.mark.parametrize("answer", [None, False])
-def test_a_user_who_does_not_know_leaves_it_to_the_planner(run: Run, registry: MCPRegistry, answer: Any) -> None:
+def test_without_a_users_answer_the_planner_is_asked(run: Run, registry: MCPRegistry, answer: Any) -> None:
     done = run(
         [tool("divide", a=1, b=0)],
         registry,
@@ -201,12 +201,12 @@ def test_a_user_is_asked_a_bounded_number_of_times(run: Run, registry: MCPRegist
     assert done.failures[0].attempts == 3
 
 
-def test_an_answer_that_is_no_answer_is_a_mistake_of_the_program(run: Run, registry: MCPRegistry) -> None:
+def test_a_clarification_of_the_wrong_type_is_a_type_error(run: Run, registry: MCPRegistry) -> None:
     with pytest.raises(TypeError, match="clarify answers with arguments, True or None, not with str"):
         run([tool("divide", a=1, b=0)], registry, clarify=lambda failure: "four")
 
 
-def test_what_a_callback_raises_goes_to_the_caller(run: Run, registry: MCPRegistry) -> None:
+def test_the_caller_gets_the_exception_of_a_callback(run: Run, registry: MCPRegistry) -> None:
     def replan(failure: Failure) -> Any:
         raise LookupError("no planner")
 
@@ -214,7 +214,7 @@ def test_what_a_callback_raises_goes_to_the_caller(run: Run, registry: MCPRegist
         run([tool("divide", a=1, b=0)], registry, replan=replan)
 
 
-def test_every_outcome_is_told_as_it_comes(run: Run, registry: MCPRegistry) -> None:
+def test_on_step_is_called_with_every_outcome(run: Run, registry: MCPRegistry) -> None:
     told: list[Any] = []
     run([tool("add", a=1, b=1), reply("two")], registry, on_step=lambda outcome: told.append(outcome.result))
     assert told == [2, "two"]
@@ -234,7 +234,7 @@ def test_the_arguments_of_a_plan_are_not_changed_by_its_tools(run: Run, registry
     assert done.outcomes[0].step == ToolStep("eater", {"a": 1})
 
 
-def test_malformed_steps_are_named_before_anything_runs(run: Run, registry: MCPRegistry) -> None:
+def test_malformed_steps_are_listed_before_anything_runs(run: Run, registry: MCPRegistry) -> None:
     ran: list[int] = []
     registry.register(FunctionTool(lambda: ran.append(1), name="mark"))
     steps = [
@@ -254,16 +254,16 @@ def test_malformed_steps_are_named_before_anything_runs(run: Run, registry: MCPR
 
 
 @pytest.mark.parametrize("plan", ["steps", {"type": "reply", "text": "x"}, None, 3])
-def test_a_plan_is_a_list(plan: Any) -> None:
+def test_a_plan_must_be_a_list(plan: Any) -> None:
     with pytest.raises(BadPlan, match="not a list of steps"):
         read_plan(plan)
 
 
-def test_steps_that_were_read_already_are_taken_as_they_are(run: Run, registry: MCPRegistry) -> None:
+def test_step_objects_are_accepted_as_steps(run: Run, registry: MCPRegistry) -> None:
     assert run(read_plan([reply("x")]), registry).replies == ["x"]
 
 
-def test_what_ends_a_program_ends_the_plan(registry: MCPRegistry) -> None:
+def test_a_system_exit_ends_the_plan(registry: MCPRegistry) -> None:
     def leave() -> None:
         raise SystemExit(3)
 
@@ -272,7 +272,7 @@ def test_what_ends_a_program_ends_the_plan(registry: MCPRegistry) -> None:
         run_plan([tool("leave")], registry, on_error="continue")
 
 
-def test_an_unknown_way_to_go_on_is_refused(run: Run, registry: MCPRegistry) -> None:
+def test_an_unknown_on_error_is_refused(run: Run, registry: MCPRegistry) -> None:
     with pytest.raises(ValueError, match="on_error is one of stop, continue, not 'ignore'"):
         run([], registry, on_error="ignore")
 
@@ -312,5 +312,5 @@ async def test_cancelling_a_plan_cancels_its_tool(registry: MCPRegistry) -> None
     assert ended.is_set()
 
 
-def test_both_have_the_same_signature() -> None:
+def test_both_run_plan_functions_have_the_same_signature() -> None:
     assert inspect.signature(run_plan) == inspect.signature(run_plan_async)

@@ -44,7 +44,7 @@ def visible(**rules: Any) -> set[str]:
         ({"allow": ["nope"]}, set()),
     ],
 )
-def test_deny_wins_and_what_is_not_allowed_is_not_there(rules: dict[str, Any], seen: set[str]) -> None:
+def test_deny_wins_and_tools_that_are_not_allowed_are_missing(rules: dict[str, Any], seen: set[str]) -> None:
     assert visible(**rules) == seen
 
 
@@ -66,7 +66,7 @@ async def test_a_forbidden_tool_cannot_be_called(registry: MCPRegistry) -> None:
     assert isinstance(refused, ToolForbidden)
 
 
-async def test_a_forbidden_tool_is_nowhere_to_be_seen(registry: MCPRegistry) -> None:
+async def test_a_forbidden_tool_is_not_listed(registry: MCPRegistry) -> None:
     assert [*registry] == ["ls"]
     assert "rm" not in registry
     assert len(registry) == 1

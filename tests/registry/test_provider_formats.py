@@ -1,4 +1,4 @@
-"""The list of tools in the words of those who read it."""
+"""The list of tools in the format of each provider."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_mcp(registry: MCPRegistry) -> None:
         Tool.model_validate(listed)
 
 
-def test_an_unknown_format_is_a_value_error_with_those_there_are(registry: MCPRegistry) -> None:
+def test_an_unknown_format_is_a_value_error_that_lists_the_formats(registry: MCPRegistry) -> None:
     with pytest.raises(ValueError, match=r"'xml'.*openai, anthropic, gemini, mcp"):
         registry.describe("xml")  # type: ignore[call-overload]
 
@@ -86,7 +86,7 @@ def test_every_format_is_one_json_snapshot_until_the_tools_change(registry: MCPR
 
 
 @pytest.mark.parametrize("wanted", FORMATS)
-def test_tags_choose_in_every_format(registry: MCPRegistry, wanted: Any) -> None:
+def test_tags_select_tools_in_every_format(registry: MCPRegistry, wanted: Any) -> None:
     registry.update(add=[tool("a", tags=["x", "y"]), tool("b", tags=["y"]), tool("c", tags=["z"])])
     chosen = json.dumps(registry.describe(wanted, tags=["x", "z"]))
     assert '"a"' in chosen
@@ -96,7 +96,7 @@ def test_tags_choose_in_every_format(registry: MCPRegistry, wanted: Any) -> None
     assert registry.describe(wanted, tags=["z", "x"]) is registry.describe(wanted, tags=("x", "z"))
 
 
-def test_descriptions_by_tags_do_not_pile_up(registry: MCPRegistry) -> None:
+def test_the_cache_of_descriptions_is_bounded(registry: MCPRegistry) -> None:
     for number in range(1000):
         assert registry.describe(tags=[f"tag {number}"]) == {}
     assert "echo" in registry.describe()
@@ -109,14 +109,14 @@ PORTABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
 @given(st.text(min_size=1, max_size=200))
-def test_every_name_has_one_that_all_providers_take(name: str) -> None:
+def test_every_name_has_a_portable_name(name: str) -> None:
     shown = portable_name(name)
     assert PORTABLE.fullmatch(shown)
     assert (shown == name) == bool(PORTABLE.fullmatch(name))
     assert portable_name(shown) == shown
 
 
-def test_names_that_look_alike_stay_apart() -> None:
+def test_similar_names_have_different_portable_names() -> None:
     names = ["files/read", "files.read", "files_read", "读取", "搜索", "x" * 100, "x" * 101, "1", "\ud800"]
     assert len({portable_name(name) for name in names}) == len(names)
     assert portable_name("files/read").startswith("files_read_")
@@ -135,7 +135,7 @@ async def test_a_tool_is_called_by_the_name_that_a_model_was_shown(registry: MCP
         registry.call(shown, {})
 
 
-def test_mcp_and_a_planner_are_shown_the_names_themselves(registry: MCPRegistry) -> None:
+def test_mcp_and_planners_see_the_original_names(registry: MCPRegistry) -> None:
     registry.register(tool("files/read"))
     assert "files/read" in registry.describe()
     assert [shown["name"] for shown in registry.describe("mcp")] == ["echo", "files/read"]
@@ -184,9 +184,7 @@ def test_mcp_and_a_planner_are_shown_the_names_themselves(registry: MCPRegistry)
         ),
     ],
 )
-def test_what_gemini_has_no_word_for_is_said_otherwise_or_left_out(
-    schema: dict[str, Any], reduced: dict[str, Any]
-) -> None:
+def test_keywords_that_gemini_lacks_are_rewritten_or_left_out(schema: dict[str, Any], reduced: dict[str, Any]) -> None:
     assert gemini_schema(schema) == reduced
 
 
@@ -197,7 +195,7 @@ class Node(BaseModel):
     size: int = Field(default=1, gt=0, le=9)
 
 
-def test_a_schema_that_contains_itself_ends(registry: MCPRegistry) -> None:
+def test_a_recursive_schema_is_cut(registry: MCPRegistry) -> None:
     @registry.tool
     def walk(root: Node, names: dict[str, int], limit: float | None = None) -> None: ...
 
@@ -210,13 +208,13 @@ def test_a_schema_that_contains_itself_ends(registry: MCPRegistry) -> None:
     assert_reduced(parameters)
 
 
-def test_references_that_multiply_end_too() -> None:
+def test_references_that_multiply_are_cut() -> None:
     links = {f"s{n}": {"properties": {k: {"$ref": f"#/$defs/s{n + 1}"} for k in "abcdef"}} for n in range(12)}
     reduced = gemini_schema({"$ref": "#/$defs/s0", "$defs": links})
     assert len(json.dumps(reduced)) < 500_000
 
 
-def test_a_schema_nested_beyond_measure_is_an_object() -> None:
+def test_a_schema_nested_too_deeply_is_an_object() -> None:
     schema: dict[str, Any] = {}
     for _ in range(50_000):
         schema = {"allOf": [schema]}
@@ -251,7 +249,7 @@ ANYTHING = st.recursive(
 
 
 @given(st.dictionaries(WORDS, ANYTHING, max_size=6))
-def test_whatever_a_schema_is_made_of_it_is_reduced(schema: dict[str, Any]) -> None:
+def test_any_schema_is_reduced_for_gemini(schema: dict[str, Any]) -> None:
     assert_reduced(gemini_schema(schema))
 
 
@@ -271,7 +269,7 @@ REFUSED = {"oneOf", "anyOf", "allOf", "enum", "const", "not", "$ref"}
 
 
 @pytest.mark.parametrize("wanted", ["openai", "anthropic"])
-def test_alternatives_of_all_arguments_are_one_object(wanted: Any) -> None:
+def test_alternatives_at_the_top_become_one_object(wanted: Any) -> None:
     """What servers say of arguments as a whole: at least one of them, one form or another, all of several parts."""
     schemas: list[dict[str, Any]] = [
         {"properties": {"a": {}, "b": {}}, "required": ["a"], "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
@@ -293,7 +291,7 @@ def test_alternatives_of_all_arguments_are_one_object(wanted: Any) -> None:
 
 
 @given(st.dictionaries(WORDS, ANYTHING, max_size=6))
-def test_whatever_a_schema_is_made_of_it_is_shown_as_an_object(schema: dict[str, Any]) -> None:
+def test_any_schema_is_shown_as_an_object(schema: dict[str, Any]) -> None:
     registry = MCPRegistry()
     registry.register(tool("any", schema))
     (openai,), (anthropic,) = registry.describe("openai"), registry.describe("anthropic")
@@ -303,7 +301,7 @@ def test_whatever_a_schema_is_made_of_it_is_shown_as_an_object(schema: dict[str,
         assert isinstance(shown.get("properties", {}), dict)
 
 
-def test_gemini_is_told_of_alternatives_and_nothing_else_beside_them() -> None:
+def test_gemini_gets_alternatives_without_other_keywords() -> None:
     """Vertex refuses whatever stands beside `anyOf`."""
     schema = {"description": "d", "default": 1, "anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]}
     assert gemini_schema(schema) == {
@@ -315,7 +313,7 @@ def test_gemini_is_told_of_alternatives_and_nothing_else_beside_them() -> None:
 
 
 @pytest.mark.parametrize("wanted", FORMATS)
-def test_infinities_are_no_json_and_not_shown(wanted: Any) -> None:
+def test_infinities_in_a_schema_become_null(wanted: Any) -> None:
     registry = MCPRegistry()
 
     @registry.tool

@@ -1,4 +1,4 @@
-"""Calls that are written down, and replayed."""
+"""Calls that are recorded and replayed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def replayed(log: Path, **options: Any) -> MCPRegistry:
     return registry
 
 
-def test_a_call_is_a_line_that_only_its_owner_may_read(log: Path) -> None:
+def test_a_call_is_a_line_in_a_file_that_only_its_owner_may_read(log: Path) -> None:
     record(log, EchoTool()).call("echo", {"text": "hi"})
     (line,) = lines(log)
     assert line.pop("duration") > 0
@@ -66,7 +66,7 @@ def test_a_call_is_a_line_that_only_its_owner_may_read(log: Path) -> None:
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
-def test_values_are_left_out_if_they_shall_be(log: Path) -> None:
+def test_values_can_be_left_out_of_the_log(log: Path) -> None:
     registry = MCPRegistry(hooks=[Recorder(log, values=False)])
     registry.register(EchoTool())
     registry.register(raising(Own(CANARY)))
@@ -98,7 +98,7 @@ def test_equal_arguments_get_their_answers_in_order_and_the_last_one_again(log: 
     assert [again.call("next", {"b": 2, "a": 1}) for _ in range(5)] == [0, 1, 2, 2, 2]
 
 
-def test_arguments_that_were_never_recorded_are_told(log: Path) -> None:
+def test_arguments_that_were_not_recorded_raise_not_recorded(log: Path) -> None:
     record(log, tool("same")).call("same", {"a": 1})
     with pytest.raises(NotRecorded, match="'same'") as caught:
         replayed(log).call("same", {"a": 2})
@@ -116,7 +116,7 @@ def test_arguments_that_were_never_recorded_are_told(log: Path) -> None:
         (SystemExit(3), RecordedError, "SystemExit: 3"),
     ],
 )
-def test_what_was_raised_is_raised_again(log: Path, error: BaseException, kind: type[Exception], words: str) -> None:
+def test_recorded_errors_are_raised_again(log: Path, error: BaseException, kind: type[Exception], words: str) -> None:
     with pytest.raises(type(error)):
         record(log, raising(error)).call("fail", {})
     with pytest.raises(kind) as caught:
@@ -126,12 +126,12 @@ def test_what_was_raised_is_raised_again(log: Path, error: BaseException, kind: 
         assert caught.value.details == {"field": "x"}
 
 
-def test_arguments_are_as_they_were_before_the_call(log: Path) -> None:
+def test_arguments_are_recorded_before_the_tool_changes_them(log: Path) -> None:
     record(log, Bare("clear", lambda arguments: arguments.clear())).call("clear", {"a": 1})
     assert lines(log)[0]["arguments"] == {"a": 1}
 
 
-def test_whatever_a_tool_takes_and_gives_can_be_written(log: Path) -> None:
+def test_any_arguments_and_results_can_be_recorded(log: Path) -> None:
     circle: list[Any] = []
     circle.append(circle)
     registry = record(log, Bare("odd", lambda _: circle), tool("same"))
@@ -175,18 +175,18 @@ def test_lines_of_several_threads_do_not_mix(log: Path) -> None:
     assert len(lines(log)) == 200
 
 
-def test_a_log_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_raises_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Recorder(tmp_path / "nowhere" / "calls.jsonl")
 
 
-def test_a_cost_that_is_no_json_is_written_too(log: Path) -> None:
+def test_a_cost_that_is_not_json_is_recorded(log: Path) -> None:
     registry = record(log, Bare("dear", lambda _: {"output": 1, "meta": {"cost": Decimal("0.25")}}))
     registry.call("dear", {})
     assert [line["cost"] for line in lines(log)] == ["0.25"]
 
 
-def test_a_name_that_no_tool_had_is_none_when_replayed(log: Path) -> None:
+def test_a_name_without_a_tool_is_not_replayed(log: Path) -> None:
     registry = MCPRegistry(hooks=[Recorder(log)], policy=Policy(deny=["rm"]))
     registry.register(tool("same"))
     registry.register(tool("rm"))

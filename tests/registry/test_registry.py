@@ -1,4 +1,4 @@
-"""MCPRegistry as 001 describes it, its tools from async code, and what MCP's wire shows of it."""
+"""MCPRegistry as 001 describes it, calls from async code, and results for MCP."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_register_invalid() -> None:
 
 
 @pytest.mark.covers("registry-001")
-def test_the_address_of_001_is_a_namespace_that_others_may_share() -> None:
+def test_the_module_path_of_001_is_a_namespace_package() -> None:
     home = sys.modules["sage.libs.agents.action.mcp_registry"].__file__
     assert home is not None
     assert not [*Path(home).parents[3].rglob("__init__.py")]
@@ -102,14 +102,16 @@ def test_the_address_of_001_is_a_namespace_that_others_may_share() -> None:
         (None, "has no name"),
     ],
 )
-def test_what_is_no_tool_is_refused_with_a_reason(registry: MCPRegistry, tool: Any, complaint: str) -> None:
+def test_an_object_that_is_not_a_tool_is_refused_with_a_reason(
+    registry: MCPRegistry, tool: Any, complaint: str
+) -> None:
     with pytest.raises(TypeError, match=complaint):
         registry.register(tool)
     assert len(registry) == 0
 
 
 @pytest.mark.covers("registry-001")
-def test_a_tool_that_says_nothing_is_described_as_empty(registry: MCPRegistry) -> None:
+def test_a_tool_without_description_and_schema_is_described_as_empty(registry: MCPRegistry) -> None:
     registry.register(Bare("quiet", lambda _: None))
     assert registry.describe() == {"quiet": {"description": "", "input_schema": {}}}
 
@@ -127,7 +129,7 @@ def test_the_description_is_one_snapshot_until_the_tools_change(registry: MCPReg
 
 
 @pytest.mark.covers("registry-001")
-def test_a_description_is_plain_json_whatever_the_schema_is_made_of(registry: MCPRegistry) -> None:
+def test_a_description_is_plain_json(registry: MCPRegistry) -> None:
     schema = MappingProxyType({"type": "object", "properties": MappingProxyType({"x": {"enum": (1, 2)}})})
     tool = Bare("frozen", lambda _: None)
     tool.input_schema = schema  # type: ignore[attr-defined]
@@ -138,7 +140,7 @@ def test_a_description_is_plain_json_whatever_the_schema_is_made_of(registry: MC
 
 @pytest.mark.covers("registry-001")
 @pytest.mark.parametrize("schema", [{"default": object()}, [1], {"enum": {1}}])
-def test_a_schema_that_is_no_json_is_refused(registry: MCPRegistry, schema: Any) -> None:
+def test_a_schema_that_is_not_json_is_refused(registry: MCPRegistry, schema: Any) -> None:
     tool = Bare("odd", lambda _: None)
     tool.input_schema = schema  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="input_schema of tool 'odd'"):
@@ -146,7 +148,7 @@ def test_a_schema_that_is_no_json_is_refused(registry: MCPRegistry, schema: Any)
 
 
 @pytest.mark.covers("registry-001")
-def test_an_unknown_name_comes_back_with_its_near_matches(registry: MCPRegistry) -> None:
+def test_an_unknown_name_is_refused_with_similar_names(registry: MCPRegistry) -> None:
     registry.register(EchoTool())
     with pytest.raises(KeyError, match="'ecko', did you mean 'echo'") as caught:
         registry.call("ecko", {})
@@ -155,7 +157,7 @@ def test_an_unknown_name_comes_back_with_its_near_matches(registry: MCPRegistry)
 
 
 @pytest.mark.covers("registry-001")
-def test_an_endless_unknown_name_is_cut(registry: MCPRegistry) -> None:
+def test_a_long_unknown_name_is_shortened(registry: MCPRegistry) -> None:
     registry.register(EchoTool())
     with pytest.raises(KeyError) as caught:
         registry.call("x" * 1_000_000, {})
@@ -179,7 +181,7 @@ def test_the_tool_gets_the_callers_own_arguments(registry: MCPRegistry) -> None:
 
 
 @pytest.mark.covers("registry-001")
-def test_the_same_name_replaces(registry: MCPRegistry) -> None:
+def test_a_tool_of_the_same_name_is_replaced(registry: MCPRegistry) -> None:
     for number in range(3):
         registry.register(Bare("n", lambda _, number=number: number))  # type: ignore[misc]
     assert len(registry) == 1
@@ -187,7 +189,7 @@ def test_the_same_name_replaces(registry: MCPRegistry) -> None:
 
 
 @pytest.mark.covers("registry-001")
-def test_it_is_a_collection_of_names(registry: MCPRegistry) -> None:
+def test_a_registry_is_a_collection_of_names(registry: MCPRegistry) -> None:
     echo = EchoTool()
     registry.register(echo)
     registry.register(Bare("b", lambda _: None))
@@ -202,7 +204,7 @@ def test_it_is_a_collection_of_names(registry: MCPRegistry) -> None:
 
 
 @pytest.mark.covers("registry-001")
-def test_tools_may_change_while_another_thread_looks(registry: MCPRegistry) -> None:
+def test_tools_may_change_while_another_thread_reads_them(registry: MCPRegistry) -> None:
     failures: list[Exception] = []
     stop = threading.Event()
 
@@ -243,7 +245,7 @@ def test_a_decorated_function_is_a_tool_and_remains_a_function(registry: MCPRegi
 
 
 @pytest.mark.covers("registry-functions")
-def test_a_decorator_may_name_describe_and_annotate(registry: MCPRegistry) -> None:
+def test_the_decorator_takes_name_description_and_meta(registry: MCPRegistry) -> None:
     @registry.tool(name="plus", description="Sum", tags=["maths"])
     def add(a: int, b: int) -> int:
         return a + b
@@ -267,7 +269,7 @@ async def test_acall_awaits_async_tools_in_the_callers_loop(registry: MCPRegistr
 
 
 @pytest.mark.covers("registry-functions")
-async def test_sync_tools_do_not_block_the_loop_however_many_there_are(registry: MCPRegistry) -> None:
+async def test_many_sync_tools_do_not_block_the_loop(registry: MCPRegistry) -> None:
     crowd = 40
     barrier = threading.Barrier(crowd)
 
@@ -298,7 +300,7 @@ async def test_exceptions_pass_through_the_thread_unchanged(registry: MCPRegistr
 
 
 @pytest.mark.covers("registry-functions")
-async def test_a_stop_iteration_in_a_thread_is_told_and_hangs_nobody(registry: MCPRegistry) -> None:
+async def test_a_stop_iteration_in_a_thread_becomes_a_runtime_error(registry: MCPRegistry) -> None:
     registry.register(Bare("empty", lambda _: next(iter(()))))
     async with asyncio.timeout(30):
         with pytest.raises(RuntimeError, match="StopIteration"):
@@ -354,7 +356,7 @@ def test_an_async_tool_can_be_called_from_sync_code(registry: MCPRegistry, tool:
 
 
 @pytest.mark.covers("registry-functions")
-async def test_an_async_tool_called_inside_a_loop_is_a_clear_error(registry: MCPRegistry) -> None:
+async def test_a_sync_call_of_an_async_tool_inside_a_loop_is_refused(registry: MCPRegistry) -> None:
     registry.register(AsyncTool())
     with pytest.raises(LoopIsRunning, match=r"'async' is async.*await acall"):
         registry.call("async", {})
@@ -430,7 +432,7 @@ def test_tools_are_listed_as_mcp_lists_them(registry: MCPRegistry) -> None:
         ({1: {2: 3}}, '{"1": {"2": 3}}', {"1": {"2": 3}}),
     ],
 )
-async def test_results_travel_as_text_and_structure(
+async def test_a_python_value_becomes_an_mcp_result(
     registry: MCPRegistry, value: Any, text: str, structured: dict[str, Any] | None
 ) -> None:
     registry.register(Bare("give", lambda _: value))
@@ -462,7 +464,7 @@ CIRCLE.append(CIRCLE)
         (lambda _: CIRCLE, "Circular reference"),
     ],
 )
-async def test_whatever_a_tool_raises_is_an_error_result(
+async def test_an_exception_becomes_an_error_result(
     registry: MCPRegistry, call: Callable[[dict[str, Any]], Any], text: str
 ) -> None:
     registry.register(Bare("bad", call))
@@ -474,9 +476,7 @@ async def test_whatever_a_tool_raises_is_an_error_result(
 
 
 @pytest.mark.covers("registry-wire")
-async def test_the_owner_finds_the_traceback_in_the_log(
-    registry: MCPRegistry, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_traceback_of_a_tool_is_logged(registry: MCPRegistry, caplog: pytest.LogCaptureFixture) -> None:
     registry.register(Bare("bad", raising(Said("oh"))))
     with caplog.at_level(logging.WARNING, "a2c_smcp.registry"):
         await mcp_result("bad", registry.acall("bad", {}))
@@ -496,7 +496,7 @@ async def test_unknown_tools_and_bad_arguments_are_error_results(registry: MCPRe
 
 
 @pytest.mark.covers("registry-wire")
-async def test_a_cancel_of_the_call_goes_through(registry: MCPRegistry) -> None:
+async def test_cancelling_the_call_cancels_the_tool(registry: MCPRegistry) -> None:
     started = asyncio.Event()
 
     @registry.tool

@@ -1,4 +1,4 @@
-"""Tools of real MCP servers in a registry: one by one, and a whole server at once."""
+"""Tools of real MCP servers in a registry: one adapter, and all tools of a server."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def text(*lines: str, **more: Any) -> dict[str, Any]:
 # One tool
 
 
-def test_the_adapter_of_the_specification_is_a_tool_like_any_other() -> None:
+def test_the_adapter_of_001_is_a_tool() -> None:
     remote = RemoteMCPAdapter(name="add", description="Add two numbers", input_schema=NUMBERS, server_cmd=COMMAND)
     registry = MCPRegistry()
     registry.register(remote)
@@ -95,11 +95,11 @@ IMAGE = {"type": "image", "data": "", "mimeType": "image/png"}
         ({"content": [*text("see")["content"], IMAGE]}, [{"type": "text", "text": "see"}, IMAGE]),
     ],
 )
-def test_a_result_is_the_value_a_python_program_expects(result: dict[str, Any], value: Any) -> None:
+def test_an_mcp_result_becomes_a_python_value(result: dict[str, Any], value: Any) -> None:
     assert value_of(result) == value
 
 
-def test_a_result_that_is_an_error_is_raised_with_its_text() -> None:
+def test_an_error_result_is_raised_with_its_text() -> None:
     with pytest.raises(ToolFailed, match="no such city") as caught:
         value_of(text("no such city", isError=True))
     assert caught.value.result["isError"]
@@ -115,13 +115,13 @@ def test_a_result_that_is_an_error_is_raised_with_its_text() -> None:
         (None, "Tool failed"),
     ],
 )
-def test_an_error_without_text_says_what_its_structured_content_says(structured: Any, reason: str) -> None:
+def test_an_error_without_text_uses_its_structured_content(structured: Any, reason: str) -> None:
     with pytest.raises(ToolFailed) as caught:
         value_of({"content": [], "structuredContent": structured, "isError": True})
     assert caught.value.message == reason
 
 
-def test_the_raw_result_is_there_for_who_wants_it(lasting: str) -> None:
+def test_an_adapter_can_return_raw_results(lasting: str) -> None:
     with of_good("add", lasting, raw=True) as raw, of_good("fail", lasting, raw=True) as failing:
         assert raw.call({"a": 1, "b": 2})["structuredContent"] == {"result": 3}
         assert failing.call({})["isError"]
@@ -132,7 +132,7 @@ def test_a_failing_tool_raises(lasting: str) -> None:
         adapter.call({})
 
 
-async def test_it_is_awaited_in_any_event_loop(add: RemoteMCPAdapter) -> None:
+async def test_an_adapter_can_be_awaited_in_any_event_loop(add: RemoteMCPAdapter) -> None:
     assert await add.acall({"a": 1, "b": 2}) == {"result": 3}
 
     def elsewhere() -> Any:
@@ -141,13 +141,13 @@ async def test_it_is_awaited_in_any_event_loop(add: RemoteMCPAdapter) -> None:
     assert await asyncio.to_thread(elsewhere) == {"result": 4}
 
 
-async def test_a_blocking_call_in_an_event_loop_says_what_to_do(add: RemoteMCPAdapter) -> None:
+async def test_a_blocking_call_in_an_event_loop_names_the_alternative(add: RemoteMCPAdapter) -> None:
     with pytest.raises(LoopIsRunning, match="await acall"):
         add.call({"a": 1, "b": 2})
 
 
-async def test_a_timeout_does_not_hide_that_a_loop_would_be_blocked(add: RemoteMCPAdapter) -> None:
-    """For its sake the call runs in a thread, where there is no loop."""
+async def test_a_blocking_call_in_a_loop_is_refused_with_a_timeout_too(add: RemoteMCPAdapter) -> None:
+    """With a timeout the call runs in a thread that has no loop itself."""
     registry = MCPRegistry(timeout=PATIENCE)
     registry.register(add)
     with pytest.raises(LoopIsRunning):
@@ -155,7 +155,7 @@ async def test_a_timeout_does_not_hide_that_a_loop_would_be_blocked(add: RemoteM
     assert await asyncio.to_thread(registry.call, "add", {"a": 1, "b": 2}) == {"result": 3}
 
 
-async def test_the_registry_awaits_it(add: RemoteMCPAdapter) -> None:
+async def test_the_registry_awaits_an_adapter(add: RemoteMCPAdapter) -> None:
     registry = MCPRegistry()
     registry.register(add)
     assert await registry.acall("add", {"a": 1, "b": 2}) == {"result": 3}
@@ -199,7 +199,7 @@ async def test_closing_in_an_event_loop_does_not_block_it(marker: str) -> None:
     await asyncio.to_thread(until, lambda: not pids_with(marker))
 
 
-def test_a_tool_that_takes_too_long_is_given_up(add: RemoteMCPAdapter, lasting: str) -> None:
+def test_a_remote_call_has_a_timeout(add: RemoteMCPAdapter, lasting: str) -> None:
     add.call({"a": 1, "b": 1})
     with of_good("slow", lasting, timeout=0.5) as slow, pytest.raises(CallTimeout):
         slow.call({"steps": 1, "pause": 60})
@@ -214,7 +214,7 @@ async def test_a_cancelled_call_leaves_the_session_usable(add: RemoteMCPAdapter,
         assert await add.acall({"a": 1, "b": 1}) == {"result": 2}
 
 
-def test_a_name_the_server_does_not_know_is_refused_with_near_ones(lasting: str) -> None:
+def test_an_unknown_remote_tool_is_refused_with_similar_names(lasting: str) -> None:
     with (
         of_good("ad", lasting) as adapter,
         pytest.raises(UnknownTool, match=r"'good' has no tool 'ad'.*'add'") as caught,
@@ -223,12 +223,12 @@ def test_a_name_the_server_does_not_know_is_refused_with_near_ones(lasting: str)
     assert caught.value.details["near"][0] == "add"
 
 
-def test_a_tool_can_have_another_name_here_than_there(lasting: str) -> None:
+def test_an_adapter_can_rename_a_tool(lasting: str) -> None:
     with of_good("plus", lasting, tool="add") as adapter:
         assert adapter.call({"a": 1, "b": 2}) == {"result": 3}
 
 
-def test_a_server_that_crashes_is_there_again_for_the_next_call(own_add: RemoteMCPAdapter, marker: str) -> None:
+def test_a_crashed_server_is_started_again_for_the_next_call(own_add: RemoteMCPAdapter, marker: str) -> None:
     with of_good("crash", marker) as crash, pytest.raises(ServerGone, match="crashing as asked"):
         crash.call({})
     assert own_add.call({"a": 1, "b": 2}) == {"result": 3}
@@ -241,7 +241,7 @@ def test_a_command_that_does_not_exist_is_named() -> None:
 
 
 @pytest.mark.parametrize(("kind", "path"), [("streamable", "mcp"), ("sse", "sse")])
-def test_servers_are_reached_over_http_too(kind: str, path: str) -> None:
+def test_servers_are_reached_over_http(kind: str, path: str) -> None:
     with serving() as (port, _):
         config = {"name": "far", "type": kind, "server_parameters": {"url": f"http://127.0.0.1:{port}/{path}"}}
         with RemoteMCPAdapter("add", config=parse_server(config)) as adapter:
@@ -259,13 +259,13 @@ def test_servers_are_reached_over_http_too(kind: str, path: str) -> None:
         ({"config": {"name": "x", "command": "y", "args": ["${input:key}"]}}, ConfigError, "cannot ask"),
     ],
 )
-def test_a_server_that_cannot_be_is_refused_at_once(options: Any, error: type[Exception], words: str) -> None:
+def test_an_invalid_server_is_refused_at_once(options: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         RemoteMCPAdapter("tool", **options)
 
 
 @pytest.mark.parametrize("arguments", [{"a": object()}, {"a": b"\xff"}, {"a": CIRCLE}, ["a"], None])
-def test_arguments_that_are_no_json_object_are_refused(add: RemoteMCPAdapter, arguments: Any) -> None:
+def test_arguments_that_are_not_a_json_object_are_refused(add: RemoteMCPAdapter, arguments: Any) -> None:
     with pytest.raises(InvalidArguments):
         add.call(arguments)
 
@@ -300,7 +300,7 @@ def test_removing_a_server_removes_its_tools_and_its_process(registry: MCPRegist
         registry.remove_mcp_server("good")
 
 
-def test_a_tool_that_somebody_kept_does_not_start_its_server_again(registry: MCPRegistry, marker: str) -> None:
+def test_a_kept_tool_does_not_start_a_removed_server_again(registry: MCPRegistry, marker: str) -> None:
     registry.add_mcp_server(good(marker=marker))
     kept = registry["add"]
     registry.remove_mcp_server("good")
@@ -318,7 +318,7 @@ def test_tools_that_appear_later_are_added(registry: MCPRegistry, marker: str) -
     assert registry["add"] is kept
 
 
-def test_the_tools_of_a_server_that_crashes_go_and_come_back(registry: MCPRegistry, marker: str) -> None:
+def test_the_tools_of_a_crashed_server_are_removed_and_come_back(registry: MCPRegistry, marker: str) -> None:
     changes: list[int] = []
     registry.add_mcp_server(good(marker=marker))
     registry.on_change(lambda: changes.append(len(registry)))
@@ -329,7 +329,7 @@ def test_the_tools_of_a_server_that_crashes_go_and_come_back(registry: MCPRegist
     assert registry.call("add", {"a": 1, "b": 2}) == {"result": 3}
 
 
-def test_a_name_that_is_taken_gets_the_servers_in_front(registry: MCPRegistry, marker: str) -> None:
+def test_a_tool_whose_name_is_taken_is_prefixed_with_its_server(registry: MCPRegistry, marker: str) -> None:
     @registry.tool
     def add(a: int, b: int) -> str:
         """Ours."""
@@ -343,7 +343,7 @@ def test_a_name_that_is_taken_gets_the_servers_in_front(registry: MCPRegistry, m
     assert len(pids_with(marker)) == 1
 
 
-def test_a_tool_registered_in_its_place_stays_when_the_server_goes(registry: MCPRegistry, marker: str) -> None:
+def test_a_tool_registered_over_a_servers_tool_stays(registry: MCPRegistry, marker: str) -> None:
     registry.add_mcp_server(good(marker=marker))
 
     @registry.tool
@@ -357,7 +357,7 @@ def test_a_tool_registered_in_its_place_stays_when_the_server_goes(registry: MCP
     assert [*registry] == ["add"]
 
 
-def test_the_configuration_of_its_tools_is_followed(registry: MCPRegistry, marker: str) -> None:
+def test_configured_tags_aliases_and_forbidden_tools_are_used(registry: MCPRegistry, marker: str) -> None:
     meta = {"add": {"alias": "plus"}, "big": {"tags": ["large"]}}
     config = good(marker=marker, forbidden_tools=["crash"], tool_meta=meta, default_tool_meta={"tags": ["good"]})
     registry.add_mcp_server(config)
@@ -375,7 +375,7 @@ def test_a_name_is_given_to_one_server_only(registry: MCPRegistry, marker: str) 
     assert [*registry.mcp_servers] == ["good"]
 
 
-def test_a_server_that_does_not_start_leaves_nothing_behind(registry: MCPRegistry, marker: str) -> None:
+def test_a_server_that_does_not_start_leaves_no_tool_and_no_process(registry: MCPRegistry, marker: str) -> None:
     config = good(marker=marker)
     config["server_parameters"]["args"] = ["-c", "raise SystemExit('no licence')"]
     with pytest.raises(ServerNotReady, match="no licence"):
@@ -385,7 +385,7 @@ def test_a_server_that_does_not_start_leaves_nothing_behind(registry: MCPRegistr
     assert registry.add_mcp_server(good(marker=marker))
 
 
-def test_a_server_that_says_nothing_is_given_up(registry: MCPRegistry, marker: str) -> None:
+def test_a_silent_server_has_a_start_timeout(registry: MCPRegistry, marker: str) -> None:
     config = good(marker=marker)
     config["server_parameters"]["args"] = ["-c", "import time; time.sleep(60)"]
     with pytest.raises(CallTimeout):
@@ -406,7 +406,7 @@ def test_registries_share_the_session_of_a_server(registry: MCPRegistry, marker:
     assert registry.call("add", {"a": 1, "b": 2}) == {"result": 3}
 
 
-async def test_async_code_has_a_server_for_a_while(registry: MCPRegistry, marker: str) -> None:
+async def test_async_code_uses_a_server_as_a_context_manager(registry: MCPRegistry, marker: str) -> None:
     async with registry.mcp_server(good(marker=marker)) as names:
         assert names == [*registry]
         assert await registry.acall("add", {"a": 1, "b": 2}) == {"result": 3}
@@ -484,7 +484,7 @@ FORKING = """
 """
 
 
-def test_a_forked_process_begins_anew() -> None:
+def test_a_forked_process_has_servers_of_its_own() -> None:
     command = [sys.executable, "-c", textwrap.dedent(FORKING)]
     program = subprocess.run(command, stdout=subprocess.PIPE, timeout=PATIENCE, check=True)
     assert program.stdout.split(b"\n") == [b"{'result': 3}", b"{'result': 22}", b"{'result': 4}", b""]

@@ -1,4 +1,4 @@
-"""A registry as an MCP server: our own sessions and the SDK's client, both eras, over stdio and streamable HTTP."""
+"""A registry as an MCP server, for our sessions and the SDK's client, older and newer, over stdio and HTTP."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ async def test_what_a_tool_raises_is_an_error_result(config: dict[str, Any], mod
         assert (await sdk.call_tool("add", {"a": "x", "b": 2})).is_error
 
 
-async def test_one_odd_tool_does_not_hide_the_others(config: dict[str, Any], mode: Any) -> None:
+async def test_a_tool_that_the_sdk_refuses_does_not_hide_the_others(config: dict[str, Any], mode: Any) -> None:
     async with client(config, mode) as sdk:
         names = {tool.name for tool in (await sdk.list_tools()).tools}
         assert "add" in names
         assert "odd" not in names
 
 
-async def test_older_clients_are_told_of_changes(config: dict[str, Any]) -> None:
+async def test_older_clients_are_notified_of_changes(config: dict[str, Any]) -> None:
     heard: list[Any] = []
     async with client(config, "legacy", heard) as sdk:
         await sdk.call_tool("grow", {"name": "more"})
@@ -117,13 +117,13 @@ async def test_older_clients_are_told_of_changes(config: dict[str, Any]) -> None
         assert "more" in {tool.name for tool in (await sdk.list_tools()).tools}
 
 
-async def test_newer_clients_hear_of_changes_where_they_listen(config: dict[str, Any]) -> None:
+async def test_newer_clients_get_changes_on_their_subscription(config: dict[str, Any]) -> None:
     async with client(config, "auto") as sdk, sdk.listen(tools_list_changed=True) as news:
         await sdk.call_tool("grow", {"name": "another"})
         assert isinstance(await anext(aiter(news)), ToolsListChanged)
 
 
-async def test_our_own_sessions_follow_it(config: dict[str, Any]) -> None:
+async def test_our_own_sessions_follow_changes(config: dict[str, Any]) -> None:
     registry = MCPRegistry()
     async with registry.mcp_server(config) as names:
         assert "add" in names
@@ -147,14 +147,14 @@ async def test_a_call_that_is_cancelled_is_cancelled_in_the_tool(config: dict[st
         await registry.acall("shrink", {"name": "cut_short"})
 
 
-async def test_only_this_machine_is_let_in_unless_others_are_named(port: int) -> None:
+async def test_only_this_machine_is_let_in_by_default(port: int) -> None:
     async with httpx2.AsyncClient() as browser:
         answer = await browser.post(f"http://127.0.0.1:{port}/mcp", json={}, headers={"Host": "evil.example"})
     assert answer.status_code == 421
 
 
 @pytest.mark.parametrize(("host", "status"), [("tools.example", 400), ("evil.example", 421)])
-async def test_named_hosts_are_let_in(host: str, status: int) -> None:
+async def test_allowed_hosts_are_let_in(host: str, status: int) -> None:
     app: Any = RegistryServer(MCPRegistry()).http_app("/", allowed_hosts=["tools.example"])
     inside = httpx2.ASGITransport(app=app)
     async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=inside) as browser:
@@ -164,7 +164,7 @@ async def test_named_hosts_are_let_in(host: str, status: int) -> None:
     assert answer.status_code == status
 
 
-async def test_what_a_tool_elsewhere_answered_is_passed_on_as_it_was() -> None:
+async def test_the_result_of_a_remote_tool_is_passed_on_unchanged() -> None:
     registry = MCPRegistry()
     image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
     registry.register(FunctionTool(lambda: value_of({"content": [image]}), name="draw"))
@@ -177,7 +177,7 @@ async def test_what_a_tool_elsewhere_answered_is_passed_on_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-async def test_a_servers_hints_decide_about_retries_only_where_they_are_trusted(trusted: bool) -> None:
+async def test_hints_of_a_server_allow_retries_only_if_they_are_trusted(trusted: bool) -> None:
     registry = MCPRegistry(retry=Retry(first_pause=0))
     toolbox = {"name": "toolbox", "command": sys.executable, "args": [TOOLBOX]}
     async with registry.mcp_server(toolbox, trust_hints=trusted):
@@ -190,7 +190,7 @@ async def test_a_servers_hints_decide_about_retries_only_where_they_are_trusted(
                 await registry.acall("fail_once", {"attempt": "a"})
 
 
-def test_a_tool_that_is_called_like_one_of_another_server_shows_whose_it_is() -> None:
+def test_a_tool_named_like_one_of_another_server_gets_its_own_servers_name() -> None:
     registry = MCPRegistry()
     registry.add_mcp_server(good("mail"))
     try:
@@ -202,7 +202,7 @@ def test_a_tool_that_is_called_like_one_of_another_server_shows_whose_it_is() ->
             registry.remove_mcp_server(name)
 
 
-async def test_a_raw_result_is_passed_on_as_it_was() -> None:
+async def test_a_raw_result_is_passed_on_unchanged() -> None:
     registry = MCPRegistry()
     async with registry.mcp_server(good(), raw=True), Client(_ServedRegistry(registry, name="x")) as sdk:
         assert (await sdk.call_tool("fail", {})).is_error
@@ -210,7 +210,7 @@ async def test_a_raw_result_is_passed_on_as_it_was() -> None:
         assert (sum_of.is_error, sum_of.structured_content) == (False, {"result": 3})
 
 
-async def test_a_connection_that_ended_is_told_nothing_more() -> None:
+async def test_a_closed_connection_is_not_notified() -> None:
     served = _ServedRegistry(MCPRegistry(), name="x")
     async with Client(served, mode="legacy"):
         await happening(lambda: len(served._older) == 1)

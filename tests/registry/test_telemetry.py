@@ -62,7 +62,9 @@ async def test_a_call_is_a_span_by_the_conventions(registry: MCPRegistry, export
     assert CANARY not in str([span.to_json() for span in exporter.get_finished_spans()])
 
 
-def test_a_failure_has_its_type_and_not_its_words(registry: MCPRegistry, exporter: InMemorySpanExporter) -> None:
+def test_the_span_of_a_failure_has_its_type_and_not_its_message(
+    registry: MCPRegistry, exporter: InMemorySpanExporter
+) -> None:
     def fail(arguments: dict[str, Any]) -> None:
         raise ValueError(CANARY)
 
@@ -75,9 +77,7 @@ def test_a_failure_has_its_type_and_not_its_words(registry: MCPRegistry, exporte
     assert CANARY not in span.to_json()
 
 
-def test_a_tool_from_elsewhere_says_where_from_and_what_it_cost(
-    registry: MCPRegistry, exporter: InMemorySpanExporter
-) -> None:
+def test_the_span_of_a_remote_tool_has_origin_and_cost(registry: MCPRegistry, exporter: InMemorySpanExporter) -> None:
     registry.register(Bare("dear", lambda _: {"output": 1, "meta": {"cost": 0.5}}, origin="desk/laptop"))
     registry.call("dear", {})
     attributes = only(exporter).attributes or {}
@@ -86,7 +86,7 @@ def test_a_tool_from_elsewhere_says_where_from_and_what_it_cost(
     assert attributes["a2c_smcp.tool.cost"] == 0.5
 
 
-async def test_what_a_tool_does_is_below_its_span_and_the_span_below_its_caller(
+async def test_spans_of_the_tool_are_below_its_call_and_the_call_below_its_caller(
     provider: TracerProvider, registry: MCPRegistry, exporter: InMemorySpanExporter
 ) -> None:
     tracer = provider.get_tracer("test")
@@ -131,7 +131,7 @@ def test_without_a_provider_there_are_no_spans() -> None:
     assert registry.call("current", {}) is trace.INVALID_SPAN
 
 
-def test_opentelemetry_is_loaded_only_by_those_who_use_it() -> None:
+def test_opentelemetry_is_imported_only_when_it_is_used() -> None:
     code = "import a2c_smcp.registry, sys; sys.exit('opentelemetry' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 

@@ -48,7 +48,7 @@ def run(*arguments: str, cwd: Path | None = None, path: list[Path] | None = None
     return done.stdout
 
 
-def test_nothing_on_the_way_to_001s_address_claims_the_namespace(wheel: Path) -> None:
+def test_no_folder_of_sage_is_a_regular_package(wheel: Path) -> None:
     names = [name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("sage/")]
     assert names == ["sage/libs/agents/action/mcp_registry.py"]
 

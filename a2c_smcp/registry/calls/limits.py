@@ -1,7 +1,7 @@
 """How long a call may take, and how many calls of one tool run at the same time.
 
 A call takes a slot, or waits in line for one; threads and event loops wait in the same line, first come, first served.
-The timeout covers the wait. Whoever takes a slot gives it back exactly once:
+The timeout covers the wait. A slot that was taken is given back exactly once:
 
 - An async tool gives it back when its call ends, also when a timeout cancels it.
 - A sync tool gives it back in the thread in which it ran. A thread cannot be stopped: after a timeout the caller goes

@@ -1,4 +1,4 @@
-"""MCPRegistry at the address that 001 gives it. Not SageMath: no folder on the way is a package of its own."""
+"""MCPRegistry at the module path of 001. No folder above is a regular package, so other `sage` packages still import."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def called(registry: MCPRegistry, arguments: dict[str, Any], *, awaited: bool) -
 @pytest.mark.parametrize("outcome", [object(), KeyError("own"), TimeoutError("own")], ids=["value", "key", "timeout"])
 @pytest.mark.parametrize("kind", [Sync, Async, Both])
 @pytest.mark.parametrize("hooked", [False, True])
-def test_whatever_the_rules_a_call_is_what_its_tool_makes_of_it(kind: type[Sync], outcome: Any, hooked: bool) -> None:
+def test_any_combination_of_rules_keeps_the_tools_outcome(kind: type[Sync], outcome: Any, hooked: bool) -> None:
     for rules, awaited, idempotent in product(RULES, (False, True), (False, True)):
         hook, tool = Counting(), kind(outcome, idempotent=idempotent)
         registry = MCPRegistry(**rules, hooks=[hook] if hooked else [])  # type: ignore[arg-type]

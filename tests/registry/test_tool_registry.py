@@ -1,4 +1,4 @@
-"""A registry whose tools change: in one step, and heard of; and what it reads of a tool."""
+"""Changes of the tools in one step, listeners to them, and the attributes that are read of a tool."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def test_an_update_is_one_change(registry: MCPRegistry) -> None:
     assert seen == [["b", "c", "d"]]
 
 
-def test_what_is_removed_and_added_in_one_step_is_there(registry: MCPRegistry) -> None:
+def test_a_tool_removed_and_added_in_one_step_is_there(registry: MCPRegistry) -> None:
     registry.register(Bare("a", lambda _: "old"))
     registry.update(add=[Bare("a", lambda _: "new")], remove=["a"])
     assert registry.call("a", {}) == "new"
 
 
-def test_an_update_with_something_that_is_no_tool_changes_nothing(registry: MCPRegistry) -> None:
+def test_an_update_with_an_invalid_tool_changes_nothing(registry: MCPRegistry) -> None:
     registry.register(tool("a"))
     with pytest.raises(TypeError):
         registry.update(add=[tool("b"), object()], remove=["a"])
     assert [*registry] == ["a"]
 
 
-def test_nobody_hears_of_a_change_that_is_none(registry: MCPRegistry) -> None:
+def test_listeners_are_not_called_without_a_change(registry: MCPRegistry) -> None:
     changes: list[int] = []
     registry.on_change(lambda: changes.append(1))
     registry.update()
@@ -53,7 +53,7 @@ def test_nobody_hears_of_a_change_that_is_none(registry: MCPRegistry) -> None:
     assert registry.describe() is described
 
 
-def test_listeners_hear_of_every_change_until_they_end_it(registry: MCPRegistry) -> None:
+def test_listeners_are_called_after_every_change_until_they_stop(registry: MCPRegistry) -> None:
     heard: list[str] = []
 
     def listen() -> None:
@@ -69,7 +69,7 @@ def test_listeners_hear_of_every_change_until_they_end_it(registry: MCPRegistry)
     assert heard == ["both"] * 3
 
 
-def test_a_listener_that_raises_harms_nothing(registry: MCPRegistry, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_raises_is_logged(registry: MCPRegistry, caplog: pytest.LogCaptureFixture) -> None:
     heard: list[int] = []
     registry.on_change(lambda: 1 / 0)
     registry.on_change(lambda: heard.append(len(registry)))
@@ -120,12 +120,12 @@ async def test_a_tool_with_an_acall_is_awaited_by_async_code_and_called_by_sync_
     assert registry.call("both", {}) == ("call", threading.current_thread())
 
 
-async def test_an_acall_that_is_no_coroutine_function_is_not_meant(registry: MCPRegistry) -> None:
+async def test_an_acall_that_is_not_a_coroutine_function_is_ignored(registry: MCPRegistry) -> None:
     registry.register(Bare("odd", lambda _: "called", acall="a word"))
     assert await registry.acall("odd", {}) == "called"
 
 
-async def test_a_tool_with_two_async_entrances_needs_a_loop_of_its_own(registry: MCPRegistry) -> None:
+async def test_a_tool_with_an_async_call_and_acall_runs_in_a_loop_of_its_own(registry: MCPRegistry) -> None:
     async def answer(arguments: dict[str, Any]) -> str:
         return "async"
 
@@ -135,7 +135,7 @@ async def test_a_tool_with_two_async_entrances_needs_a_loop_of_its_own(registry:
     assert await asyncio.to_thread(registry.call, "a", {}) == "async"
 
 
-def test_the_origin_of_a_tool_is_visible(registry: MCPRegistry) -> None:
+def test_the_origin_of_a_tool_is_shown(registry: MCPRegistry) -> None:
     registry.register(tool("a", origin="desk/laptop", meta={"_meta": {"x": 1}}))
     (described,) = registry.describe("mcp")
     assert described["_meta"] == {"x": 1, "origin": "desk/laptop"}
@@ -169,12 +169,12 @@ def test_one_word_is_one_tag(registry: MCPRegistry) -> None:
     assert registry.describe(tags=["d"]) == {}
 
 
-def test_tags_that_are_no_words_are_refused(registry: MCPRegistry) -> None:
+def test_tags_that_are_not_words_are_refused(registry: MCPRegistry) -> None:
     with pytest.raises(TypeError, match="tags of tool 'a'"):
         registry.register(tool("a", tags=7))
 
 
-def test_what_a_tool_says_of_itself_is_read_once(registry: MCPRegistry) -> None:
+def test_the_attributes_of_a_tool_are_read_once(registry: MCPRegistry) -> None:
     echo = EchoTool()
     registry.register(echo)
     before = json.dumps(registry.describe())

@@ -36,7 +36,7 @@ def registry() -> MCPRegistry:
         ({"meta": {}}, {"meta": {}}, {}),
     ],
 )
-async def test_an_envelope_has_output_and_meta_once(result: Any, output: Any, meta: dict[str, Any]) -> None:
+async def test_a_result_is_wrapped_in_an_envelope_once(result: Any, output: Any, meta: dict[str, Any]) -> None:
     registry = MCPRegistry()
     registry.register(Bare("give", lambda _: result))
     for enveloped in (registry.call("give", {}, envelope=True), await registry.acall("give", {}, envelope=True)):
@@ -47,7 +47,7 @@ async def test_an_envelope_has_output_and_meta_once(result: Any, output: Any, me
 
 
 @pytest.mark.covers("registry-envelope")
-def test_an_envelope_changes_nothing_of_the_tools_own(registry: MCPRegistry) -> None:
+def test_an_envelope_does_not_change_the_tools_result(registry: MCPRegistry) -> None:
     own = {"output": 1, "meta": {"cost": 2}}
     registry.register(Bare("give", lambda _: own))
     registry.call("give", {}, envelope=True)
@@ -55,13 +55,13 @@ def test_an_envelope_changes_nothing_of_the_tools_own(registry: MCPRegistry) -> 
 
 
 @pytest.mark.covers("registry-envelope")
-def test_an_exception_is_in_no_envelope(registry: MCPRegistry) -> None:
+def test_an_exception_is_raised_without_an_envelope(registry: MCPRegistry) -> None:
     with pytest.raises(KeyError, match="text"):
         registry.call("echo", {}, envelope=True)
 
 
 @pytest.mark.covers("registry-async")
-async def test_many_calls_keep_their_order_whoever_is_first(registry: MCPRegistry) -> None:
+async def test_results_are_in_the_order_of_the_calls(registry: MCPRegistry) -> None:
     others = [asyncio.Event() for _ in range(4)]
 
     @registry.tool
@@ -76,7 +76,7 @@ async def test_many_calls_keep_their_order_whoever_is_first(registry: MCPRegistr
 
 
 @pytest.mark.covers("registry-async")
-async def test_an_exception_stands_in_the_place_of_its_call(registry: MCPRegistry) -> None:
+async def test_an_exception_is_in_the_place_of_its_result(registry: MCPRegistry) -> None:
     calls = [("echo", {"text": "hi"}), {"name": "nope", "arguments": {}}, {"name": "echo"}]
     hi, unknown, failed = await registry.call_many(calls)
     assert hi == HI
@@ -85,7 +85,7 @@ async def test_an_exception_stands_in_the_place_of_its_call(registry: MCPRegistr
 
 
 @pytest.mark.covers("registry-async")
-async def test_many_calls_are_made_some_at_a_time(registry: MCPRegistry) -> None:
+async def test_call_many_limits_the_calls_at_once(registry: MCPRegistry) -> None:
     running, most = 0, 0
 
     @registry.tool
@@ -101,7 +101,7 @@ async def test_many_calls_are_made_some_at_a_time(registry: MCPRegistry) -> None
 
 
 @pytest.mark.covers("registry-async")
-async def test_many_calls_may_be_none_and_have_envelopes(registry: MCPRegistry) -> None:
+async def test_call_many_takes_no_calls_and_makes_envelopes(registry: MCPRegistry) -> None:
     assert await registry.call_many([]) == []
     (result,) = await registry.call_many([("echo", {"text": "hi"})], envelope=True)
     assert result["output"] == "hi"
@@ -111,7 +111,7 @@ async def test_many_calls_may_be_none_and_have_envelopes(registry: MCPRegistry) 
 
 
 @pytest.mark.covers("registry-async")
-async def test_a_cancel_of_many_calls_cancels_those_that_run(registry: MCPRegistry) -> None:
+async def test_cancelling_call_many_cancels_the_running_calls(registry: MCPRegistry) -> None:
     started, cancelled = asyncio.Event(), 0
 
     @registry.tool
@@ -134,7 +134,7 @@ async def test_a_cancel_of_many_calls_cancels_those_that_run(registry: MCPRegist
 
 
 @pytest.mark.covers("registry-cost")
-def test_between_a_plain_registry_and_a_plain_tool_there_is_nothing() -> None:
+def test_a_registry_without_options_calls_the_tool_directly() -> None:
     """Everything is compiled when a tool is registered, and what is off is not there."""
     registry = MCPRegistry()
 
@@ -145,18 +145,18 @@ def test_between_a_plain_registry_and_a_plain_tool_there_is_nothing() -> None:
     with pytest.raises(LookupError) as caught:
         registry.call("fail", {})
     frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
-    assert frames == ["test_between_a_plain_registry_and_a_plain_tool_there_is_nothing", "call", "fail"]
+    assert frames == ["test_a_registry_without_options_calls_the_tool_directly", "call", "fail"]
 
 
 @pytest.mark.covers("registry-cost")
-def test_a_plain_call_stays_in_its_thread() -> None:
+def test_a_sync_call_runs_in_the_callers_thread() -> None:
     registry = MCPRegistry(validate=True)
     registry.register(Bare("where", lambda _: threading.current_thread()))
     assert registry.call("where", {}) is threading.current_thread()
 
 
 @pytest.mark.covers("registry-async")
-async def test_a_call_that_was_cancelled_from_within_is_one_outcome_of_many(registry: MCPRegistry) -> None:
+async def test_a_call_that_cancels_itself_is_one_outcome(registry: MCPRegistry) -> None:
     """As a remote call is whose connection ends. Those that come after it are made all the same."""
 
     async def cancelled(arguments: dict[str, Any]) -> None:
@@ -170,6 +170,6 @@ async def test_a_call_that_was_cancelled_from_within_is_one_outcome_of_many(regi
 
 
 @pytest.mark.covers("registry-async")
-async def test_null_arguments_are_none_as_in_a_plan(registry: MCPRegistry) -> None:
+async def test_null_arguments_are_an_empty_object(registry: MCPRegistry) -> None:
     registry.register(tool("same"))
     assert await registry.call_many([{"name": "same", "arguments": None}, {"name": "same"}]) == [{}, {}]
