@@ -1,4 +1,4 @@
-"""MCPRegistry at the module path of 001. No folder above is a regular package, so other `sage` packages still import."""
+"""MCPRegistry at the module path of 001. No folder above is a regular package: other `sage` packages still import."""
 
 from __future__ import annotations
 
