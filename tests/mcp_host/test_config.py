@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from a2c_smcp import smcp
+from a2c_smcp.computer.mcp_clients import model as specified
 from a2c_smcp.errors import BadRequest, ConfigError
 from a2c_smcp.mcp_host.config import servers as model
 from a2c_smcp.mcp_host.config.servers import (
@@ -60,6 +61,11 @@ def refusal(data: object, name: str | None = "files") -> str:
 
 def with_parameters(data: dict[str, Any], **parameters: Any) -> dict[str, Any]:
     return {**data, "server_parameters": {**data["server_parameters"], **parameters}}
+
+
+def test_the_models_are_importable_from_the_path_of_the_specification() -> None:
+    assert specified.__all__ == model.__all__
+    assert all(getattr(specified, name) is getattr(model, name) for name in model.__all__)
 
 
 # Reading

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 import anyio
 
@@ -20,13 +20,14 @@ __all__ = [
     "MAX_TOOLS",
     "MAX_TOOL_BYTES",
     "WINDOW_SCHEME",
-    "Collector",
     "ToolList",
     "WindowList",
     "read_pages",
     "repaired_tool",
     "uris_of",
 ]
+
+logger = logging.getLogger(__name__)
 
 MAX_TOOLS, MAX_TOOL_BYTES, MAX_LISTED_BYTES = 1000, 64 * 1024, 4 * 1024 * 1024
 """WIRE §6, for each server; more bytes could not be sent to an agent."""
@@ -43,6 +44,33 @@ _OPTIONAL: dict[str, type] = {
     "icons": list,
     "_meta": dict,
 }
+
+
+async def read_pages(
+    ask: Callable[[str | None], Awaitable[dict[str, Any]]],
+    field: str,
+    into: ToolList | WindowList,
+    policy: HostPolicy,
+    name: str,
+) -> None:
+    """Read all pages, or those that come in time, and nothing but their items. Raises `TimeoutError` if none comes."""
+    cursor: str | None = None
+    seen: set[str] = set()
+    with anyio.move_on_after(policy.listing_limit):
+        for _ in range(policy.listing_pages):
+            page = await ask(cursor)
+            listed = page.get(field)
+            if not into.take(listed if isinstance(listed, list) else []):
+                return
+            cursor = page.get("nextCursor")
+            if not isinstance(cursor, str):
+                return
+            if cursor in seen:
+                break
+            seen.add(cursor)
+    if cursor is None:
+        raise TimeoutError(field)
+    logger.warning("%s: its list of %s does not end; using the first %d", name, field, len(into))
 
 
 def repaired_tool(raw: object) -> dict[str, Any] | None:
@@ -149,43 +177,3 @@ def _size(listed: dict[str, Any]) -> int | None:
 
 def uris_of(windows: Iterable[dict[str, Any]]) -> set[str]:
     return {window["uri"] for window in windows}
-
-
-logger = logging.getLogger(__name__)
-
-
-class Collector(Protocol):
-    """Takes the items of a page at a time, so that nothing else of a page is kept."""
-
-    def take(self, listed: list[object]) -> bool:
-        """Add a page. Return whether more are wanted."""
-        ...
-
-    def __len__(self) -> int: ...
-
-
-async def read_pages(
-    ask: Callable[[str | None], Awaitable[dict[str, Any]]],
-    field: str,
-    collector: Collector,
-    policy: HostPolicy,
-    name: str,
-) -> None:
-    """Read all pages, or those that came in time. Raises `TimeoutError(field)` if none did."""
-    cursor: str | None = None
-    seen: set[str] = set()
-    with anyio.move_on_after(policy.listing_limit):
-        for _ in range(policy.listing_pages):
-            page = await ask(cursor)
-            listed = page.get(field)
-            if not collector.take(listed if isinstance(listed, list) else []):
-                return
-            cursor = page.get("nextCursor")
-            if not isinstance(cursor, str):
-                return
-            if cursor in seen:
-                break
-            seen.add(cursor)
-    if cursor is None:
-        raise TimeoutError(field)
-    logger.warning("%s: its list of %s does not end; using the first %d", name, field, len(collector))

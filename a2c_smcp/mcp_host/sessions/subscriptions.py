@@ -19,6 +19,7 @@ from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
 __all__ = ["AnnouncedChanges", "Announcements", "Subscriptions"]
 
 _AT_ONCE = 16
+_MOST_WINDOWS = 1000
 
 
 class Subscriptions:
@@ -87,9 +88,6 @@ class Subscriptions:
                 self._stream = None
             await anyio.sleep(self._policy.listen_again)
             self._on_gap()
-
-
-_MOST_WINDOWS = 1000
 
 
 @dataclass(slots=True)
