@@ -24,8 +24,8 @@ from a2c_smcp.cli.prompt.questions import Questions
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.computer.approval import approve_all
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.configuration.files import Configuration
-from a2c_smcp.computer.configuration.watch import RefusedChanges, read_all, trusting, watch
+from a2c_smcp.computer.configuration.files import Configuration, read_all
+from a2c_smcp.computer.configuration.watch import RefusedChanges, trusting, watch
 from a2c_smcp.computer.private_files import default_folder
 from a2c_smcp.computer.secrets import MaskFilter
 from a2c_smcp.errors import SMCPError

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from a2c_smcp.computer.configuration.files import Configuration, Format, loads, parse_configuration, read_configuration
+from a2c_smcp.computer.configuration.files import Configuration, parse_configuration, read_configuration
+from a2c_smcp.computer.configuration.text import Format, loads
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import SSEConfig, StdioConfig, StreamableConfig
 

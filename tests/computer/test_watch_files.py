@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.configuration.watch import RefusedChanges, read_all, trusting, watch
+from a2c_smcp.computer.configuration.files import read_all
+from a2c_smcp.computer.configuration.watch import RefusedChanges, trusting, watch
 from a2c_smcp.errors import ConfigError
 from tests.computer.test_computer import GOOD
 from tests.waiting import until

@@ -18,8 +18,7 @@ from a2c_smcp.cli.setup_files import (
     values_file_of,
     yaml_hint,
 )
-from a2c_smcp.computer.configuration.files import Configuration, read_configuration
-from a2c_smcp.computer.configuration.watch import read_all
+from a2c_smcp.computer.configuration.files import Configuration, read_all, read_configuration
 from a2c_smcp.computer.inputs.definitions import CommandFailed, MissingInputs, ids_in
 from a2c_smcp.computer.inputs.resolver import Inputs
 from a2c_smcp.computer.inputs.sources import argv_of

@@ -1,16 +1,17 @@
-"""Files with servers and inputs: JSON, where comments and trailing commas are allowed, or TOML, in several shapes."""
+"""Configuration files: the shapes in which they list servers and inputs, and the configuration that they make.
+
+A file is `{"servers": {…}, "inputs": […]}`, `{"mcpServers": {…}}`, a list of servers with names, or one server. Files
+of other programs have the same shapes, so an import reads them here, too.
+"""
 
 from __future__ import annotations
 
-import json
-import re
-import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from a2c_smcp.computer.configuration.text import Format, format_of, parse, read_text, repeated
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import (
     MCPServerConfig,
@@ -21,14 +22,28 @@ from a2c_smcp.mcp_host.config.servers import (
 )
 from a2c_smcp.mcp_host.config.validation import closest_name, did_you_mean
 
-__all__ = ["Configuration", "Format", "loads", "parse_configuration", "read_configuration", "read_data"]
+__all__ = [
+    "GROUPS",
+    "Configuration",
+    "FileEntry",
+    "Sections",
+    "parse_configuration",
+    "read_all",
+    "read_configuration",
+    "sections_of",
+]
 
-Format: TypeAlias = Literal["json", "toml"]
+GROUPS = ("servers", "mcpServers")
+"""The keys under which a file has its servers."""
+
+_SHAPES = 'must hold "servers" or "mcpServers" with an object of configurations, or be a list of them, or one of them'
+_KEYS = (*GROUPS, "inputs", "server")
+_ONE_SERVER = frozenset({"type", "command", "url", "server_parameters"})
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a file holds. `unknown` says of each field that means nothing here which one it is nearest to."""
+    """The servers and inputs of a file, by name. `unknown` has a sentence for each unknown field."""
 
     servers: dict[str, MCPServerConfig] = field(default_factory=dict)
     inputs: dict[str, MCPServerInput] = field(default_factory=dict)
@@ -37,30 +52,38 @@ class Configuration:
 
 def read_configuration(path: Path | str) -> Configuration:
     """The configuration in a file; `.toml` is TOML, anything else JSON. Raises `ConfigError` naming file and place."""
-    return parse_configuration(_text(Path(path)), str(path), _form(Path(path)))
+    return parse_configuration(read_text(Path(path)), str(path), format_of(Path(path)))
 
 
-def read_data(path: Path) -> Any:
-    """What stands in a file, whatever its shape, and nothing of it checked. Raises like `read_configuration`."""
-    text = _text(path)
-    try:
-        return _READERS[_form(path)](text)
-    except ConfigError as error:
-        raise ConfigError(error.about, subject=str(path)) from None
+def read_all(paths: Iterable[Path]) -> Configuration:
+    """All files as one configuration. Raises `ConfigError`, also for a name that is in two of them."""
+    merged = Configuration()
+    unknown: list[str] = []
+    for path in paths:
+        found = read_configuration(path)
+        for kind, known, new in (("server", merged.servers, found.servers), ("input", merged.inputs, found.inputs)):
+            if twice := sorted(known.keys() & new.keys()):
+                raise ConfigError(f"{path}: {kind} {twice[0]!r} stands in another file too")
+        merged.servers.update(found.servers)
+        merged.inputs.update(found.inputs)
+        unknown += [f"{path}: {field}" for field in found.unknown]
+    return Configuration(merged.servers, merged.inputs, tuple(unknown))
 
 
 def parse_configuration(text: str, where: str = "configuration", form: Format = "json") -> Configuration:
     """The configuration in a text. Every server and input that is wrong is named in one `ConfigError`."""
     try:
-        data = _READERS[form](text)
-        entries, definitions = _servers(data), _inputs(data)
+        data = parse(text, form)
+        sections = sections_of(data)
+        if not sections.is_recognised:
+            raise ConfigError("; ".join(_misspelt(data)) or _SHAPES)
     except ConfigError as error:
         raise ConfigError(error.about, subject=where) from None
     faults: list[str] = []
-    servers = list(_attempt(entries, parse_server, faults))
-    inputs = list(_attempt(definitions, parse_input, faults))
-    faults += _repeated("server", (server.name for server in servers))
-    faults += _repeated("input", (definition.id for definition in inputs))
+    servers = list(_parsed(sections.servers, lambda entry: parse_server(entry.data, entry.name), faults))
+    inputs = list(_parsed(sections.inputs, lambda entry: parse_input(entry.data), faults))
+    faults += repeated("server", (server.name for server in servers))
+    faults += repeated("input", (definition.id for definition in inputs))
     if faults:
         raise ConfigError(f"{where}: {'; '.join(faults)}", faults=faults)
     unknown = _misspelt(data)
@@ -73,172 +96,75 @@ def parse_configuration(text: str, where: str = "configuration", form: Format = 
     )
 
 
-def _form(path: Path) -> Format:
-    return "toml" if path.suffix.lower() == ".toml" else "json"
+class FileEntry(NamedTuple):
+    """A server or an input as it is in a file. `place` is where, for messages; `name` is its key, if it has one."""
+
+    place: str
+    data: Any
+    name: str | None = None
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8-sig")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file{_beside(path)}") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text, at byte {error.start}") from None
+@dataclass(frozen=True)
+class Sections:
+    """The parts of a file. `others` are its keys that are not about MCP servers."""
+
+    servers: tuple[FileEntry, ...] = ()
+    inputs: tuple[FileEntry, ...] = ()
+    others: tuple[str, ...] = ()
+    is_recognised: bool = True
+    """Whether the file has one of the known shapes."""
 
 
-def _beside(path: Path) -> str:
-    """A file of nearly this name, in the same folder."""
-    try:
-        names = [each.name for each in path.parent.iterdir() if each.suffix in (".json", ".toml")]
-    except OSError:
-        return ""
-    return did_you_mean(path.name, names)
-
-
-def loads(text: str) -> Any:
-    """JSON with `//` and `/* */` comments and trailing commas. Raises `ConfigError` naming line and column."""
-    try:
-        return json.loads(_plain(text), object_pairs_hook=_object, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        what = next((words for look, words in _OTHER_FORMS if look.match(text)), f"not JSON: {error.msg}")
-        raise ConfigError(f"line {error.lineno}, column {error.colno}: {what}") from None
-    except RecursionError:
-        raise ConfigError("nested too deeply") from None
-    except ConfigError:
-        raise
-    except ValueError:
-        raise ConfigError("a number has too many digits") from None
-
-
-_BEFORE = r"(?:\s*(?:#[^\n]*)?\n)*"
-_OTHER_FORMS = (
-    (
-        re.compile(_BEFORE + r"(?:---|%YAML|-\s|[\w.-]+:(?:\s|$))"),
-        "this looks like YAML, which is not read here: write it as JSON or TOML",
-    ),
-    (
-        re.compile(_BEFORE + r"(?:\[\[?[A-Za-z_\"'][\w.\"' -]*\]\]?\s*(?:#|\n|$)|[\w.-]+\s*=)"),
-        "this looks like TOML: give the file a name that ends in .toml",
-    ),
-)
-"""How texts begin that are not JSON, and what is said of them."""
-
-
-def _loads_toml(text: str) -> Any:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not TOML: {error}") from None
-    except RecursionError:
-        raise ConfigError("nested too deeply") from None
-    except ValueError:
-        raise ConfigError("not TOML: a number or a date is out of range") from None
-
-
-_READERS: dict[Format, Callable[[str], Any]] = {"json": loads, "toml": _loads_toml}
-
-
-# A string that is not closed ends with its line, so that what follows is still understood.
-_TOKEN = re.compile(
-    r"""(?P<string>"(?:[^"\\\n]|\\.)*"?)|(?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))|(?P<space>\s+)|[^\s"/,:\[\]{}]+|.""",
-    re.S,
-)
-
-
-def _plain(text: str) -> str:
-    """The text with blanks for comments and trailing commas: all else stays in its line and column."""
-    pieces: list[str] = []
-    before, comma = "", -1
-    for token in _TOKEN.finditer(text):
-        piece = token[0]
-        if token.lastgroup == "comment":
-            _check_closed(piece, text, token.start())
-            piece = re.sub(r"[^\n]", " ", piece)
-        elif token.lastgroup != "space":
-            if piece in ("]", "}") and before == "," and comma >= 0:
-                pieces[comma] = " "
-            if piece == ",":
-                comma = -1 if before in ("", "[", "{", ",", ":") else len(pieces)
-            before = piece
-        pieces.append(piece)
-    return "".join(pieces)
-
-
-def _check_closed(comment: str, text: str, start: int) -> None:
-    if comment.startswith("/*") and (len(comment) < len("/**/") or not comment.endswith("*/")):
-        line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
-        raise ConfigError(f"line {line}, column {column}: the comment is not closed")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        raise ConfigError("; ".join(_repeated("the name", (name for name, _ in pairs))))
-    return result
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ConfigError(f"not JSON: {name} is not a number")
-
-
-_SHAPES = 'must hold "servers" or "mcpServers" with an object of configurations, or be a list of them, or one of them'
-_GROUPS = ("servers", "mcpServers", "inputs", "server")
-_ONE_SERVER = frozenset({"type", "command", "url", "server_parameters"})
-_Entry: TypeAlias = tuple[str, tuple[Any, ...]]
-"""Where something stands in a list, and what to parse: a server and, unless it is in a list, its name."""
-
-
-def _servers(data: object) -> list[_Entry]:
+def sections_of(data: object) -> Sections:
+    """The parts of a file, whatever its shape. Nothing inside servers and inputs is checked. Raises `ConfigError`."""
     if isinstance(data, list):
-        return _listed("", data)
+        return Sections(_listed("", data))
     if not isinstance(data, dict):
         raise ConfigError(_SHAPES)
-    keys = [key for key in ("servers", "mcpServers") if key in data]
-    if not keys and data.keys() & _ONE_SERVER:
-        return [("", ({key: value for key, value in data.items() if key != "inputs"},))]
-    if not keys and "inputs" not in data:
-        raise ConfigError("; ".join(_misspelt(data)) or _SHAPES)
-    return [entry for key in keys for entry in _group(key, data[key])]
+    inputs = _inputs(data.get("inputs"))
+    groups = [key for key in GROUPS if key in data]
+    if not groups and data.keys() & _ONE_SERVER:
+        server = {key: value for key, value in data.items() if key != "inputs"}
+        return Sections((FileEntry("", server),), inputs)
+    return Sections(
+        tuple(entry for key in groups for entry in _group(key, data[key])),
+        inputs,
+        tuple(key for key in data if key not in (*GROUPS, "inputs")),
+        is_recognised=bool(groups) or "inputs" in data,
+    )
 
 
-def _misspelt(data: object) -> list[str]:
-    """At the top, what is far from every name of ours is of another program."""
-    names = [key for key in data if key not in _GROUPS and closest_name(key, _GROUPS)] if isinstance(data, dict) else []
-    return [f"{name} means nothing here{did_you_mean(name, _GROUPS)}" for name in names]
-
-
-def _group(key: str, servers: object) -> list[_Entry]:
+def _group(key: str, servers: object) -> tuple[FileEntry, ...]:
     if isinstance(servers, dict):
-        return [("", (server, name)) for name, server in servers.items()]
+        return tuple(FileEntry("", server, name) for name, server in servers.items())
     if isinstance(servers, list):
         return _listed(f"{key}.", servers)
     raise ConfigError(f"{key}: must be an object of configurations by name, or a list of them")
 
 
-def _inputs(data: object) -> list[_Entry]:
-    inputs = data.get("inputs") if isinstance(data, dict) else None
+def _inputs(inputs: object) -> tuple[FileEntry, ...]:
     if not isinstance(inputs, list | None):
         raise ConfigError("inputs: must be a list")
     return _listed("inputs.", inputs or [])
 
 
-def _listed(prefix: str, values: list[Any]) -> list[_Entry]:
-    return [(f"{prefix}{index}: ", (value,)) for index, value in enumerate(values)]
+def _listed(prefix: str, values: list[Any]) -> tuple[FileEntry, ...]:
+    return tuple(FileEntry(f"{prefix}{index}: ", value) for index, value in enumerate(values))
+
+
+def _misspelt(data: object) -> list[str]:
+    """A sentence for each key at the top that is similar to one of ours. Other keys belong to other programs."""
+    names = [key for key in data if key not in _KEYS and closest_name(key, _KEYS)] if isinstance(data, dict) else []
+    return [f"{name} means nothing here{did_you_mean(name, _KEYS)}" for name in names]
 
 
 _T = TypeVar("_T")
 
 
-def _attempt(entries: Iterable[_Entry], parse: Callable[..., _T], faults: list[str]) -> Iterator[_T]:
-    """What can be parsed; why the others cannot is added to `faults`."""
-    for place, arguments in entries:
+def _parsed(entries: Iterable[FileEntry], parse: Callable[[FileEntry], _T], faults: list[str]) -> Iterator[_T]:
+    """The entries that can be parsed. Why others cannot is added to `faults`."""
+    for entry in entries:
         try:
-            yield parse(*arguments)
+            yield parse(entry)
         except ConfigError as error:
-            faults.append(f"{place}{error.about}")
-
-
-def _repeated(what: str, names: Iterable[str]) -> list[str]:
-    return [f"{what} {name!r} stands there twice, keep one" for name, times in Counter(names).items() if times > 1]
+            faults.append(f"{entry.place}{error.about}")

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeAlias
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.consent import Difference, weigh
-from a2c_smcp.computer.configuration.files import Configuration, read_configuration
+from a2c_smcp.computer.configuration.files import Configuration, read_all
 from a2c_smcp.computer.private_files import PrivateFileUnusable, PrivateJSONFile, default_folder
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, source
@@ -28,21 +28,6 @@ _INTERVAL = 1.0
 _Stamp: TypeAlias = tuple[int, int, int, int]
 Consent: TypeAlias = Callable[[Sequence[object]], Awaitable[bool]]
 """Shows the owner what would change, a line each; only `True` lets it."""
-
-
-def read_all(paths: Iterable[Path]) -> Configuration:
-    """All files as one. Raises `ConfigError`, also for a name that stands in two of them."""
-    merged = Configuration()
-    unknown: list[str] = []
-    for path in paths:
-        found = read_configuration(path)
-        for kind, known, new in (("server", merged.servers, found.servers), ("input", merged.inputs, found.inputs)):
-            if twice := sorted(known.keys() & new.keys()):
-                raise ConfigError(f"{path}: {kind} {twice[0]!r} stands in another file too")
-        merged.servers.update(found.servers)
-        merged.inputs.update(found.inputs)
-        unknown += [f"{path}: {field}" for field in found.unknown]
-    return Configuration(merged.servers, merged.inputs, tuple(unknown))
 
 
 async def trusting(differences: Sequence[object]) -> bool:

@@ -10,7 +10,8 @@ from enum import Flag, auto
 from pathlib import Path
 from typing import Any
 
-from a2c_smcp.computer.configuration.files import read_data
+from a2c_smcp.computer.configuration.files import GROUPS, FileEntry, sections_of
+from a2c_smcp.computer.configuration.text import read_data
 from a2c_smcp.errors import ConfigError
 
 __all__ = ["PLAIN", "PROGRAMS", "Document", "Fills", "Machine", "Program", "program_of", "read_documents"]
@@ -109,11 +110,6 @@ def _is_of(program: Program, path: Path) -> bool:
     return any(whole.endswith(f"/{end}") for end in ends)
 
 
-_GROUPS = ("servers", "mcpServers")
-_ONE_SERVER = frozenset({"type", "command", "url", "server_parameters"})
-_SHAPES = 'holds neither "mcpServers" nor "servers", nor a list of servers with names'
-
-
 @dataclass(frozen=True)
 class Document:
     """What one file says. `folder` is the project it is for, `left_out` are its fields that are about other things."""
@@ -137,46 +133,41 @@ def read_documents(paths: Iterable[Path], machine: Machine) -> list[Document]:
 def _documents(path: Path, machine: Machine) -> Iterator[Document]:
     data, program = read_data(path), program_of(path)
     empty = Document(path, program, _project(path, machine), {})
-    if isinstance(data, list):
-        yield replace(empty, servers=_listed(path, data))
-    elif not isinstance(data, dict):
-        raise ConfigError(f"{path}: {_SHAPES}")
-    elif program is PROGRAMS["claude-code"] and "projects" in data:
-        yield from _of_claude_code(empty, data, machine.folder)
-    else:
-        yield _document(empty, data)
+    try:
+        if isinstance(data, dict) and "projects" in data and program is PROGRAMS["claude-code"]:
+            yield from _of_claude_code(empty, data, machine.folder)
+        else:
+            yield _document(empty, data)
+    except ConfigError as error:
+        raise ConfigError(error.about, subject=str(path)) from None
 
 
-def _document(empty: Document, data: dict[str, Any]) -> Document:
-    inner = data.get("mcp")  # the settings.json of older VS Code
-    if isinstance(inner, dict) and not data.keys() & {*_GROUPS}:
-        found = _document(empty, inner)
-        return replace(found, left_out=tuple(key for key in data if key != "mcp"))
-    if not data.keys() & {*_GROUPS, "inputs"} and data.keys() & _ONE_SERVER:
-        return replace(empty, servers=_listed(empty.path, [data]))
-    inputs = data.get("inputs", [])
-    if not isinstance(inputs, list):
-        raise ConfigError(f"{empty.path}: inputs: must be a list")
-    left_out = tuple(key for key in data if key not in (*_GROUPS, "inputs"))
-    return replace(empty, servers=_grouped(empty.path, data), inputs=tuple(inputs), left_out=left_out)
+def _document(empty: Document, data: object) -> Document:
+    inner = data.get("mcp") if isinstance(data, dict) else None  # the settings.json of older VS Code
+    if isinstance(data, dict) and isinstance(inner, dict) and data.keys().isdisjoint(GROUPS):
+        return replace(_document(empty, inner), left_out=tuple(key for key in data if key != "mcp"))
+    sections = sections_of(data)
+    inputs = tuple(entry.data for entry in sections.inputs)
+    return replace(empty, servers=_by_name(sections.servers), inputs=inputs, left_out=sections.others)
 
 
-def _grouped(path: Path, data: dict[str, Any]) -> dict[str, Any]:
+def _by_name(entries: Iterable[FileEntry]) -> dict[str, Any]:
+    """Servers by name. If both groups of a file have the same name, the first counts."""
     servers: dict[str, Any] = {}
-    for key in _GROUPS:
-        group = data.get(key, {})
-        named = _listed(path, group) if isinstance(group, list) else group
-        if not isinstance(named, dict):
-            raise ConfigError(f"{path}: {key}: must be an object of configurations by name, or a list of them")
-        servers = {**named, **servers}
+    listed: set[str] = set()
+    for entry in entries:
+        name = entry.name
+        if name is None:
+            name = _name_in_list(entry.data, listed)
+            listed.add(name)
+        servers.setdefault(name, entry.data)
     return servers
 
 
-def _listed(path: Path, servers: list[Any]) -> dict[str, Any]:
-    named = {str(server["name"]): server for server in servers if isinstance(server, dict) and "name" in server}
-    if len(named) < len(servers):
-        raise ConfigError(f"{path}: every server in a list needs a name of its own")
-    return named
+def _name_in_list(server: object, taken: set[str]) -> str:
+    if not isinstance(server, dict) or "name" not in server or (name := str(server["name"])) in taken:
+        raise ConfigError("every server in a list needs a name of its own")
+    return name
 
 
 def _of_claude_code(empty: Document, data: dict[str, Any], folder: Path) -> Iterator[Document]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from a2c_smcp.computer.configuration.files import read_data
+from a2c_smcp.computer.configuration.files import GROUPS
+from a2c_smcp.computer.configuration.text import read_data
 from a2c_smcp.computer.imports.convert import Conversion
 from a2c_smcp.computer.inputs.definitions import ids_in
 from a2c_smcp.computer.inputs.sources import Keychain
@@ -39,7 +40,7 @@ class Target:
         if not path.exists():
             return cls(path, {}, exists=False)
         data = read_data(path)
-        groups = [data.get(key, {}) for key in ("servers", "mcpServers")] if isinstance(data, dict) else [None]
+        groups = [data.get(key, {}) for key in GROUPS] if isinstance(data, dict) else [None]
         is_ours = all(isinstance(group, dict) for group in groups) and isinstance(data.get("inputs", []), list)
         if not is_ours or path.suffix.lower() == ".toml":
             raise ConfigError(f"{path}: {_SHAPE}")
