@@ -1,7 +1,7 @@
 """Secrets that are written into a configuration: which they are, and the configuration without them (WIRE §5).
 
-Where to look in a field follows from its mark on the model (`Content`); fields that the models do not know are judged
-by their names.
+Where to look in a field follows from its mark on the model (`FieldContent`); fields that the models do not know are
+judged by their names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from a2c_smcp.mcp_host.config.servers import (
     INPUT_CONTENTS,
     PARAMETER_CONTENTS,
     SERVER_CONTENTS,
-    Content,
+    FieldContent,
     MCPServerConfig,
     source,
 )
@@ -108,24 +108,24 @@ def _default(value: Any, literals: Literals) -> Any:
     return literals.declaring({"default": True}).whole(value, "default")
 
 
-_RULES: Mapping[Content, _Rule] = {
-    Content.NAME: _as_it_is,
-    Content.NAMES: _as_it_is,
-    Content.PROSE: _as_it_is,
-    Content.ARGUMENTS: _arguments,
-    Content.PAIRS: _pairs,
-    Content.DEFAULT: _as_it_is,
+_RULES: Mapping[FieldContent, _Rule] = {
+    FieldContent.NAME: _as_it_is,
+    FieldContent.NAMES: _as_it_is,
+    FieldContent.PROSE: _as_it_is,
+    FieldContent.ARGUMENTS: _arguments,
+    FieldContent.PAIRS: _pairs,
+    FieldContent.DEFAULT: _as_it_is,
 }
 
 
-def _by_content(contents: Mapping[str, Content], rules: Mapping[Content, _Rule] = _RULES) -> dict[str, _Rule]:
+def _by_content(contents: Mapping[str, FieldContent], rules: Mapping[FieldContent, _Rule] = _RULES) -> dict[str, _Rule]:
     return {name: rules[content] for name, content in contents.items() if content in rules}
 
 
 _PARAMETERS = _fields(_by_content(PARAMETER_CONTENTS))
 _SERVER = _fields({**_by_content(SERVER_CONTENTS), "server_parameters": _PARAMETERS})
 _INPUT = _fields(_by_content(INPUT_CONTENTS))
-_PASSWORD = _fields(_by_content(INPUT_CONTENTS, {**_RULES, Content.DEFAULT: _default}))
+_PASSWORD = _fields(_by_content(INPUT_CONTENTS, {**_RULES, FieldContent.DEFAULT: _default}))
 _config = _fields({"servers": _each(_server), "inputs": _each(_input)})
 
 

@@ -16,7 +16,7 @@ from a2c_smcp.mcp_host.config.servers import (
     PARAMETER_CONTENTS,
     SERVER_CONTENTS,
     TOOL_META_CONTENTS,
-    Content,
+    FieldContent,
 )
 
 __all__ = [
@@ -122,16 +122,16 @@ ANSWER = Structure(
     }
 )
 
-_STRUCTURES: Mapping[Content, Structure] = {
-    Content.NAME: NAME,
-    Content.NAMES: _NAMES,
-    Content.SETTING: NAME,
-    Content.OPTIONS: ARGUMENTS,
-    Content.PAIRS: ARGUMENTS,
+_STRUCTURES: Mapping[FieldContent, Structure] = {
+    FieldContent.NAME: NAME,
+    FieldContent.NAMES: _NAMES,
+    FieldContent.SETTING: NAME,
+    FieldContent.OPTIONS: ARGUMENTS,
+    FieldContent.PAIRS: ARGUMENTS,
 }
 
 
-def _by_content(contents: Mapping[str, Content]) -> dict[str, Structure]:
+def _by_content(contents: Mapping[str, FieldContent]) -> dict[str, Structure]:
     return {name: _STRUCTURES.get(content, ANYTHING) for name, content in contents.items()}
 
 

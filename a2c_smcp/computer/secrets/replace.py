@@ -16,11 +16,11 @@ from a2c_smcp.computer.secrets.literals import Literals
 from a2c_smcp.computer.secrets.mask import MASKED
 from a2c_smcp.computer.secrets.messages import is_word
 from a2c_smcp.computer.secrets.rules import Declared, hints_at_secret, is_public
-from a2c_smcp.mcp_host.config.servers import PARAMETER_CONTENTS, Content
+from a2c_smcp.mcp_host.config.servers import PARAMETER_CONTENTS, FieldContent
 
 __all__ = ["PAIRS", "Replace", "Secret", "masked_file", "masked_server", "replace_secrets"]
 
-PAIRS = frozenset(name for name, content in PARAMETER_CONTENTS.items() if content is Content.PAIRS)
+PAIRS = frozenset(name for name, content in PARAMETER_CONTENTS.items() if content is FieldContent.PAIRS)
 """The parameters that are variables or headers by name."""
 
 Replace: TypeAlias = Callable[[str, str, str], str]
@@ -159,11 +159,11 @@ def _line(text: Any, literals: _Make) -> Any:
     return literals().text(text) if isinstance(text, str) else text
 
 
-_BY_CONTENT: Mapping[Content, Callable[[Any, _Make], Any]] = {
-    Content.COMMAND: _line,
-    Content.URL: _line,
-    Content.ARGUMENTS: _arguments,
-    Content.PAIRS: _pairs,
+_BY_CONTENT: Mapping[FieldContent, Callable[[Any, _Make], Any]] = {
+    FieldContent.COMMAND: _line,
+    FieldContent.URL: _line,
+    FieldContent.ARGUMENTS: _arguments,
+    FieldContent.PAIRS: _pairs,
 }
 _RULES = {name: _BY_CONTENT[content] for name, content in PARAMETER_CONTENTS.items() if content in _BY_CONTENT}
 

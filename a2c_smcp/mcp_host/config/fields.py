@@ -17,9 +17,9 @@ from a2c_smcp.protocol.names import MAX_TOOL_NAME, fault_in
 __all__ = [
     "HIDDEN",
     "WRITTEN_OUT",
-    "Content",
     "Duration",
     "Encoding",
+    "FieldContent",
     "Flag",
     "HeaderValue",
     "InputId",
@@ -36,7 +36,7 @@ __all__ = [
 HIDDEN = "***"
 
 
-class Content(Enum):
+class FieldContent(Enum):
     """What a field of a configuration holds, as far as secrets are concerned. Every field of a model has one as a mark.
 
     All that treats secrets in configurations derives from these marks: what is masked, in `get_config` and elsewhere,

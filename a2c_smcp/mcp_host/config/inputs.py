@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from a2c_smcp import smcp
-from a2c_smcp.mcp_host.config.fields import HIDDEN, Content, InputId, NonEmpty
+from a2c_smcp.mcp_host.config.fields import HIDDEN, FieldContent, InputId, NonEmpty
 from a2c_smcp.mcp_host.config.validation import StrictModel, config_error, contents_of, faults_of
 
 __all__ = [
@@ -25,16 +25,16 @@ __all__ = [
 
 
 class _Input(StrictModel):
-    id: Annotated[InputId, Content.NAME]
-    description: Annotated[str, Content.PROSE] = ""
+    id: Annotated[InputId, FieldContent.NAME]
+    description: Annotated[str, FieldContent.PROSE] = ""
 
 
 class PromptStringInput(_Input):
     """A value that the owner types in."""
 
-    type: Annotated[Literal["promptString"], Content.NAME] = "promptString"
-    default: Annotated[str | None, Content.DEFAULT] = None
-    password: Annotated[bool | None, Content.NAME] = None
+    type: Annotated[Literal["promptString"], FieldContent.NAME] = "promptString"
+    default: Annotated[str | None, FieldContent.DEFAULT] = None
+    password: Annotated[bool | None, FieldContent.NAME] = None
 
     def _shown(self, name: str, value: Any) -> Any:
         if name == "default" and value is not None and self.password:
@@ -43,16 +43,16 @@ class PromptStringInput(_Input):
 
 
 class PickOption(StrictModel):
-    label: Annotated[str, Content.NAME]
-    value: Annotated[str, Content.NAME]
+    label: Annotated[str, FieldContent.NAME]
+    value: Annotated[str, FieldContent.NAME]
 
 
 class PickStringInput(_Input):
     """A value that the owner chooses. An option is a text, or a label with a value."""
 
-    type: Annotated[Literal["pickString"], Content.NAME] = "pickString"
-    options: Annotated[list[PickOption], Content.NAME] = Field(min_length=1)
-    default: Annotated[str | None, Content.DEFAULT] = None
+    type: Annotated[Literal["pickString"], FieldContent.NAME] = "pickString"
+    options: Annotated[list[PickOption], FieldContent.NAME] = Field(min_length=1)
+    default: Annotated[str | None, FieldContent.DEFAULT] = None
 
     @field_validator("options", mode="before")
     @classmethod
@@ -71,9 +71,9 @@ class PickStringInput(_Input):
 class CommandInput(_Input):
     """A value that a command prints."""
 
-    type: Annotated[Literal["command"], Content.NAME] = "command"
-    command: Annotated[NonEmpty, Content.COMMAND]
-    args: Annotated[dict[str, str] | None, Content.OPTIONS] = None
+    type: Annotated[Literal["command"], FieldContent.NAME] = "command"
+    command: Annotated[NonEmpty, FieldContent.COMMAND]
+    args: Annotated[dict[str, str] | None, FieldContent.OPTIONS] = None
 
 
 MCPServerInput: TypeAlias = Annotated[PromptStringInput | PickStringInput | CommandInput, Field(discriminator="type")]

@@ -16,9 +16,9 @@ from pydantic import Field, PrivateAttr, ValidationError
 from a2c_smcp import smcp
 from a2c_smcp.mcp_host.config.fields import (
     WRITTEN_OUT,
-    Content,
     Duration,
     Encoding,
+    FieldContent,
     Flag,
     HeaderValue,
     NonEmpty,
@@ -58,7 +58,7 @@ __all__ = [
     "TOOL_META_CONTENTS",
     "BaseServerConfig",
     "CommandInput",
-    "Content",
+    "FieldContent",
     "MCPServerConfig",
     "MCPServerInput",
     "PickOption",
@@ -84,10 +84,10 @@ __all__ = [
 class ToolMeta(StrictModel):
     """The owner's settings for a tool. The order of the fields is that of 000's scenario 2."""
 
-    auto_apply: Annotated[Flag | None, Content.SETTING] = None
-    alias: Annotated[ToolAlias | None, Content.NAME] = None
-    tags: Annotated[list[str] | None, Content.NAME] = None
-    ret_object_mapper: Annotated[dict[str, Any] | None, Content.NAMES] = None
+    auto_apply: Annotated[Flag | None, FieldContent.SETTING] = None
+    alias: Annotated[ToolAlias | None, FieldContent.NAME] = None
+    tags: Annotated[list[str] | None, FieldContent.NAME] = None
+    ret_object_mapper: Annotated[dict[str, Any] | None, FieldContent.NAMES] = None
 
 
 class BaseServerConfig(StrictModel):
@@ -97,60 +97,60 @@ class BaseServerConfig(StrictModel):
     variables, headers and flags hold a secret, and which do not, where their values are judged wrongly.
     """
 
-    name: Annotated[ServerName, Content.NAME]
-    disabled: Annotated[Flag, Content.SETTING] = False
-    forbidden_tools: Annotated[list[str], Content.NAME] = Field(default_factory=list)
-    tool_meta: Annotated[dict[str, ToolMeta], Content.NAMES] = Field(default_factory=dict)
-    default_tool_meta: Annotated[ToolMeta | None, Content.NAMES] = None
-    vrl: Annotated[str | None, Content.PROSE] = None
-    desktop: Annotated[Literal["subscribed", "any"] | None, Content.SETTING] = None
-    secrets: Annotated[dict[str, Flag], Content.NAMES] = Field(default_factory=dict)
+    name: Annotated[ServerName, FieldContent.NAME]
+    disabled: Annotated[Flag, FieldContent.SETTING] = False
+    forbidden_tools: Annotated[list[str], FieldContent.NAME] = Field(default_factory=list)
+    tool_meta: Annotated[dict[str, ToolMeta], FieldContent.NAMES] = Field(default_factory=dict)
+    default_tool_meta: Annotated[ToolMeta | None, FieldContent.NAMES] = None
+    vrl: Annotated[str | None, FieldContent.PROSE] = None
+    desktop: Annotated[Literal["subscribed", "any"] | None, FieldContent.SETTING] = None
+    secrets: Annotated[dict[str, Flag], FieldContent.NAMES] = Field(default_factory=dict)
 
     _waiting: dict[FieldPath, str] = PrivateAttr(default_factory=dict)
 
 
 class StdioParameters(StrictModel):
-    command: Annotated[NonEmpty, Content.COMMAND]
-    args: Annotated[list[str], Content.ARGUMENTS] = Field(default_factory=list)
-    env: Annotated[dict[str, str] | None, Content.PAIRS] = None
-    cwd: Annotated[str | None, Content.PATH] = None
-    encoding: Annotated[Encoding, Content.SETTING] = "utf-8"
-    encoding_error_handler: Annotated[Literal["strict", "ignore", "replace"], Content.SETTING] = "strict"
+    command: Annotated[NonEmpty, FieldContent.COMMAND]
+    args: Annotated[list[str], FieldContent.ARGUMENTS] = Field(default_factory=list)
+    env: Annotated[dict[str, str] | None, FieldContent.PAIRS] = None
+    cwd: Annotated[str | None, FieldContent.PATH] = None
+    encoding: Annotated[Encoding, FieldContent.SETTING] = "utf-8"
+    encoding_error_handler: Annotated[Literal["strict", "ignore", "replace"], FieldContent.SETTING] = "strict"
 
 
 class StdioConfig(BaseServerConfig):
     """A program on this machine that speaks MCP on its standard input and output."""
 
-    type: Annotated[Literal["stdio"], Content.SETTING] = "stdio"
+    type: Annotated[Literal["stdio"], FieldContent.SETTING] = "stdio"
     server_parameters: StdioParameters
 
 
 class StreamableParameters(StrictModel):
-    url: Annotated[Url, Content.URL]
-    headers: Annotated[dict[str, HeaderValue] | None, Content.PAIRS] = None
-    timeout: Annotated[Duration, Content.SETTING] = timedelta(seconds=30)
-    sse_read_timeout: Annotated[Duration, Content.SETTING] = timedelta(minutes=5)
-    terminate_on_close: Annotated[Flag, Content.SETTING] = True
+    url: Annotated[Url, FieldContent.URL]
+    headers: Annotated[dict[str, HeaderValue] | None, FieldContent.PAIRS] = None
+    timeout: Annotated[Duration, FieldContent.SETTING] = timedelta(seconds=30)
+    sse_read_timeout: Annotated[Duration, FieldContent.SETTING] = timedelta(minutes=5)
+    terminate_on_close: Annotated[Flag, FieldContent.SETTING] = True
 
 
 class StreamableConfig(BaseServerConfig):
     """An MCP server that is reached over Streamable HTTP."""
 
-    type: Annotated[Literal["streamable"], Content.SETTING] = "streamable"
+    type: Annotated[Literal["streamable"], FieldContent.SETTING] = "streamable"
     server_parameters: StreamableParameters
 
 
 class SSEParameters(StrictModel):
-    url: Annotated[Url, Content.URL]
-    headers: Annotated[dict[str, HeaderValue] | None, Content.PAIRS] = None
-    timeout: Annotated[Seconds, Content.SETTING] = 5.0
-    sse_read_timeout: Annotated[Seconds, Content.SETTING] = 300.0
+    url: Annotated[Url, FieldContent.URL]
+    headers: Annotated[dict[str, HeaderValue] | None, FieldContent.PAIRS] = None
+    timeout: Annotated[Seconds, FieldContent.SETTING] = 5.0
+    sse_read_timeout: Annotated[Seconds, FieldContent.SETTING] = 300.0
 
 
 class SSEConfig(BaseServerConfig):
     """An MCP server that is reached over the older HTTP transport, with server-sent events."""
 
-    type: Annotated[Literal["sse"], Content.SETTING] = "sse"
+    type: Annotated[Literal["sse"], FieldContent.SETTING] = "sse"
     server_parameters: SSEParameters
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from a2c_smcp.errors import ConfigError
-from a2c_smcp.mcp_host.config.fields import HIDDEN, Content, hidden_url, hidden_values
+from a2c_smcp.mcp_host.config.fields import HIDDEN, FieldContent, hidden_url, hidden_values
 
 __all__ = [
     "MISSING",
@@ -31,10 +31,10 @@ Fault: TypeAlias = tuple[FieldPath, str]
 MISSING = "missing"
 _SIMILARITY = 0.75
 _SHOWN = {
-    Content.PAIRS: hidden_values,
-    Content.ARGUMENTS: hidden_values,
-    Content.OPTIONS: hidden_values,
-    Content.URL: hidden_url,
+    FieldContent.PAIRS: hidden_values,
+    FieldContent.ARGUMENTS: hidden_values,
+    FieldContent.OPTIONS: hidden_values,
+    FieldContent.URL: hidden_url,
 }
 _MESSAGES = {
     "missing": MISSING,
@@ -66,14 +66,14 @@ class StrictModel(BaseModel):
         return _SHOWN[content](value) if content in _SHOWN else value
 
 
-def contents_of(*models: type[StrictModel]) -> dict[str, Content]:
+def contents_of(*models: type[StrictModel]) -> dict[str, FieldContent]:
     """Return what the fields of these models hold, by name. Models that share a name mark it in the same way."""
     return {
         name: mark
         for model in models
         for name, field in model.model_fields.items()
         for mark in field.metadata
-        if isinstance(mark, Content)
+        if isinstance(mark, FieldContent)
     }
 
 
