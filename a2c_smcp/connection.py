@@ -103,7 +103,7 @@ class Connection:
             events.Ack: self._on_ack,
             events.Faulty: self._on_fault,
             events.Connected: self._on_connected,
-            events.Refused: self._on_refused,
+            events.ConnectRefused: self._on_refused,
             events.Disconnected: self._lose,
             events.Closed: self._lose,
         }
@@ -262,7 +262,7 @@ class Connection:
         if not self._accepted.done():
             self._accepted.set_result(None)
 
-    def _on_refused(self, refused: events.Refused) -> None:
+    def _on_refused(self, refused: events.ConnectRefused) -> None:
         try:
             reason = codec.loads_exactly(refused.body) if refused.body else None
         except BadRequest:

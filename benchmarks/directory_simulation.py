@@ -20,11 +20,11 @@ import uvloop
 
 from a2c_smcp.server.directory.mirror import Mirror
 from a2c_smcp.server.directory.nodes import Pace
-from a2c_smcp.server.directory.records import Seat
+from a2c_smcp.server.directory.records import SeatRecord
 from a2c_smcp.server.directory.redis import RedisDirectory
 from a2c_smcp.server.directory.store import Store
-from a2c_smcp.server.directory.store_connection import Line
-from a2c_smcp.server.offices.commits import Offices
+from a2c_smcp.server.directory.store_connection import StoreConnection
+from a2c_smcp.server.offices.seating import Offices
 from benchmarks.growth import Curve
 from benchmarks.machine import pin_generator
 from benchmarks.paper import CLUSTERS, Costs, Message, tell
@@ -96,7 +96,9 @@ class Probes:
         """Each member has an office of its own, which is the worst: every one of them is told."""
         here, lease = self._town, await lease_of(self._town.store, f"mortal-{token_urlsafe(6)}", PATIENCE)
         offices = random.choices(here.offices, k=self._operations)
-        seats = [Seat(member_of(lease.node, f"mortal-{n}", office), lease.node, 1) for n, office in enumerate(offices)]
+        seats = [
+            SeatRecord(member_of(lease.node, f"mortal-{n}", office), lease.node, 1) for n, office in enumerate(offices)
+        ]
         batches = [seats[start : start + BATCH] for start in range(0, len(seats), BATCH)]
         restored = await here.spent(len(batches), lambda n: here.store.restore(lease, [], batches[n]))
         await here.store.beat(lease, 0)
@@ -130,7 +132,7 @@ async def once(here: Town, operations: int) -> Once:
         )
 
 
-async def message(here: Town, lines: Sequence[Line], number: int) -> Message:
+async def message(here: Town, lines: Sequence[StoreConnection], number: int) -> Message:
     """Each line says something to one node, and then to all that follow an office."""
     ones = [f"one-{each % len(here.ears)}" for each in range(len(lines))]
     offices = [f"{PREFIX}at:{office_id}" for office_id in random.sample(here.offices, len(lines))]
@@ -139,14 +141,14 @@ async def message(here: Town, lines: Sequence[Line], number: int) -> Message:
     return Message(to_one, (to_all - to_one) / (here.followed / len(here.offices) - 1))
 
 
-async def published(lines: Sequence[Line], channels: Sequence[str], number: int) -> None:
+async def published(lines: Sequence[StoreConnection], channels: Sequence[str], number: int) -> None:
     """Each line publishes to its channel as soon as it was answered, as nodes with much to say do."""
     left, over = number, asyncio.get_running_loop().create_future()
 
-    def publish(line: Line, channel: str) -> None:
+    def publish(line: StoreConnection, channel: str) -> None:
         line.command(partial(again, line, channel), "PUBLISH", channel, MESSAGE)
 
-    def again(line: Line, channel: str, reply: object) -> None:
+    def again(line: StoreConnection, channel: str, reply: object) -> None:
         nonlocal left
         left -= 1
         if left >= len(lines):
@@ -159,7 +161,7 @@ async def published(lines: Sequence[Line], channels: Sequence[str], number: int)
     await over
 
 
-async def _among(here: Town, line: Line, nodes: int, operations: int) -> tuple[float, float]:
+async def _among(here: Town, line: StoreConnection, nodes: int, operations: int) -> tuple[float, float]:
     """A beat among so many leases, and asking who reads as many inboxes."""
     prefix = f"of-{nodes}:"
     store, inboxes = Store(line, prefix), [f"{prefix}in:{number}" for number in range(nodes)]

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from secrets import token_urlsafe
 
 from a2c_smcp.protocol.offices import Member, instance_digest
-from a2c_smcp.server.directory.nodes import Lease, Pace, sid_at
-from a2c_smcp.server.directory.records import Seat
+from a2c_smcp.server.directory.nodes import LeaseToken, Pace, sid_at
+from a2c_smcp.server.directory.records import SeatRecord
 from a2c_smcp.server.directory.store import Store
-from a2c_smcp.server.directory.store_connection import Line
+from a2c_smcp.server.directory.store_connection import StoreConnection
 from a2c_smcp.types import Role
 from benchmarks.machine import measured_core
 from benchmarks.processes import Running
@@ -59,9 +59,9 @@ class Town:
     process: Running
     url: str
     store: Store
-    leases: list[Lease]
-    ears: list[Line]
-    _line: Line
+    leases: list[LeaseToken]
+    ears: list[StoreConnection]
+    _line: StoreConnection
     seats: int = 0
     offices: list[str] = field(default_factory=list)
     followed: int = 0
@@ -77,7 +77,7 @@ class Town:
         await self._follow({(member.office_id, node) for node, member in members})
         heard = await self._memory()
         for number, lease in enumerate(self.leases):
-            await self._seat(lease, [Seat(member, lease.node, 1) for node, member in members if node == number])
+            await self._seat(lease, [SeatRecord(member, lease.node, 1) for node, member in members if node == number])
         self.followed_bytes += heard - before
         self.seat_bytes += await self._memory() - heard
         self.seats += len(members)
@@ -112,7 +112,7 @@ class Town:
         self.followed += len(wanted)
         await asyncio.gather(*(ear.ask("PING") for ear in self.ears))
 
-    async def _seat(self, lease: Lease, seats: Sequence[Seat]) -> None:
+    async def _seat(self, lease: LeaseToken, seats: Sequence[SeatRecord]) -> None:
         for start in range(0, len(seats), BATCH):
             await self.store.restore(lease, [], seats[start : start + BATCH])
 
@@ -146,16 +146,16 @@ async def town(nodes: int) -> AsyncIterator[Town]:
 
 
 @asynccontextmanager
-async def lines_to(url: str, number: int) -> AsyncIterator[list[Line]]:
+async def lines_to(url: str, number: int) -> AsyncIterator[list[StoreConnection]]:
     async with AsyncExitStack() as stack:
         lines = []
         for _ in range(number):
-            lines.append(await Line.open(url, PATIENCE))
+            lines.append(await StoreConnection.open(url, PATIENCE))
             stack.push_async_callback(lines[-1].close)
         yield lines
 
 
-async def lease_of(store: Store, node: str, ttl: float) -> Lease:
+async def lease_of(store: Store, node: str, ttl: float) -> LeaseToken:
     lease, _ = await store.register(node, node, "run", "", ttl, {"url": "", "started_at": "0"}, [])
     return lease
 

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from typing_extensions import is_typeddict
 
 from a2c_smcp import smcp
-from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, Event
+from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, EventSpec
 from reference import markdown
 from reference.markdown import code, table
 from reference.types import words
@@ -51,7 +51,7 @@ def page() -> str:
     )
 
 
-def _section(row: Event) -> str:
+def _section(row: EventSpec) -> str:
     """The fields of an event, also if another event has the same."""
     extra = sorted(row.checked - frozenset(row.request.__annotations__ if row.request else ()))
     also = f"\n\nMay also have {', '.join(map(code, extra))}." if extra else ""

@@ -19,7 +19,7 @@ from math import inf
 from typing import Any
 
 from a2c_smcp.engine import packets
-from a2c_smcp.engine.events import Closed, Connected, Disconnected, Happening, Opened, Reason, Refused
+from a2c_smcp.engine.events import Closed, Connected, ConnectRefused, Disconnected, Happening, Opened, Reason
 from a2c_smcp.engine.packets import Json, Outgoing, Packet
 from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits, Session, Transport
 
@@ -40,7 +40,7 @@ class ClientSession(Session):
         self._is_pausing = False
 
     def connect(self, namespace: bytes, auth: Json = b"") -> None:
-        """Asks for a namespace, which `Connected` or `Refused` answers. `auth` is JSON."""
+        """Asks for a namespace, which `Connected` or `ConnectRefused` answers. `auth` is JSON."""
         if not self.is_closed:
             self._enter(namespace)
             self._push(b"".join((packets.packet_head(packets.CONNECT, namespace), auth)))
@@ -58,7 +58,7 @@ class ClientSession(Session):
         if packet.type == packets.CONNECT:
             return Connected(namespace, packet.body)
         self._leave(namespace)
-        return Disconnected(namespace) if packet.type == packets.DISCONNECT else Refused(namespace, packet.body)
+        return Disconnected(namespace) if packet.type == packets.DISCONNECT else ConnectRefused(namespace, packet.body)
 
     # Opening, pings, the end
 

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeAlias
 from a2c_smcp.engine.packets import Json
 
 __all__ = [
-    "Ack", "Closed", "Connect", "Connected", "Disconnected", "Event", "Fault", "Faulty", "Happening", "Message",
-    "Opened", "Reason", "Refused", "UpgradeFailed", "Upgraded",
+    "Ack", "Closed", "Connect", "ConnectRefused", "Connected", "Disconnected", "Event", "Fault", "Faulty", "Happening",
+    "Message", "Opened", "Reason", "UpgradeFailed", "Upgraded",
 ]  # fmt: skip
 
 
@@ -73,7 +73,7 @@ class Connected(NamedTuple):
     body: Json
 
 
-class Refused(NamedTuple):
+class ConnectRefused(NamedTuple):
     """Client: the namespace is not connected. `body` is the CONNECT_ERROR's."""
 
     namespace: bytes
@@ -129,6 +129,6 @@ class Closed(NamedTuple):
 
 
 Happening: TypeAlias = (
-    Event | Ack | Faulty | Connect | Connected | Refused | Disconnected
+    Event | Ack | Faulty | Connect | Connected | ConnectRefused | Disconnected
     | Opened | Upgraded | UpgradeFailed | Message | Closed
 )  # fmt: skip

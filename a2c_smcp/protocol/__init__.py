@@ -1,6 +1,6 @@
-"""The grammar: who may say what to whom, decided by pure functions. No await, socket, clock, chance or log."""
+"""The rules: who may send what to whom, decided by pure functions without await, socket, clock, chance or log."""
 
-from a2c_smcp.protocol.events import EVENTS, Action, Event, lookup
+from a2c_smcp.protocol.events import EVENTS, Action, EventSpec, lookup
 from a2c_smcp.protocol.offices import Change, Member, Notice, Office
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.protocol.routing import Forward
@@ -13,7 +13,7 @@ __all__ = [
     "Action",
     "CallToolResult",
     "Change",
-    "Event",
+    "EventSpec",
     "Forward",
     "Member",
     "Notice",

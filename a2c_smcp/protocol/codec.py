@@ -1,4 +1,4 @@
-"""From text on the wire to checked payloads: strict JSON, and the rules that every named field obeys."""
+"""Strict JSON, and the checks of payloads: one rule for every field that has a name in the protocol."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 import orjson
 
 from a2c_smcp.errors import BadRequest
-from a2c_smcp.protocol.events import OLDER_FIELDS, Event
+from a2c_smcp.protocol.events import OLDER_FIELDS, EventSpec
 from a2c_smcp.protocol.names import MAX_INSTANCE, MAX_TOOL_NAME, MAX_WINDOW_URI, MIN_INSTANCE, fault_in
 
 __all__ = [
@@ -32,14 +32,14 @@ MAX_TIMEOUT = 3600
 
 
 Rule: TypeAlias = Callable[[object], str | None]
-"""Says what is wrong with the value of a field."""
+"""Takes the value of a field, and returns what is wrong with it."""
 
 Check: TypeAlias = tuple[str, Rule, bool]
 """A field, its rule, and whether it must be there."""
 
 
 class Written(dict[str, Any]):
-    """An answer together with the JSON that it is sent as."""
+    """An answer with the JSON that it is sent as."""
 
     __slots__ = ("text",)
 
@@ -49,23 +49,23 @@ class Written(dict[str, Any]):
 
 
 def loads(text: str) -> Any:
-    """JSON, quickly: integers beyond 64 bits may lose digits, so what is passed on is passed on as text."""
+    """Reads JSON quickly. Integers beyond 64 bits may lose digits. Raises `BadRequest`."""
     try:
         return orjson.loads(text)
     except ValueError:
-        return _loads(text)  # perhaps a lone surrogate or a huge number, which are JSON all the same
+        return _loads(text)  # perhaps a lone surrogate or a huge number, which are JSON too
 
 
 def loads_exactly(text: str | bytes | memoryview) -> Any:
-    """JSON that can be written again without loss: integers of any size, any string, no infinity."""
+    """Reads JSON without loss: integers of any size, any string, no infinity. Raises `BadRequest`."""
     try:
         return _EXACT.decode(text)
     except (ValueError, RecursionError):
-        return _loads(_text(text), parse_float=_finite)  # perhaps a lone surrogate, or it is said what is wrong
+        return _loads(_text(text), parse_float=_finite)  # perhaps a lone surrogate, else it says what is wrong
 
 
 def dumps(value: Any) -> str:
-    """Compact JSON. Raises `BadRequest` for what JSON cannot say."""
+    """Writes compact JSON. Raises `BadRequest` for a value that JSON cannot express."""
     try:
         written = orjson.dumps(value, option=_PLAIN)
     except TypeError:
@@ -73,10 +73,10 @@ def dumps(value: Any) -> str:
     return written.decode() if orjson.loads(written) == value else _dumps(value)  # it writes NaN, UUIDs and enums too
 
 
-def decode(event: Event, data: object) -> dict[str, Any]:
-    """The payload of an event, checked and otherwise untouched: unknown fields stay. Raises `BadRequest`.
+def decode(event: EventSpec, data: object) -> dict[str, Any]:
+    """Checks the payload of an event and returns it: unknown fields stay. Raises `BadRequest`.
 
-    A field that has an older name is found under the one that was sent.
+    A field that was sent under its older name stays under that name.
     """
     if not isinstance(data, dict):
         raise BadRequest("the payload must be an object")
@@ -90,17 +90,17 @@ def decode(event: Event, data: object) -> dict[str, Any]:
     return data
 
 
-def checks_beside(known: frozenset[str], event: Event) -> tuple[Check, ...]:
-    """The checks of `decode` for payloads in which the `known` fields are there and sound.
+def checks_beside(known: frozenset[str], event: EventSpec) -> tuple[Check, ...]:
+    """The checks of `decode` that are left for payloads whose `known` fields were checked.
 
-    A payload passes if each field that must be there is, and no rule finds a fault.
+    A payload passes if no required field is missing, and no rule finds a fault.
     """
     rules = [(field, rule) for field, rule in _rules(event.checked) if field not in known]
     return tuple((field, rule, field in event.required) for field, rule in rules)
 
 
-def timeout_of(event: Event, data: Mapping[str, Any], longest: int = MAX_TIMEOUT) -> int | None:
-    """The whole seconds a call may take; `None` where the request does not say (WIRE §5)."""
+def timeout_of(event: EventSpec, data: Mapping[str, object], longest: int = MAX_TIMEOUT) -> int | None:
+    """How many whole seconds a call may take; `None` if the request does not say (WIRE §5). Raises `BadRequest`."""
     timeout = data.get("timeout")
     if type(timeout) is int and 1 <= timeout <= longest:
         return timeout
@@ -205,7 +205,7 @@ def _check_missing(required: frozenset[str], data: dict[str, Any]) -> None:
 
 @cache
 def _rules(checked: frozenset[str]) -> tuple[tuple[str, Rule], ...]:
-    """Kept by the fields, of which there are a few sets, not by the event, which a client may invent."""
+    """Cached by the set of fields, of which there are few, and not by the event, which a client may invent."""
     spellings = [(field, field) for field in sorted(checked)]
     spellings += [(older, field) for field, older in OLDER_FIELDS.items() if field in checked]
     return tuple((spelling, _RULES[field]) for spelling, field in spellings if field in _RULES)

@@ -1,6 +1,6 @@
-"""The event table: a row for each event says who sends it, what it carries, what follows, and its older names.
+"""The event table: a row for each event says who sends it, what it carries, which notice it causes, its older names.
 
-To add an event, add a row. The older names of 003 stand here, in `older…` and `OLDER_FIELDS`, and nowhere else.
+To add an event, add a row. The older names of 003 are here, in `older…` and `OLDER_FIELDS`, and nowhere else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from a2c_smcp.errors import UnsupportedEvent
 from a2c_smcp.protocol.names import MAX_NAME, fault_in
 from a2c_smcp.types import Role
 
-__all__ = ["EVENTS", "OLDER_FIELDS", "OLDER_NOTICES", "Action", "Event", "lookup"]
+__all__ = ["EVENTS", "OLDER_FIELDS", "OLDER_NOTICES", "Action", "EventSpec", "lookup"]
 
 
 class Action(Enum):
@@ -31,8 +31,8 @@ class Action(Enum):
 
 
 @dataclass(frozen=True)
-class Event:
-    """One row. Without `request` it is an event newer than this table, of which only `computer` is known."""
+class EventSpec:
+    """One row. An event without `request` is newer than this table: only its field `computer` is known."""
 
     name: str
     action: Action
@@ -44,18 +44,18 @@ class Event:
 
     @cached_property
     def json_name(self) -> bytes:
-        """The name as it stands in a packet."""
+        """The name as JSON, as packets hold it."""
         return json.dumps(self.name, ensure_ascii=False).encode()
 
     @cached_property
     def required(self) -> frozenset[str]:
-        """The fields that must be there."""
+        """The fields that must be present."""
         fields: frozenset[str] = self.request.__required_keys__ if self.request else frozenset()
         return fields | {"computer"} if self.action in (Action.BROADCAST, Action.FORWARD) else fields
 
     @cached_property
     def checked(self) -> frozenset[str]:
-        """The fields that must be sound if they are there; all others pass unseen."""
+        """The fields that are checked if they are present. All others are passed on unread."""
         fields = frozenset(self.request.__annotations__) if self.request else frozenset()
         return fields | self.required | _EXTRA_FIELDS.get(self.action, frozenset())
 
@@ -68,11 +68,13 @@ _AGENT: tuple[Role, ...] = ("agent",)
 _COMPUTER: tuple[Role, ...] = ("computer",)
 
 EVENTS = (
-    Event(smcp.JOIN_OFFICE_EVENT, Action.JOIN, _EITHER, smcp.EnterOfficeReq, smcp.ENTER_OFFICE_NOTIFICATION),
-    Event(smcp.LEAVE_OFFICE_EVENT, Action.LEAVE, _EITHER, smcp.LeaveOfficeReq, smcp.LEAVE_OFFICE_NOTIFICATION),
-    Event(smcp.LIST_ROOM_EVENT, Action.LIST, _AGENT, smcp.ListRoomReq),
-    Event(smcp.CANCEL_TOOL_CALL_EVENT, Action.CANCEL, _AGENT, smcp.AgentCallData, smcp.CANCEL_TOOL_CALL_NOTIFICATION),
-    Event(
+    EventSpec(smcp.JOIN_OFFICE_EVENT, Action.JOIN, _EITHER, smcp.EnterOfficeReq, smcp.ENTER_OFFICE_NOTIFICATION),
+    EventSpec(smcp.LEAVE_OFFICE_EVENT, Action.LEAVE, _EITHER, smcp.LeaveOfficeReq, smcp.LEAVE_OFFICE_NOTIFICATION),
+    EventSpec(smcp.LIST_ROOM_EVENT, Action.LIST, _AGENT, smcp.ListRoomReq),
+    EventSpec(
+        smcp.CANCEL_TOOL_CALL_EVENT, Action.CANCEL, _AGENT, smcp.AgentCallData, smcp.CANCEL_TOOL_CALL_NOTIFICATION
+    ),
+    EventSpec(
         smcp.UPDATE_CONFIG_EVENT,
         Action.BROADCAST,
         _COMPUTER,
@@ -81,14 +83,14 @@ EVENTS = (
         older="server:update_mcp_config",
         older_notice="notify:update_mcp_config",
     ),
-    Event(
+    EventSpec(
         smcp.UPDATE_TOOL_LIST_EVENT,
         Action.BROADCAST,
         _COMPUTER,
         smcp.UpdateToolListNotification,
         smcp.UPDATE_TOOL_LIST_NOTIFICATION,
     ),
-    Event(
+    EventSpec(
         smcp.UPDATE_DESKTOP_EVENT,
         Action.BROADCAST,
         _COMPUTER,
@@ -97,10 +99,10 @@ EVENTS = (
         older="server:desktop_refresh",
         older_notice="notify:desktop_refresh",
     ),
-    Event(smcp.TOOL_CALL_EVENT, Action.FORWARD, _AGENT, smcp.ToolCallReq),
-    Event(smcp.GET_TOOLS_EVENT, Action.FORWARD, _AGENT, smcp.GetToolsReq),
-    Event(smcp.GET_CONFIG_EVENT, Action.FORWARD, _AGENT, smcp.GetComputerConfigReq, older="client:get_mcp_config"),
-    Event(smcp.GET_DESKTOP_EVENT, Action.FORWARD, _AGENT, smcp.GetDeskTopReq),
+    EventSpec(smcp.TOOL_CALL_EVENT, Action.FORWARD, _AGENT, smcp.ToolCallReq),
+    EventSpec(smcp.GET_TOOLS_EVENT, Action.FORWARD, _AGENT, smcp.GetToolsReq),
+    EventSpec(smcp.GET_CONFIG_EVENT, Action.FORWARD, _AGENT, smcp.GetComputerConfigReq, older="client:get_mcp_config"),
+    EventSpec(smcp.GET_DESKTOP_EVENT, Action.FORWARD, _AGENT, smcp.GetDeskTopReq),
 )
 
 OLDER_FIELDS = {"agent": "robot_id"}
@@ -110,7 +112,7 @@ _BY_NAME = {row.name: row for row in EVENTS} | {row.older: row for row in EVENTS
 _CLIENT, _UPDATE = "client:", "server:update_"
 
 
-def lookup(name: object) -> Event:
+def lookup(name: object) -> EventSpec:
     """The row of an event. `client:<x>` and `server:update_<x>` have one even when they are newer than the table."""
     if not isinstance(name, str):
         raise UnsupportedEvent("its name must be a string")
@@ -123,7 +125,7 @@ def lookup(name: object) -> Event:
     raise UnsupportedEvent(repr(name[:MAX_NAME]))
 
 
-def _newer(name: str) -> Event:
+def _newer(name: str) -> EventSpec:
     if name.startswith(_CLIENT):
-        return Event(name, Action.FORWARD, _AGENT)
-    return Event(name, Action.BROADCAST, _COMPUTER, notice=f"notify:{name.removeprefix('server:')}")
+        return EventSpec(name, Action.FORWARD, _AGENT)
+    return EventSpec(name, Action.BROADCAST, _COMPUTER, notice=f"notify:{name.removeprefix('server:')}")

@@ -1,4 +1,4 @@
-"""What may be a name on the wire (WIRE §6): of an office, a member, a request, a tool, an event."""
+"""Which strings may be names on the wire (WIRE §6): of offices, members, requests, tools, events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INVISIBLE = re.compile(
     "\ud800-\udfff"  # halves of surrogate pairs
     "]"
 )
-"""What is not seen, or changes the direction of what is: two names that look alike would be two.
+"""Characters that are invisible, or change the direction of text: with them, two different names could look alike.
 
 These are Unicode's `Default_Ignorable_Code_Point` (zero-width and format characters, fillers, variation selectors,
 tags), line separators, marks of annotations, and the blank pattern of Braille.
@@ -27,11 +27,11 @@ tags), line separators, marks of annotations, and the blank pattern of Braille.
 
 
 def fault_in(name: object, longest: int = MAX_NAME, shortest: int = 1) -> str | None:
-    """Why this cannot be a name, or `None` if it can."""
+    """What is wrong with a name, or `None`."""
     if not isinstance(name, str):
         return "must be a string"
     if shortest <= len(name) <= longest and name.isascii() and name.isprintable() and name[0] != " " != name[-1]:
-        return None  # as nearly all are; the rules follow
+        return None  # nearly all names; the rules follow
     if not shortest <= len(name) <= longest:
         return f"must have {shortest} to {longest} characters"
     if name != name.strip():

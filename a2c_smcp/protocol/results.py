@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from a2c_smcp.errors import CallCancelled, SMCPError
-from a2c_smcp.protocol.events import Action, Event
+from a2c_smcp.protocol.events import Action, EventSpec
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
 __all__ = ["CallToolResult", "error_ack", "failed_call"]
@@ -14,7 +14,7 @@ __all__ = ["CallToolResult", "error_ack", "failed_call"]
 
 @dataclass(frozen=True)
 class CallToolResult:
-    """MCP's result as it travels: what we do not know of it is kept in `extra`."""
+    """The result of an MCP tool. Fields that this class does not know are kept in `extra`."""
 
     content: list[dict[str, Any]] = field(default_factory=list)
     is_error: bool = False
@@ -24,13 +24,13 @@ class CallToolResult:
 
     @property
     def text(self) -> str:
-        """The text blocks, one below the other."""
+        """All text blocks, joined by line breaks."""
         blocks = (block for block in self.content if isinstance(block, dict))
         return "\n".join(block["text"] for block in blocks if isinstance(block.get("text"), str))
 
     @classmethod
     def from_wire(cls, answer: object) -> CallToolResult:
-        """Reads MCP's spelling; `meta` is accepted for `_meta` (WIRE §3)."""
+        """Reads a result in MCP's spelling. `meta` is accepted for `_meta` (WIRE §3). Raises `SMCPError`."""
         if not isinstance(answer, dict):
             raise SMCPError("the computer's answer is not a tool result")
         rest = dict(answer)
@@ -53,8 +53,11 @@ class CallToolResult:
         return {**wire, **self.extra}
 
 
-def error_ack(event: Event | None, error: SMCPError) -> Any:
-    """The answer to a request that failed, in the shape its sender expects (WIRE §3). A tuple is two ack arguments."""
+def error_ack(event: EventSpec | None, error: SMCPError) -> dict[str, Any] | tuple[bool, str]:
+    """The answer to a request that failed, in the shape that its sender expects (WIRE §3).
+
+    Returns one ack argument, or a tuple of two.
+    """
     if event is None:
         return error.to_wire()
     if event.action in (Action.JOIN, Action.LEAVE):

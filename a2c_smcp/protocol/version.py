@@ -1,4 +1,4 @@
-"""Which generations of the protocol a Server speaks with."""
+"""Which versions of the protocol a Server accepts from clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["FIRST_VERSION", "PROTOCOL_VERSION", "accept"]
 
 PROTOCOL_VERSION = "0.4.0"
 FIRST_VERSION = "0.1"
-"""What a client speaks that does not say (WIRE §1)."""
+"""The version of a client that names none (WIRE §1)."""
 
 _LATEST_MINOR = 4
 """0.5 wants one computer in an office, and other acks."""
@@ -19,7 +19,7 @@ _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?:[-+.]?[0-9A-Za-z][0
 
 
 def accept(claimed: str | None, required: str | None = None) -> str:
-    """The version to talk with this client. Raises `BadRequest` if it is malformed, `VersionMismatch` if refused."""
+    """The version that this client speaks. Raises `BadRequest` for a malformed one, or `VersionMismatch`."""
     version = FIRST_VERSION if claimed is None else claimed
     parsed = _VERSION.fullmatch(version)
     if parsed is None:

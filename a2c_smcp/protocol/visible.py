@@ -1,4 +1,4 @@
-"""Text of others as it may be shown: nothing in it moves the cursor, and nothing is hidden behind its layout."""
+"""Text from peers made safe to show: nothing in it moves the cursor, and no part of it is hidden."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]{0,63}")
 
 
 def escaped(text: str, keep: str = "") -> str:
-    """Controls, DEL, marks of writing direction and whatever else is invisible, as JSON escapes it: `\\u202e`."""
+    """The text with invisible characters escaped as in JSON (`\\u202e`): controls, DEL, marks of writing direction."""
     if _is_visible(text):
         return text
     return "".join(char if _is_visible(char) or char in keep else json.dumps(char)[1:-1] for char in text)
 
 
 def _is_visible(text: str) -> bool:
-    """Fillers, blank patterns and variation selectors are printable by Unicode's categories, and not to be seen."""
+    """Unicode's categories call fillers, blank patterns and variation selectors printable. They are not visible."""
     return text.isprintable() and (text.isascii() or not INVISIBLE.search(text))
 
 
 def one_line(value: Any, most: int | None = None) -> str:
-    """A JSON value in one line. Of a long one, the beginning and the end, with how much is left out between them.
+    """A JSON value in one line. A long one is cut in the middle, with how many characters are left out.
 
-    Runs of blanks are counted, not shown: they would push what follows them off the screen.
+    Runs of blanks are counted, not shown: they would push the rest off the screen.
     """
     text = escaped(json.dumps(value, ensure_ascii=False))
     text = _SPACES.sub(lambda blanks: f" [{len(blanks[0])} blanks] ", text)
@@ -42,7 +42,7 @@ def one_line(value: Any, most: int | None = None) -> str:
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value inside a JSON value, with where it stands: `options.shell`, `files[2]`. What is empty is a value."""
+    """Every value inside a JSON value with its path: `options.shell`, `files[2]`. Empty ones are values, too."""
     if isinstance(value, dict) and value:
         for key, each in value.items():
             is_plain = isinstance(key, str) and _PLAIN_KEY.fullmatch(key) and _is_visible(key)

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
-from a2c_smcp.engine.session import WEBSOCKET
-from a2c_smcp.errors import BadRequest, NotFound, SMCPError
-from a2c_smcp.server import gate
-from a2c_smcp.server.auth.authentication import AuthenticationProvider
-from a2c_smcp.server.cluster.peer_nodes import Shared, shared
-from a2c_smcp.server.cluster.proxy import Onward, Proxy
-from a2c_smcp.server.http_requests import Request, Response, json_response
+from a2c_smcp.errors import NotFound, SMCPError
+from a2c_smcp.server.auth.authentication import AllowAll
+from a2c_smcp.server.cluster.proxy import ProxiedRequest, Proxy
+from a2c_smcp.server.directory.interface import SharedDirectory, as_shared
+from a2c_smcp.server.http_requests import (
+    HttpRequest,
+    HttpResponse,
+    check_host,
+    check_new_session,
+    check_origin,
+    json_response,
+    refusal_response,
+)
 from a2c_smcp.server.hub import Hub
 from a2c_smcp.server.monitoring import Metrics
 from a2c_smcp.server.settings import Settings
-from a2c_smcp.server.transport import asgi
-from a2c_smcp.server.transport import session_requests as polling
+from a2c_smcp.server.transport import asgi, session_requests
 from a2c_smcp.server.transport.admission import client_address
-from a2c_smcp.server.transport.session_channel import Channel
+from a2c_smcp.server.transport.session_channel import SessionChannel
 from a2c_smcp.server.transport.sessions import Sessions
 
 __all__ = ["SMCPApp", "create_app"]
@@ -29,25 +33,31 @@ _POLL_INTERVAL = 0.02
 
 
 def create_app(settings: Settings | None = None) -> SMCPApp:
-    """A Server, ready to be served by any ASGI server or mounted in another application."""
+    """A Server as an ASGI application: any ASGI server can serve it, and other applications can mount it.
+
+    Without settings it admits every client, and keeps its offices in memory.
+    """
     return SMCPApp(settings or Settings())
 
 
 class SMCPApp:
-    """Serves `/socket.io/`, `/healthz` and `/readyz`. Web servers call `respond` and `upgrade`, or it as ASGI."""
+    """Serves `/socket.io/`, `/healthz`, `/readyz` and, if asked for, `/metrics`.
+
+    It is an ASGI application; the program's own web server calls `respond` and `upgrade`.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self.hub = Hub(
-            settings.auth or _AllowAll(),
+            settings.auth or AllowAll(),
             directory=settings.directory,
             limits=settings.limits,
             require_version=settings.require_version,
             legacy_notices=settings.legacy_notices,
             metrics=self.metrics,
         )
-        self._shared = shared(settings.directory)
+        self._shared = as_shared(settings.directory)
         self._proxy = Proxy(self._shared, settings.limits) if self._shared else None
         self.sessions = Sessions(self.hub, settings.limits, self.metrics, self._shared.node if self._shared else None)
         self._origins = frozenset(settings.cors_origins)
@@ -57,7 +67,7 @@ class SMCPApp:
 
     @property
     def is_shared(self) -> bool:
-        """Whether this is a node of many."""
+        """Whether this Server is one of several nodes."""
         return self._shared is not None
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
@@ -69,9 +79,9 @@ class SMCPApp:
             await asgi.serve_http(self, self.settings.limits, scope, receive, send)
 
     async def start(self) -> None:
-        """Takes its place among the nodes of a shared directory, once. A first request does so where nobody else did.
+        """Joins the nodes of a shared directory, once; without one it does nothing. The first request does so too.
 
-        Raises `Unavailable`, and may be tried again.
+        Raises `Unavailable`, and may be called again then.
         """
         if self._shared is None or self._is_started:
             return
@@ -80,18 +90,18 @@ class SMCPApp:
         await asyncio.shield(self._starting)
 
     async def reload(self) -> None:
-        """Reads the credentials again."""
+        """Reads the credentials again, and disconnects clients that they no longer admit."""
         self.hub.reload()
 
     async def drain(self) -> None:
-        """Lets calls in flight finish and tells the rest, then lets everybody go.
+        """Lets calls in flight finish, refuses the rest, then closes every session.
 
-        To other nodes, those who have no call in flight may go at once.
+        If there are other nodes, clients without a call in flight are sent there at once.
         """
         self._is_draining = True
         calls = asyncio.ensure_future(self.hub.drain())
         while self._shared and not calls.done():
-            self._let_idle_go()
+            self._close_idle()
             await asyncio.wait([calls], timeout=_POLL_INTERVAL)
         await calls
         await self._wait_until_read()
@@ -101,6 +111,7 @@ class SMCPApp:
             channel.close()
 
     async def close(self) -> None:
+        """Ends every session and everything that runs for this Server."""
         await self.sessions.close()
         if self._starting:
             self._starting.cancel()
@@ -111,80 +122,81 @@ class SMCPApp:
 
     # Requests
 
-    async def respond(self, request: Request) -> Response:
-        """Answers a request that is no websocket's."""
+    async def respond(self, request: HttpRequest) -> HttpResponse:
+        """Answers a request that is no websocket."""
         try:
             if request.path != "/socket.io":
                 return self._status_page(request)
             request, elsewhere = await self._admit(request)
             if self._proxy and elsewhere:
                 return await self._proxy.respond(elsewhere, request)
-            headers = gate.check_page(request, self._origins)
-            return await polling.respond(request, self.sessions, headers)
+            headers = check_origin(request, self._origins)
+            return await session_requests.respond(request, self.sessions, headers)
         except SMCPError as error:
-            return self._refused(request, error)
+            return self._refused(error)
 
-    async def upgrade(self, request: Request) -> Response | Channel | Onward:
-        """A refusal, the session that a websocket belongs to, or where it is to be carried."""
+    async def upgrade(self, request: HttpRequest) -> HttpResponse | SessionChannel | ProxiedRequest:
+        """A refusal, the session that a websocket belongs to, or the request for the node that has its session."""
         try:
             if request.path != "/socket.io":
                 raise NotFound("this server has websockets at /socket.io/")
             request, elsewhere = await self._admit(request)
             if self._proxy and elsewhere:
-                return await self._proxy.onward(elsewhere, request)
-            gate.check_page(request, self._origins)
-            if request.parameter("transport") != WEBSOCKET:
-                raise BadRequest("transport: a websocket is asked for as websocket")
-            if request.parameter("sid") is None:
-                return self.sessions.open(request, WEBSOCKET)
-            channel = polling.session_of(request, self.sessions)
-            if not channel.reserve():
-                raise BadRequest("this session has a websocket already")
+                return await self._proxy.proxied(elsewhere, request)
+            check_origin(request, self._origins)
+            return session_requests.open_websocket(request, self.sessions)
         except SMCPError as error:
-            return self._refused(request, error)
-        return channel
+            return self._refused(error)
 
-    async def _admit(self, request: Request) -> tuple[Request, str | None]:
+    async def _admit(self, request: HttpRequest) -> tuple[HttpRequest, str | None]:
         """The request of a client that may be served, and the other node that has its session. Raises `SMCPError`."""
         await self.start()
         request = replace(request, client=client_address(request, self.settings.trusted_proxies))
         elsewhere = None
         if self._proxy:
             request, elsewhere = await self._proxy.find(request)
-        gate.check_host(request, self.settings.trusted_hosts)
+        check_host(request, self.settings.trusted_hosts)
         if elsewhere:
             self.metrics.count("passed_on_total")
         elif request.parameter("sid") is None and request.method != "OPTIONS":
-            gate.check_newcomer(request, self.settings.require_version, is_draining=self._is_draining)
+            check_new_session(request, self.settings.require_version, is_draining=self._is_draining)
         return request, elsewhere
 
-    def _refused(self, request: Request, error: SMCPError) -> Response:
+    def _refused(self, error: SMCPError) -> HttpResponse:
         self.metrics.count("refused_total", code=error.code)
-        return gate.refusal(error)
+        return refusal_response(error)
 
-    def _status_page(self, request: Request) -> Response:
-        """The pages for operators."""
-        gate.check_host(request, self.settings.trusted_hosts)
+    def _status_page(self, request: HttpRequest) -> HttpResponse:
+        """Answers the pages for operators. Raises `NotFound`."""
+        check_host(request, self.settings.trusted_hosts)
         match request.path:
             case "/healthz":
                 return json_response(200, {"status": "ok"})
             case "/readyz":
-                readiness = gate.readiness(self._shared, is_draining=self._is_draining)
+                readiness = self._readiness()
                 return json_response(200 if readiness["status"] == "ready" else 503, readiness)
             case "/metrics" if self.settings.metrics:
                 kind = ((b"content-type", b"text/plain; version=0.0.4"),)
-                return Response(200, kind, self.metrics.render().encode())
+                return HttpResponse(200, kind, self.metrics.render().encode())
         raise NotFound("this server has /socket.io/, /healthz and /readyz")
+
+    def _readiness(self) -> dict[str, str]:
+        """Whether new clients may come here, and which of several nodes this is."""
+        if self._is_draining:
+            status = "draining"
+        else:
+            status = "ready" if self._shared is None or self._shared.is_ready else "degraded"
+        return {"status": status, "node": self._shared.node} if self._shared else {"status": status}
 
     # The end
 
-    def _let_idle_go(self) -> None:
+    def _close_idle(self) -> None:
         for channel in self.sessions:
             if not (channel.unread or (channel.connection and self.hub.is_engaged(channel.connection))):
                 channel.close()
 
     async def _wait_until_read(self) -> None:
-        """Gives everybody a moment to read what they were told last: a polling client has to come for it."""
+        """Gives clients a moment to read the last packets: a polling client has to fetch them."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + _CLOSE_GRACE
         while clock() < deadline:
@@ -192,7 +204,7 @@ class SMCPApp:
             if not any(channel.unread for channel in self.sessions):
                 return
 
-    async def _start(self, directory: Shared) -> None:
+    async def _start(self, directory: SharedDirectory) -> None:
         await directory.start()
         self._is_started = True
 
@@ -207,10 +219,3 @@ class SMCPApp:
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
-
-
-class _AllowAll(AuthenticationProvider):
-    """Lets everybody in."""
-
-    async def authenticate(self, sio: Any, environ: Any, auth: Any, headers: Any) -> bool:
-        return True

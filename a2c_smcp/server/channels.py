@@ -2,12 +2,12 @@
 
 A connection always writes to `connection.channel`. That is the transport's channel, except in two states:
 
-- While a join is handled it is a `Gate`. The gate holds every packet, and the ack of the join, which is written past
-  it, leaves first: calls that wait for a computer, and notices of its new office, follow from the join.
-- In a crowd it is a `Batch`, which gathers notices for some milliseconds. Whatever else is written goes behind them.
+- While a join is handled it is a `HoldingChannel`. It holds every packet, and the ack of the join, which is written
+  past it, leaves first: calls that wait for a computer, and notices of its new office, follow the ack.
+- In a crowd it is a `BatchingChannel`, which gathers notices for some milliseconds. Any other packet goes behind them.
 
-A wrapper is put on and taken off by the hub (gate) and by the notices (batch), in one step of the event loop, so no
-packet is ever between the two. Neither is on the way of a call to a connection that is in no such state.
+A wrapper is put on and taken off in one step of the event loop, by the hub (`HoldingChannel`) and by the notices
+(`BatchingChannel`), so no packet is ever between the two. A call to a connection in neither state passes no wrapper.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import RateLimited
-from a2c_smcp.server.fields import Json
 
-__all__ = ["Batch", "Channel", "Gate"]
+__all__ = ["BatchingChannel", "Channel", "HoldingChannel"]
 
 
 class Channel(Protocol):
-    """Writes never wait. What does not fit into the budget of unread bytes ends the session."""
+    """Writes never wait. Writing more than the budget of unread bytes ends the session."""
 
     def send(self, *parts: Json) -> None:
-        """One text packet, with the `4` of its Engine.IO MESSAGE, in parts."""
+        """Sends one text packet, with the `4` of its Engine.IO MESSAGE, in parts."""
 
     def send_all(self, packets: Sequence[bytes]) -> None:
-        """Several text packets, in one write if the transport can do that."""
+        """Sends several text packets, in one write if the transport can do that."""
 
     def send_attached(self, packet: bytes, attachments: Sequence[bytes]) -> None:
-        """A text packet and its binary attachments."""
+        """Sends a text packet and its binary attachments."""
 
     def check_room(self, size: int) -> None:
         """Raises `RateLimited` if a call of this size does not fit into the budget of unread bytes."""
 
     def dismiss(self) -> None:
-        """Disconnects the client from `/smcp`, behind what was sent. The session stays: it may connect again."""
+        """Disconnects the client from `/smcp`, after packets that were sent. It may connect again in its session."""
 
     def abort(self) -> None:
         """Ends the session now. The hub is told of it later."""
 
 
-class Gate:
-    """Holds what is sent until it is opened. What does not fit into the budget ends the session here, too."""
+class HoldingChannel:
+    """Holds packets until it is opened. Holding more than the budget ends the session, too."""
 
     __slots__ = ("_held", "_size", "channel")
 
@@ -54,7 +54,7 @@ class Gate:
         self._size = 0
 
     def open(self) -> Channel:
-        """Sends what was held, and gives back the channel."""
+        """Sends the packets that were held, and returns the channel underneath."""
         held, self._held = self._held, []
         for packet, attachments in held:
             if attachments:
@@ -90,8 +90,8 @@ class Gate:
         self.channel.abort()
 
 
-class Batch:
-    """Gathers packets until it is flushed. Who adds one to `packets` flushes when they are too many."""
+class BatchingChannel:
+    """Gathers packets until it is flushed. Code that adds one to `packets` flushes when they are too many."""
 
     __slots__ = ("channel", "packets")
 

@@ -1,24 +1,65 @@
-"""Authenticated connections: the state of one, and the table of all on this node, with the offices they hear of."""
+"""Authenticated connections: the state of one, and the table of all on this node by sid and by office."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import NamedTuple, TypeAlias
 
-from a2c_smcp.protocol.events import Action, Event
-from a2c_smcp.server import audit
-from a2c_smcp.server.acks import refusal
-from a2c_smcp.server.allowance import Allowance
+from a2c_smcp.engine.events import Event, Faulty
+from a2c_smcp.errors import RateLimited, TooLarge
+from a2c_smcp.protocol.events import Action, EventSpec
 from a2c_smcp.server.auth.authentication import Principal
 from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.calls.routes import RouteCache
-from a2c_smcp.server.channels import Batch, Channel, Gate
-from a2c_smcp.server.monitoring import Metrics
-from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Outcome, Refused
+from a2c_smcp.server.channels import BatchingChannel, Channel, HoldingChannel
+from a2c_smcp.server.monitoring import Metrics, audit
+from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Outcome, Refused, refusal_ack
 
-__all__ = ["Connection", "Connections"]
+__all__ = ["Connection", "Connections", "End", "InboxEntry"]
+
+_MIB = 1024 * 1024
+_SMALL_NOTICE = 4 * 1024
+"""Notices up to this size, in bytes, which nearly all are, are limited by their number only."""
+
+
+class End(NamedTuple):
+    """The end of a connection, as the last entry of its inbox."""
+
+    is_clean: bool
+    reason: str | None
+
+
+InboxEntry: TypeAlias = Event | Faulty | End
+
+
+class BroadcastBudget:
+    """How many bytes one connection may have broadcast: each notice is written once for every member who hears it.
+
+    The budget is refilled by a quarter of itself each second.
+    """
+
+    __slots__ = ("_left", "_most", "_since")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._left = float(most)
+        self._since = 0.0
+
+    def spend(self, size: int, copies: int, now: float) -> None:
+        """Raises `TooLarge` for a notice that never fits into the budget, `RateLimited` for one that does not now."""
+        cost = size * copies
+        if size <= _SMALL_NOTICE:
+            return
+        if cost > self._most:
+            what = f"{size} bytes for {copies} members, at most {self._most // _MIB} MiB are told in all"
+            raise TooLarge(what, size=size, limit=self._most // copies)
+        self._left = min(self._most, self._left + (now - self._since) * self._most / 4)
+        self._since = now
+        if cost > self._left:
+            raise RateLimited("too many large notices, try again later")
+        self._left -= cost
 
 
 class Connection:
@@ -30,8 +71,8 @@ class Connection:
     """
 
     __slots__ = (
+        "_budget",
         "_table",
-        "allowance",
         "channel",
         "expiry",
         "inbox",
@@ -58,7 +99,7 @@ class Connection:
         self.channel = channel
         self.pending: dict[int, Call] = {}
         self.last_ack = last_ack
-        self.inbox: deque[Any] | None = None
+        self.inbox: deque[InboxEntry] | None = None
         self.inbox_bytes = 0
         self.routes = RouteCache()
         self.offices: set[str] = set()
@@ -66,13 +107,13 @@ class Connection:
         self.is_over = False
         self.is_gone = False
         self.expiry: asyncio.TimerHandle | None = None
-        self.allowance: Allowance | None = None
+        self._budget: BroadcastBudget | None = None
 
-    def reply(self, number: int | None, event: Event | None, outcome: Outcome) -> None:
+    def reply(self, number: int | None, event: EventSpec | None, outcome: Outcome) -> None:
         """Acks an event of this connection. Without a number its sender wants no ack."""
         if isinstance(outcome, Refused):
             self._table.count_refusal(self, event, outcome)
-            outcome = Answer(refusal(event, outcome.error))
+            outcome = Answer(refusal_ack(event, outcome.error))
         if number is None or self.is_gone:
             return
         if isinstance(outcome, Answer):
@@ -81,33 +122,34 @@ class Connection:
             head = b"46%d-/smcp,%d" % (len(outcome.attachments), number)
             self.channel.send_attached(b"".join((head, outcome.body)), outcome.attachments)
 
-    def reply_to_join(self, number: int | None, event: Event | None, outcome: Outcome) -> None:
-        """The ack leaves before everything that was sent to this connection since the gate was closed."""
-        gate = self.channel
-        if isinstance(gate, Gate):
-            self.channel = gate.channel
+    def hold_packets(self) -> None:
+        """From here on packets to this connection wait for the ack of its join (`reply_to_join`)."""
+        channel = self.channel
+        if isinstance(channel, BatchingChannel):
+            channel.flush()
+            channel = channel.channel
+        if not isinstance(channel, HoldingChannel):
+            self.channel = HoldingChannel(channel)
+
+    def reply_to_join(self, number: int | None, event: EventSpec | None, outcome: Outcome) -> None:
+        """The ack leaves before every packet that was held since `hold_packets`."""
+        holding = self.channel
+        if isinstance(holding, HoldingChannel):
+            self.channel = holding.channel
             self.reply(number, event, outcome)
             if not self.is_gone:  # else the session may be another connection's by now
-                gate.open()
+                holding.open()
         else:
             self.reply(number, event, outcome)
 
-    def close_gate(self) -> None:
-        channel = self.channel
-        if isinstance(channel, Batch):
-            channel.flush()
-            channel = channel.channel
-        if not isinstance(channel, Gate):
-            self.channel = Gate(channel)
-
-    def may_tell(self, size: int, copies: int, most: int) -> None:
-        """Raises `TooLarge` or `RateLimited` if others may not be told so much, by this connection or now."""
-        self.allowance = self.allowance or Allowance(most)
-        self.allowance.spend(size, copies, asyncio.get_running_loop().time())
+    def spend_broadcast(self, size: int, copies: int, most: int) -> None:
+        """Counts a notice to so many members. Raises `TooLarge` or `RateLimited` if it is over the budget."""
+        self._budget = self._budget or BroadcastBudget(most)
+        self._budget.spend(size, copies, asyncio.get_running_loop().time())
 
 
 class Connections:
-    """Every connection of this node by its Socket.IO sid, and those that hear the notices of an office."""
+    """Every connection of this node by its Socket.IO sid, and by the offices whose notices it hears."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -131,7 +173,7 @@ class Connections:
         return connection
 
     def remove(self, connection: Connection) -> None:
-        """It can no longer be written to, and hears of no office."""
+        """From here on it can not be written to, and hears no notices."""
         connection.is_gone = True
         self._highest_ack = max(self._highest_ack, connection.last_ack)
         self._connections.pop(connection.sid, None)
@@ -152,11 +194,11 @@ class Connections:
                 del self._offices[office_id]
 
     def in_office(self, office_id: str) -> list[Connection]:
-        """Those of this node. A write may end a connection, so this is no view."""
+        """The connections of this node in an office. It is a copy, because a write may end a connection."""
         present = self._offices.get(office_id)
         return list(present.values()) if present else []
 
-    def count_refusal(self, connection: Connection, event: Event | None, refused: Refused) -> None:
+    def count_refusal(self, connection: Connection, event: EventSpec | None, refused: Refused) -> None:
         self._metrics.count("refused_total", code=refused.error.code)
         if event and event.action is Action.JOIN:
-            audit.record("join refused", principal=connection.principal.id, reason=str(refused.error))
+            audit("join refused", principal=connection.principal.id, reason=str(refused.error))

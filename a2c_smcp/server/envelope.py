@@ -1,34 +1,35 @@
-"""An event that came in: its name, the routing fields of its payload, and the payload as the bytes it came as.
+"""An event's payload as an envelope: its routing fields, and the payload as the bytes it came as.
 
-Only the routing fields are decoded (see `fields`). The payload is passed on untouched: what a client wrote arrives to
-the last character. A payload with binary parts is no different: its JSON has placeholders, and the attachments travel
-beside it; only there the JSON is parsed, to check that each placeholder has its attachment.
+Only the routing fields are decoded (`routing_fields.py`). The payload is passed on untouched: every character that a
+client wrote arrives. In a payload with binary parts, the JSON has placeholders and the attachments travel beside it;
+only there the JSON is parsed, to check that each placeholder has its attachment.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import cast
 
 import msgspec
 
 from a2c_smcp.engine.attachments import attach
-from a2c_smcp.engine.packets import Malformed
+from a2c_smcp.engine.packets import LARGE, Json, Malformed
 from a2c_smcp.errors import BadRequest, TooLarge
 from a2c_smcp.protocol.codec import loads, loads_exactly
-from a2c_smcp.server.fields import LARGE, NAMES, Json, is_array, read_fields
+from a2c_smcp.protocol.routing import RoutingFields
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer
+from a2c_smcp.server.routing_fields import NAMES, is_array, read_fields
 
 __all__ = ["HEAD_ROOM", "Envelope", "name_in", "read_answer", "read_payload"]
 
 HEAD_ROOM = 64
-"""Bytes that the head of a packet may take: what is passed on gets another one, and may not outgrow the limit by it."""
+"""Bytes that the head of a packet may take: a packet that is passed on gets another head, and must still fit."""
 
 _HEAD = re.compile(rb'\s*\[\s*("(?:[^"\\]|\\.){0,1024}")\s*(,?)\s*', re.DOTALL)
 _END = ord("]")
 _MOST_BESIDE_ATTACHMENTS = 256 * 1024
-"""Of JSON, in bytes: beside attachments it is parsed as a whole."""
+"""Bytes of JSON beside attachments, which is parsed as a whole."""
 
 
 class Envelope(msgspec.Struct, eq=False):
@@ -36,16 +37,17 @@ class Envelope(msgspec.Struct, eq=False):
 
     body: Json
     attachments: Sequence[bytes] = ()
-    read: dict[str, Any] | None = None
+    read: dict[str, object] | None = None
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> RoutingFields:
+        """The routing fields. Their types are as declared once `codec.decode` has checked them."""
         if self.read is None:
             self.read = read_fields(self.body)
         if self.read is None:
             payload = loads(_text(self.body))
             self.read = {name: payload[name] for name in NAMES & payload.keys()}
-        return self.read
+        return cast(RoutingFields, self.read)
 
     @property
     def size(self) -> int:
@@ -53,7 +55,7 @@ class Envelope(msgspec.Struct, eq=False):
 
 
 def name_in(event: Json) -> str:
-    """The name that an event `["<name>",…]` begins with; empty if that cannot be read."""
+    """The name of an event `["<name>",…]`; empty if it cannot be read."""
     head = _HEAD.match(event)
     if head is None:
         return ""
@@ -65,7 +67,7 @@ def name_in(event: Json) -> str:
 
 
 def read_payload(event: Json, attachments: Sequence[bytes] = ()) -> Envelope:
-    """The only argument of an event. Raises `BadRequest` or `TooLarge`."""
+    """The one argument of an event. Raises `BadRequest` or `TooLarge`."""
     if attachments:
         _check_attachments(event, attachments)
     head = _HEAD.match(event)
@@ -79,7 +81,7 @@ def read_payload(event: Json, attachments: Sequence[bytes] = ()) -> Envelope:
 
 
 def _parsed(event: Json, attachments: Sequence[bytes]) -> Envelope:
-    """A payload that is small and unusual, such as one with half a surrogate pair, or wrong."""
+    """A small payload that is unusual, such as one with half a surrogate pair, or wrong: it is parsed as a whole."""
     if len(event) >= LARGE:
         raise BadRequest("an event carries one object")
     arguments = loads(_text(event))

@@ -6,10 +6,10 @@ that asks a shared store) makes the connection's `inbox`: later events stay in i
 one after the other, until the inbox is empty and gone. A call in flight is not waiting: its event was handled when it
 was passed on, and its answer is sent whenever it comes.
 
-The end of a connection is the last entry of that queue: what a client said before it went is carried out first. From
-the moment it is gone nothing is written to it any more.
+The end of a connection is the last entry of that queue: what a client sent before it disconnected is carried out first.
+From the moment it is gone nothing is written to it any more.
 
-Errors become acks in `_refuse` (and `acks`, which knows their shapes), and nowhere else.
+Errors become acks in `_refuse` (and `outcomes.refusal_ack`, which knows their shapes), and nowhere else.
 """
 
 from __future__ import annotations
@@ -20,41 +20,32 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from a2c_smcp.engine.events import Ack, Fault, Faulty
-from a2c_smcp.engine.events import Event as Came
-from a2c_smcp.errors import (
-    BadRequest,
-    RateLimited,
-    SMCPError,
-    TooLarge,
-    Unavailable,
-    UnsupportedEvent,
-)
+from a2c_smcp.engine.events import Ack, Event, Fault, Faulty
+from a2c_smcp.engine.packets import Json
+from a2c_smcp.errors import BadRequest, RateLimited, SMCPError, TooLarge, Unavailable, UnsupportedEvent
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol import version
 from a2c_smcp.protocol.codec import decode, loads
-from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, Event, lookup
-from a2c_smcp.server import audit
-from a2c_smcp.server.auth.authentication import AuthenticationProvider, admit
+from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, EventSpec, lookup
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, Handshake, admit
 from a2c_smcp.server.calls.relay import Relay
 from a2c_smcp.server.channels import Channel
-from a2c_smcp.server.cluster.peer_nodes import shared
-from a2c_smcp.server.connections import Connection, Connections
+from a2c_smcp.server.connections import Connection, Connections, End
 from a2c_smcp.server.directory import Directory, MemoryDirectory
+from a2c_smcp.server.directory.interface import as_shared
 from a2c_smcp.server.directory.nodes import sid_at
 from a2c_smcp.server.envelope import name_in, read_answer, read_payload
-from a2c_smcp.server.fields import Json, read_request
-from a2c_smcp.server.handlers import Handlers, Said, Steps
-from a2c_smcp.server.handshake import Handshake
-from a2c_smcp.server.monitoring import Metrics
+from a2c_smcp.server.handlers import Handlers, ReceivedEvent, Steps
+from a2c_smcp.server.monitoring import Metrics, audit
 from a2c_smcp.server.offices.notices import Notices
 from a2c_smcp.server.offices.seating import Seating
 from a2c_smcp.server.outcomes import Closing, Outcome, Refused
+from a2c_smcp.server.routing_fields import read_request
 from a2c_smcp.server.settings import Limits
 
-__all__ = ["Handshake", "Hub"]
+__all__ = ["Hub"]
 
 logger = logging.getLogger(__name__)
 
@@ -62,29 +53,22 @@ _BRACKET = ord("]")
 _OLDER_FIELDS = frozenset(OLDER_FIELDS.values())
 _MOST_HELD = 1024
 _NAMED = {row.name: row for row in EVENTS} | {row.older: row for row in EVENTS if row.older}
-_REQUESTS = {b'["%s",{' % said.encode(): (said, row) for said, row in _NAMED.items() if row.action is Action.FORWARD}
-"""Requests to computers by how they begin. All others are read the long way, to the same effect."""
+_REQUESTS = {b'["%s",{' % name.encode(): (name, row) for name, row in _NAMED.items() if row.action is Action.FORWARD}
+"""Requests to computers by their first bytes. Other events are read in full, with the same result."""
 
 
 class _Held(NamedTuple):
-    """An event that waits."""
+    """An event whose handler waits."""
 
-    event: Event
+    event: EventSpec
     number: int | None
     steps: Steps
-    waits_for: Awaitable[Any]
-
-
-class _End(NamedTuple):
-    """The end of a connection, as an entry of its inbox."""
-
-    is_clean: bool
-    reason: str | None
+    waits_for: Awaitable[object]
 
 
 class Hub:
-    """All that a Server does with what its connections say. The transports call `connect`, `receive`, `acked` and
-    `disconnected`, in this order, and write what the hub sends to a connection's channel."""
+    """Handles the events of all connections. Transports call `connect`, `receive`, `acked` and `disconnected`, in this
+    order; the hub answers by writing to a connection's channel."""
 
     def __init__(
         self,
@@ -103,7 +87,7 @@ class Hub:
         self.connections = Connections(self.metrics)
         self.directory = directory or MemoryDirectory()
         self._require_version = require_version
-        self._nodes = shared(self.directory)
+        self._nodes = as_shared(self.directory)
         self._notices = Notices(
             self.connections,
             self.background,
@@ -127,12 +111,12 @@ class Hub:
             self.directory, self._relay, self._notices, self._seating, self.limits, is_shared=self._nodes is not None
         )
 
-    # What the transports say
+    # For transports
 
     async def connect(
         self, channel: Channel, handshake: Handshake, auth: Json, *, sid: str | None = None
     ) -> Connection:
-        """Authenticates a CONNECT. Raises `SMCPError`, which is a CONNECT_ERROR."""
+        """Authenticates a CONNECT. Raises `SMCPError`, which becomes a CONNECT_ERROR."""
         try:
             if self.calls.is_closing:
                 raise Closing
@@ -147,17 +131,17 @@ class Hub:
             )
         except SMCPError as error:
             self.metrics.count("refused_total", code=error.code)
-            audit.record("refused", code=error.code, client=handshake.client)
+            audit("refused", code=error.code, client=handshake.client)
             raise
         connection = self.connections.add(sid or self._new_sid(), principal, spoken, channel)
         if principal.expires is not None:
             loop = asyncio.get_running_loop()
             connection.expiry = loop.call_later(principal.expires - time.time(), self.dismiss, connection)
-        audit.record("connected", principal=principal.id, version=spoken, client=handshake.client)
+        audit("connected", principal=principal.id, version=spoken, client=handshake.client)
         return connection
 
-    def receive(self, connection: Connection, event: Came | Faulty) -> None:
-        """Handles an event, or puts it behind one that waits. Raises nothing."""
+    def receive(self, connection: Connection, event: Event | Faulty) -> None:
+        """Handles an event, or puts it behind one that waits. It does not raise."""
         if connection.inbox is not None:
             self._hold(connection, event)
         elif held := self._begin(connection, event):
@@ -165,7 +149,7 @@ class Hub:
             self.background.spawn(self._work(connection, held))
 
     def acked(self, connection: Connection, ack: Ack | Faulty) -> None:
-        """The answer to a call. Unknown ack ids are ignored. Raises nothing."""
+        """Handles the answer to a call. Unknown ack ids are ignored. It does not raise."""
         call = connection.pending.pop(ack.id, None)  # type: ignore[arg-type]  # no id, no call
         if call is None:
             return
@@ -182,40 +166,40 @@ class Hub:
             logger.exception("an answer was not passed on")
 
     def disconnected(self, connection: Connection, *, is_clean: bool, reason: str | None = None) -> None:
-        """The session has ended: cleanly by a Socket.IO DISCONNECT, or otherwise. A second time is ignored."""
+        """The connection has ended, cleanly by a Socket.IO DISCONNECT or otherwise. A second end is ignored."""
         if connection.is_gone:
             return
         self.connections.remove(connection)
         self.calls.disconnected(connection.sid)
         self._seating.lose(connection)
-        end = _End(is_clean or connection.is_over, reason)
+        end = End(is_clean or connection.is_over, reason)
         if connection.inbox is not None:
             connection.inbox.append(end)
         else:
             connection.inbox = deque((end,))
             self.background.spawn(self._work(connection))
 
-    # What operators say
+    # For operators
 
     def dismiss(self, connection: Connection) -> None:
-        """Ends a connection and its seats for good."""
+        """Ends a connection, and releases its seats for good."""
         connection.is_over = True
         connection.channel.dismiss()
         self.disconnected(connection, is_clean=True, reason="dismissed")
 
     def reload(self) -> None:
-        """Reads the credentials again and disconnects whom they no longer admit."""
+        """Reads the credentials again, and disconnects clients that they no longer admit."""
         self.auth.reload()
         for connection in self.connections:
             if not self.auth.valid(connection.principal):
                 self.dismiss(connection)
 
     def is_engaged(self, connection: Connection) -> bool:
-        """Whether a connection asks or is asked for something."""
+        """Whether a connection has calls in flight, or events that wait."""
         return connection.inbox is not None or self.calls.is_engaged(connection.sid)
 
     async def drain(self) -> None:
-        """Stops taking newcomers and calls, and returns when no call is in flight any more."""
+        """Takes no new connections and calls, and returns when no call is in flight any more."""
         await self.calls.drain()
 
     async def close(self) -> None:
@@ -226,7 +210,7 @@ class Hub:
 
     # The order of events
 
-    def _hold(self, connection: Connection, event: Came | Faulty) -> None:
+    def _hold(self, connection: Connection, event: Event | Faulty) -> None:
         assert connection.inbox is not None
         size = _size_of(event)
         if len(connection.inbox) < _MOST_HELD and connection.inbox_bytes + size <= self.limits.in_flight_bytes:
@@ -234,7 +218,7 @@ class Hub:
             connection.inbox_bytes += size
         else:
             error = RateLimited("an earlier event of this connection waits, try again later")
-            connection.reply(event.id, _row_of(event), Refused(error))
+            connection.reply(event.id, _spec_of(event), Refused(error))
 
     async def _work(self, connection: Connection, held: _Held | None = None) -> None:
         """Handles an event that waits, and those behind it."""
@@ -242,61 +226,60 @@ class Hub:
             await self._finish(connection, held)
         while connection.inbox:
             event = connection.inbox.popleft()
-            if isinstance(event, _End):
+            if isinstance(event, End):
                 await self._end(connection, event)
                 continue
             connection.inbox_bytes -= _size_of(event)
             if held := self._begin(connection, event):
                 await self._finish(connection, held)
-            await asyncio.sleep(0)  # others have their turn: a directory in memory makes nobody wait
+            await asyncio.sleep(0)  # other connections have their turn: a directory in memory never waits
         connection.inbox = None
 
-    def _begin(self, connection: Connection, came: Came | Faulty) -> _Held | None:
-        """Handles an event as far as that goes without waiting."""
-        event: Event | None = None
+    def _begin(self, connection: Connection, came: Event | Faulty) -> _Held | None:
+        """Handles an event up to where it has to wait."""
+        event: EventSpec | None = None
         number = came.id
         try:
             if isinstance(came, Faulty):
-                event = _row_of(came)
+                event = _spec_of(came)
                 raise _fault(came)
             body = came.body
             if isinstance(body, bytes) and not came.attachments:
                 start = body.find(b'"', 2) + 2
                 known = _REQUESTS.get(body[: start + 1])
                 if known is not None and body[-1] == _BRACKET:
-                    said, event = known
-                    if self._relay_at_once(connection, said, body[start:-1], number):
+                    name, event = known
+                    if self._relay_known(connection, name, body[start:-1], number):
                         return None
-            said = name_in(body)
-            event = lookup(said)
+            name = name_in(body)
+            event = lookup(name)
             envelope = read_payload(body, came.attachments)
             fields = envelope.fields
             decode(event, fields)
-            if said != event.name or not _OLDER_FIELDS.isdisjoint(fields):
+            if name != event.name or not _OLDER_FIELDS.isdisjoint(fields):
                 connection.speaks_older_names = True
-            steps = self._handlers.begin(Said(connection, said, event, envelope, number))
+            steps = self._handlers.begin(ReceivedEvent(connection, name, event, envelope, number))
             waits_for = next(steps)
         except StopIteration as end:
             self._answer(connection, number, event, end.value)
         except SMCPError as error:
             self._refuse(connection, number, event, error)
         except Exception:
-            logger.exception("%s failed", event.name if event else "an event")
-            self._refuse(connection, number, event, SMCPError())
+            self._fail(connection, number, event)
         else:
             return _Held(event, number, steps, waits_for)
         return None
 
-    def _relay_at_once(self, connection: Connection, said: str, body: bytes, number: int | None) -> bool:
-        """A request like an earlier one of this connection. `False` if it is another, or unusual."""
+    def _relay_known(self, connection: Connection, name: str, body: bytes, number: int | None) -> bool:
+        """Passes on a request whose route is cached. Returns `False` if there is none, or the request is unusual."""
         request = read_request(body)
         if request is None:
             return False
-        route = connection.routes.find(said, request, self.directory.office_at_hand)
+        route = connection.routes.find(name, request, self.directory.cached_office)
         return route is not None and self._relay.begin_known(route, request, body, connection, number)
 
     async def _finish(self, connection: Connection, held: _Held) -> None:
-        """The rest of an event that has to wait."""
+        """Handles the rest of an event that has to wait."""
         event, number, steps, waits_for = held
         try:
             while True:
@@ -311,47 +294,53 @@ class Hub:
         except SMCPError as error:
             self._refuse(connection, number, event, error)
         except Exception:
-            logger.exception("%s failed", event.name)
-            self._refuse(connection, number, event, SMCPError())
+            self._fail(connection, number, event)
 
-    def _answer(self, connection: Connection, number: int | None, event: Event | None, answer: Outcome | None) -> None:
+    def _answer(
+        self, connection: Connection, number: int | None, event: EventSpec | None, answer: Outcome | None
+    ) -> None:
         if answer is not None:
             connection.reply_to_join(number, event, answer)
 
-    def _refuse(self, connection: Connection, number: int | None, event: Event | None, error: SMCPError) -> None:
+    def _refuse(self, connection: Connection, number: int | None, event: EventSpec | None, error: SMCPError) -> None:
         connection.reply_to_join(number, event, Refused(error))
 
-    async def _end(self, connection: Connection, end: _End) -> None:
+    def _fail(self, connection: Connection, number: int | None, event: EventSpec | None) -> None:
+        """Logs the exception that is being handled, and answers with an internal error."""
+        logger.exception("%s failed", event.name if event else "an event")
+        self._refuse(connection, number, event, SMCPError())
+
+    async def _end(self, connection: Connection, end: End) -> None:
         try:
             await self._seating.disconnected(connection, is_clean=end.is_clean)
         except Unavailable:
-            pass  # the seats are given up when their time is over
+            pass  # the seats are released when their time is over
         except Exception:
-            logger.exception("the seats of a connection that has ended were not given up")
-        audit.record("disconnected", principal=connection.principal.id, reason=end.reason)
+            logger.exception("the seats of a connection that has ended were not released")
+        audit("disconnected", principal=connection.principal.id, reason=end.reason)
 
     def _new_sid(self) -> str:
         token = secrets.token_urlsafe(15)
         return sid_at(self._nodes.node, token) if self._nodes else token
 
 
-def _read_auth(auth: Json) -> Any:
-    """The object of a CONNECT; `None` if there is none, or none that can be read."""
+def _read_auth(auth: Json) -> object:
+    """The object of a CONNECT; `None` if there is none, or it cannot be read."""
     try:
         return loads(str(auth, "utf-8")) if auth else None
     except (BadRequest, UnicodeDecodeError):
         return None
 
 
-def _size_of(event: Came | Faulty) -> int:
+def _size_of(event: Event | Faulty) -> int:
     return 0 if isinstance(event, Faulty) else len(event.body) + sum(map(len, event.attachments))
 
 
-def _name_of(event: Came | Faulty) -> str:
+def _name_of(event: Event | Faulty) -> str:
     return name_in(b"[%s]" % event.name if isinstance(event, Faulty) else event.body)
 
 
-def _row_of(event: Came | Faulty) -> Event | None:
+def _spec_of(event: Event | Faulty) -> EventSpec | None:
     try:
         return lookup(_name_of(event))
     except UnsupportedEvent:

@@ -1,15 +1,18 @@
-"""What a Server counts."""
+"""What operators see of a Server: counters and gauges for `/metrics`, and the audit trail in the log."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 
-__all__ = ["Metrics"]
+__all__ = ["Metrics", "audit"]
+
+_audit = logging.getLogger("a2c_smcp.audit")
 
 
 class Metrics:
-    """Counters that only grow, and gauges that are asked when somebody looks. Both are a name and at most one label."""
+    """Counters, which only grow, and gauges, which are read when metrics are. Each has a name and at most one label."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -27,6 +30,15 @@ class Metrics:
     def render(self) -> str:
         """The text format that Prometheus reads."""
         return "".join(f"a2c_{name} {value}\n" for name, value in sorted(self.snapshot().items()))
+
+
+def audit(action: str, **facts: object) -> None:
+    """Logs what an operator may be asked about later: `joined office='desk' role='agent' name='planner'`.
+
+    Names are quoted, and hold no control characters. Payloads, credentials and sids are never logged.
+    """
+    if _audit.isEnabledFor(logging.INFO):
+        _audit.info("%s", " ".join((action, *(f"{name}={fact!r}" for name, fact in facts.items() if fact is not None))))
 
 
 def _series(name: str, label: dict[str, object]) -> str:

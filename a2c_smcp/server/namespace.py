@@ -14,15 +14,13 @@ import socketio
 
 from a2c_smcp.engine.attachments import attach, detach
 from a2c_smcp.engine.events import Ack, Event, Fault, Faulty
-from a2c_smcp.engine.packets import ACK, BINARY_ACK, read_packet
+from a2c_smcp.engine.packets import ACK, BINARY_ACK, Json, read_packet
 from a2c_smcp.errors import BadRequest, NotAuthenticated, SMCPError
 from a2c_smcp.protocol.codec import dumps, loads_exactly
 from a2c_smcp.protocol.results import error_ack
-from a2c_smcp.server.auth.authentication import AuthenticationProvider
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, Handshake
 from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.directory import Directory
-from a2c_smcp.server.fields import Json
-from a2c_smcp.server.handshake import Handshake
 from a2c_smcp.server.hub import Hub
 from a2c_smcp.server.monitoring import Metrics
 from a2c_smcp.server.settings import Limits
@@ -37,13 +35,13 @@ _SMCP = SMCP_NAMESPACE.encode()
 class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped base
     """Offices on your own `socketio.AsyncServer`: `sio.register_namespace(SMCPNamespace(auth_provider))`.
 
-    The rules are those of `create_app`, because it is the same hub. What lies below is the library's, so these do not
-    hold here, and `create_app` is the better choice where you have one:
+    The rules are those of `create_app`, because it is the same hub. The transport is the library's, so these limits do
+    not hold here, and `create_app` is the better choice if you can use it:
 
-    - What clients may send is bounded by your `AsyncServer` alone (`max_http_buffer_size`, which ends the whole
+    - The size of what clients send is limited by your `AsyncServer` alone (`max_http_buffer_size`, which ends the whole
       connection), before and after authentication. A packet that the library cannot read is not answered.
-    - What a client has not read yet is not bounded: a slow reader makes the process grow.
-    - The ack of a join may arrive after notices and calls that follow from it.
+    - Packets that a client has not read yet are not limited: a slow reader makes the process grow.
+    - The ack of a join may arrive after notices and calls that it caused.
     - Payloads are decoded and encoded again on their way, at several times the cost; numbers beyond the library's JSON
       change as they do there.
     - An ack that a client never sends stays in the library's memory until the client disconnects.
@@ -69,10 +67,10 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             legacy_notices=legacy_notices,
             metrics=metrics,
         )
-        self._channels: dict[str, _Channel] = {}
+        self._channels: dict[str, _NamespaceChannel] = {}
 
     async def trigger_event(self, event: str, sid: str, *args: Any) -> Any:
-        """Every event arrives here. A client may send one that is called `connect`: only the library's own counts."""
+        """The library calls this for every event. A client may send one named `connect`: only the library's counts."""
         if event == "connect" and self.server.manager.is_pre_connected(sid, self.namespace):
             return await self._connect(sid, *args)
         if event == "disconnect" and not self.server.manager.is_connected(sid, self.namespace):
@@ -81,18 +79,19 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         return error_ack(None, NotAuthenticated()) if channel is None else await channel.ask(event, args)
 
     async def reload(self) -> None:
-        """Reads the credentials again and disconnects whom they no longer admit."""
+        """Reads the credentials again, and disconnects clients that they no longer admit."""
         self.hub.reload()
 
     async def drain(self) -> None:
-        """Stops taking newcomers and calls, and returns when no call is in flight any more."""
+        """Takes no new connections and calls, and returns when no call is in flight any more."""
         await self.hub.drain()
 
     async def close(self) -> None:
+        """Ends everything that runs for this namespace."""
         await self.hub.close()
 
     async def _connect(self, sid: str, environ: dict[str, Any], auth: Any = None) -> None:
-        channel = _Channel(self.hub, self, sid)
+        channel = _NamespaceChannel(self.hub, self, sid)
         handshake = Handshake(
             _headers_in(environ), environ.get("QUERY_STRING", ""), _address_in(environ), sio=self.server, own=environ
         )
@@ -104,7 +103,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         self._channels[sid] = channel
 
     def _disconnect(self, sid: str, reason: Any = None) -> None:
-        """Clean is a Socket.IO disconnect only: clients close Engine.IO when their network fails, too."""
+        """Only a Socket.IO disconnect is clean: clients close Engine.IO also when their network fails."""
         channel = self._channels.pop(sid, None)
         if channel and channel.connection:
             socket = self.server.eio.sockets.get(self.server.manager.eio_sid_from_sid(sid, self.namespace))
@@ -113,8 +112,8 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             channel.end()
 
 
-class _Channel:
-    """Emits what the hub sends to one client, in order, and gives its acks to the library or to the hub."""
+class _NamespaceChannel:
+    """The channel of one client: emits what the hub sends, in order, and gives acks to the library or to the hub."""
 
     def __init__(self, hub: Hub, namespace: SMCPNamespace, sid: str) -> None:
         self.connection: Connection | None = None
@@ -127,7 +126,7 @@ class _Channel:
         self._is_emitting = False
 
     async def ask(self, event: str, args: Sequence[Any]) -> Any:
-        """Hands an event to the hub. Its ack arguments, as a tuple."""
+        """Gives an event to the hub, and waits for its ack. Returns the arguments of the ack as a tuple."""
         assert self.connection
         self._number += 1
         number, answered = self._number, asyncio.get_running_loop().create_future()
@@ -141,7 +140,7 @@ class _Channel:
         return await answered
 
     def end(self) -> None:
-        """Once its own session is gone, another one on the same transport would take an ack for its own."""
+        """Sends no acks any more: another session on the same transport would take them as its own."""
         for answered in self._asked.values():
             if not answered.done():
                 answered.set_result(self._namespace.server.not_handled)
@@ -168,7 +167,7 @@ class _Channel:
             self._put((arguments[0], arguments[1], number))
 
     def check_room(self, size: int) -> None:
-        """What is unread is in the library's queue."""
+        """There is always room: unread packets are in the library's queue."""
 
     def dismiss(self) -> None:
         self._put(None)
@@ -219,13 +218,13 @@ def _as_json(auth: Any) -> bytes:
 
 
 def _address_in(environ: Mapping[str, Any]) -> str | None:
-    """Where a connection comes from; behind a proxy, that is the proxy."""
+    """The address of the peer; behind a proxy, that of the proxy."""
     client = environ.get("asgi.scope", {}).get("client")
     return client[0] if client else None
 
 
 def _headers_in(environ: Mapping[str, Any]) -> dict[str, str]:
-    """The request's headers under lower-case names; outside of ASGI the library no longer knows `_` from `-`."""
+    """The headers of the request under lower-case names. Outside of ASGI the library does not tell `_` from `-`."""
     if scope := environ.get("asgi.scope"):
         return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
     found = {name.removeprefix("HTTP_").lower(): value for name, value in environ.items() if name.startswith("HTTP_")}

@@ -1,17 +1,34 @@
-"""What becomes of a request: a closed union, so that every reader has to say what it does with each of the four."""
+"""What becomes of a request: a closed union, so that every reader has to say what it does with each of the four.
+
+Here is also how an outcome is written as the JSON array of an ack (WIRE §3).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
+from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import SMCPError, Unavailable
-from a2c_smcp.server.fields import Json
+from a2c_smcp.protocol.codec import dumps
+from a2c_smcp.protocol.events import EventSpec
+from a2c_smcp.protocol.results import error_ack
 
-__all__ = ["NOTHING", "Answer", "BinaryAnswer", "Closing", "Moved", "Outcome", "Refused"]
+__all__ = [
+    "DONE",
+    "NOTHING",
+    "Answer",
+    "BinaryAnswer",
+    "Closing",
+    "Moved",
+    "Outcome",
+    "Refused",
+    "answer_with",
+    "refusal_ack",
+]
 
 
 class Answer(msgspec.Struct, eq=False):
@@ -46,14 +63,14 @@ class Refused:
 
 
 class Moved(Enum):
-    """No answer from where the request was sent. Only what passes between nodes ends like this."""
+    """No answer from where the request was sent. Only requests between nodes end like this."""
 
     GONE = auto()
     """The member has no seat under this session any more. The request was not passed on to it."""
     LOST = auto()
     """The node has gone. Whether the request was passed on is not known."""
     UNHEARD = auto()
-    """Nobody listens at the node: the request has not arrived."""
+    """No process reads the inbox of the node: the request has not arrived."""
 
 
 Outcome: TypeAlias = Answer | BinaryAnswer | Refused | Moved
@@ -61,9 +78,23 @@ Outcome: TypeAlias = Answer | BinaryAnswer | Refused | Moved
 NOTHING = Answer(b"[]")
 """The empty ack."""
 
+DONE = Answer(b"[true,null]")
+"""The ack of a join or a leave."""
+
 
 class Closing(Unavailable):
     """This Server shuts down. Another node may answer, once the client has connected there."""
 
-    def __init__(self, **details: Any) -> None:
+    def __init__(self, **details: str) -> None:
         super().__init__("the server is shutting down", **details)
+
+
+def answer_with(value: object) -> Answer:
+    """An ack with one argument."""
+    return Answer(f"[{dumps(value)}]".encode())
+
+
+def refusal_ack(event: EventSpec | None, error: SMCPError) -> bytes:
+    """The arguments of an ack that refuses, in the shape that the sender of this event expects."""
+    shape = error_ack(event, error)
+    return (dumps(list(shape)) if isinstance(shape, tuple) else f"[{dumps(shape)}]").encode()

@@ -1,4 +1,4 @@
-"""Serving the application on sockets, in plain or with TLS, up to an orderly end."""
+"""Serving the application on sockets, in plain or with TLS, until an orderly end."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from a2c_smcp.server.app import SMCPApp
-from a2c_smcp.server.transport.http import Listener
-from a2c_smcp.server.transport.listener import TLSDoor
+from a2c_smcp.server.transport.listener import HttpListener, TLSServer
 from a2c_smcp.server.transport.picows_adapter import check as check_picows
 
 __all__ = ["address_of", "listen", "reserve", "serving"]
 
-_DEAD_PEER = 20_000  # milliseconds until the kernel gives up on a peer that takes no data
+_DEAD_PEER = 20_000  # milliseconds until the kernel ends the connection of a peer that takes no data
 _CLOSE_TIMEOUT = 2
 _BACKLOG = 2048
 
 
 def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
-    """A socket that accepts connections; with `reuse_port`, beside others of this user. Raises `OSError`."""
+    """A socket that accepts connections. With `reuse_port`, other processes of this user may listen there as well.
+
+    Raises `OSError`.
+    """
     listener = reserve(host, port, reuse_port=reuse_port)
     try:
         listener.listen(_BACKLOG)
@@ -35,7 +37,10 @@ def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
 
 
 def reserve(host: str, port: int, *, reuse_port: bool) -> socket.socket:
-    """A socket that holds a port and accepts nothing; with `reuse_port`, others of this user may listen there."""
+    """A socket that holds a port and does not accept; with `reuse_port`, other processes of this user may listen there.
+
+    Raises `OSError`.
+    """
     *kind, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     holder = socket.socket(*kind)  # with its protocol: asyncio sets TCP_NODELAY only where it sees that it is TCP
     try:
@@ -52,7 +57,7 @@ def reserve(host: str, port: int, *, reuse_port: bool) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """`HOST:PORT` as it stands in a URL."""
+    """`HOST:PORT` as a URL has it."""
     host, port, *_ = listener.getsockname()
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -62,43 +67,43 @@ async def serving(
     app: SMCPApp,
     listener: socket.socket,
     *,
-    side_door: socket.socket | None = None,
+    node_listener: socket.socket | None = None,
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
 ) -> AsyncIterator[None]:
     """Serves until the block ends, then stops accepting, lets calls finish, and closes every connection.
 
-    The `side_door` is a second listener, for other nodes, without TLS.
+    `node_listener` is a second socket, for other nodes, without TLS. Raises `ConfigError` or `Unavailable`.
     """
     check_picows()
     await app.start()
     limits, proxies = app.settings.limits, app.settings.trusted_proxies
-    listeners = [Listener(app, limits, proxies)]
-    doors = [await _open(listeners[0], listener, _tls(tls_cert, tls_key))]
-    if side_door:  # other nodes come from few addresses
-        listeners.append(Listener(app, replace(limits, newcomers_per_address=limits.newcomers), proxies))
-        doors.append(await _open(listeners[1], side_door, None))
+    listeners = [HttpListener(app, limits, proxies)]
+    servers = [await _open(listeners[0], listener, _tls(tls_cert, tls_key))]
+    if node_listener:  # other nodes come from few addresses
+        listeners.append(HttpListener(app, replace(limits, newcomers_per_address=limits.newcomers), proxies))
+        servers.append(await _open(listeners[1], node_listener, None))
     for each in listeners:
-        app.sessions.start(each.look_after)
+        app.sessions.start(each.end_late)
     try:
         yield
-        if side_door or not app.is_shared:  # else there is no other door for other nodes: newcomers are refused
-            doors[0].close()
+        if node_listener or not app.is_shared:  # else other nodes come here too: new clients are refused
+            servers[0].close()
         await app.drain()
     finally:
-        for door in doors:
-            door.close()
+        for server in servers:
+            server.close()
         await app.sessions.close()
         await asyncio.gather(*(each.close(_CLOSE_TIMEOUT) for each in listeners))
         await app.close()
 
 
 async def _open(
-    listener: Listener, door: socket.socket, tls: ssl.SSLContext | None
-) -> asyncio.AbstractServer | TLSDoor:
+    listener: HttpListener, accepting: socket.socket, tls: ssl.SSLContext | None
+) -> asyncio.AbstractServer | TLSServer:
     if tls:
-        return TLSDoor(listener, door, tls)
-    return await asyncio.get_running_loop().create_server(listener.protocol, sock=door, backlog=_BACKLOG)
+        return TLSServer(listener, accepting, tls)
+    return await asyncio.get_running_loop().create_server(listener.protocol, sock=accepting, backlog=_BACKLOG)
 
 
 def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

@@ -1,4 +1,4 @@
-"""What a Server can be told. The defaults are WIRE §6's."""
+"""The settings of a Server. The default limits are those of WIRE §6."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Network = IPv4Network | IPv6Network
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Sizes in bytes, times in seconds."""
+    """What clients may use. Sizes are in bytes, times in seconds."""
 
     max_message: int = 4 * MIB
     max_timeout: int = 3600
@@ -47,20 +47,22 @@ class Limits:
 
     @property
     def half_open_time(self) -> float:
-        """How long a connection may be lost before anybody notices."""
+        """How long a connection may be lost before the Server notices."""
         return self.ping_interval + self.ping_timeout + 2
 
     @property
     def max_transport(self) -> int:
-        """What the transport admits: twice a message, so that what is too large can be answered."""
+        """The largest transport message: twice a message, so that one that is too large can be answered."""
         return 2 * self.max_message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`auth=None` lets everybody in. With `trusted_hosts`, the Server answers only to these names and loopback ones.
+    """What `create_app` is given.
 
-    Of requests that come from `trusted_proxies` the client is whom `X-Forwarded-For` names.
+    `auth=None` admits every client. `directory=None` keeps offices in memory. With `trusted_hosts`, the Server answers
+    only under these host names and loopback ones. For requests from `trusted_proxies`, `X-Forwarded-For` names the
+    client.
     """
 
     auth: AuthenticationProvider | None = None

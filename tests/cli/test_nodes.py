@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from a2c_smcp.server.directory.store_connection import Line
+from a2c_smcp.server.directory.store_connection import StoreConnection
 from tests.cli.programs import PATIENCE, PROGRAM, Ended, Place
 from tests.computer.pseudo_terminal import on_a_terminal
 from tests.peer import Peer
@@ -183,7 +183,7 @@ async def test_the_user_that_the_guide_makes_has_enough_commands_keys_and_channe
     (rule,) = re.findall(r"^ACL (SETUSER .*)$", GUIDE.read_text("utf-8"), re.MULTILINE)
     words = rule.replace(">PASSWORD", f">{PASSWORD}").split()
     with running_valkey() as valkey:
-        line = await Line.open(valkey.url, PATIENCE)
+        line = await StoreConnection.open(valkey.url, PATIENCE)
         await line.ask("ACL", *words)
         redis = f"redis://a2c:{PASSWORD.replace('@', '%40')}@127.0.0.1:{valkey.port}"
         nodes = [await started(place, redis, "--node", name) for name in ("north", "south")]

@@ -8,7 +8,7 @@ import pytest
 from a2c_smcp.errors import NameTaken, NotInOffice, OfficeHasAgent, SMCPError, WrongRole
 from a2c_smcp.protocol import Change, Member, Notice
 from a2c_smcp.server.directory import MemoryDirectory
-from a2c_smcp.server.offices.commits import Offices
+from a2c_smcp.server.offices.seating import Offices
 
 PLANNER = Member("s1", "agent", "planner", "north", instance="i1", owner="ann")
 LAPTOP = Member("c1", "computer", "laptop", "north", instance="i2", owner="ann", version="0.4.2")

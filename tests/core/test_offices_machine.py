@@ -26,7 +26,7 @@ from a2c_smcp.errors import (
 )
 from a2c_smcp.protocol import Change, Member, Notice, Office, lookup, routing
 from a2c_smcp.server.directory import MemoryDirectory
-from a2c_smcp.server.offices.commits import Offices
+from a2c_smcp.server.offices.seating import Offices
 
 AGENTS, COMPUTERS = ("a1", "a2", "a3"), ("c1", "c2", "c3", "c4")  # connections
 OFFICES, NAMES, SECRETS = ("north", "south", "east"), ("ann", "bob", "cleo"), (None, "k1", "k2")

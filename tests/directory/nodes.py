@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.protocol import Member, Notice
-from a2c_smcp.server.directory.listener import Listener
-from a2c_smcp.server.directory.mirror import Turn
+from a2c_smcp.protocol import Change, Member, Notice, Office
+from a2c_smcp.server.directory.interface import DirectoryListener
 from a2c_smcp.server.directory.nodes import Pace
 from a2c_smcp.server.directory.redis import RedisDirectory
-from a2c_smcp.server.offices.commits import Offices
+from a2c_smcp.server.offices.seating import Offices
 
 QUICK = Pace(lease=1.5, beat=0.15, margin=0.3, patience=0.5, retry=0.1, return_grace=1.0, linger=0.5)
 LONG = Pace(lease=600, patience=10)
@@ -30,26 +29,26 @@ def said(notices: Sequence[Notice]) -> list[Said]:
     return [(notice.event.split(":")[1], notice.office_id, name) for notice, name in zip(notices, names, strict=True)]
 
 
-class Ear(Listener):
+class Ear(DirectoryListener):
     """Remembers everything."""
 
     def __init__(self) -> None:
-        self.turns: list[Turn] = []
+        self.changes: list[Change] = []
         self.announcements: list[tuple[str, str]] = []
         self.losses: list[tuple[Member, SMCPError]] = []
         self.troubles: list[Exception] = []
         self.gone: set[str] = set()
 
-    def turned(self, turn: Turn) -> None:
-        self.turns.append(turn)
+    def office_changed(self, office: Office, change: Change) -> None:
+        self.changes.append(change)
 
-    def announced(self, office_id: str, text: str) -> None:
+    def notice_announced(self, office_id: str, text: str) -> None:
         self.announcements.append((office_id, text))
 
-    def displaced(self, member: Member, why: SMCPError) -> None:
+    def seat_lost(self, member: Member, why: SMCPError) -> None:
         self.losses.append((member, why))
 
-    def lost(self, error: Exception) -> None:
+    def store_lost(self, error: Exception) -> None:
         self.troubles.append(error)
 
     async def survivors(self, members: Sequence[Member]) -> Collection[Member]:
@@ -57,7 +56,7 @@ class Ear(Listener):
 
     @property
     def said(self) -> list[Said]:
-        return said([notice for turn in self.turns for notice in turn.change.notices])
+        return said([notice for change in self.changes for notice in change.notices])
 
     def count(self, *said: str) -> int:
         return Counter(self.said)[said]  # type: ignore[index]

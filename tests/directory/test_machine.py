@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.protocol import Change, Member, Office
 from a2c_smcp.server.directory import Directory, MemoryDirectory
-from a2c_smcp.server.offices.commits import Offices
+from a2c_smcp.server.offices.seating import Offices
 from tests.core.test_offices_machine import AGENTS, COMPUTERS, INSTANCES, NAMES, OFFICES, seats
 from tests.directory.nodes import LONG, Node, said
 from tests.valkey import Valkey
@@ -142,15 +142,15 @@ class TwinsMachine(RuleBasedStateMachine):
         for node in self.nodes:
             offices = await asyncio.gather(*map(node.office, OFFICES))
             assert [shown(office) for office in offices] == in_memory
-            await until(lambda node=node, offices=offices: [node.office_at_hand(each) for each in OFFICES] == offices)
+            await until(lambda node=node, offices=offices: [node.cached_office(each) for each in OFFICES] == offices)
             for sid, found in zip(SIDS, await asyncio.gather(*map(node.seats, SIDS)), strict=True):
                 assert Counter(found) == Counter(await self.memory.seats(sid))
-                assert Counter(node.seats_at_hand(sid) or ()) == Counter(found if self.is_on(node, sid) else ())
+                assert Counter(node.cached_seats(sid) or ()) == Counter(found if self.is_on(node, sid) else ())
             for instance, holder in zip(INSTANCES, await asyncio.gather(*map(node.holder, INSTANCES)), strict=True):
                 assert holder == await self.memory.holder(str(instance))
             told = Counter(chain.from_iterable(said(each.notices) for each in outcomes if isinstance(each, Change)))
             assert Counter(node.ear.said) == told
-            node.ear.turns.clear()
+            node.ear.changes.clear()
 
     def is_on(self, node: Node, sid: str) -> bool:
         return self.nodes[is_mine(sid)] is node

@@ -14,7 +14,7 @@ from a2c_smcp.errors import ConfigError, NameTaken, OfficeHasAgent, Unavailable
 from a2c_smcp.protocol import Change, Member, Office
 from a2c_smcp.server.directory.nodes import LeaseLost, NameInUse, node_of, sid_at
 from a2c_smcp.server.directory.store import Store
-from a2c_smcp.server.directory.store_connection import Line
+from a2c_smcp.server.directory.store_connection import StoreConnection
 from tests.directory.nodes import QUICK, Elsewhere, Node, elsewhere
 from tests.valkey import Valkey
 from tests.waiting import until, until_it_goes
@@ -28,7 +28,7 @@ FACTS = {"url": "", "started_at": "0"}
 
 @pytest.fixture
 async def store(valkey: Valkey, prefix: str) -> AsyncIterator[Store]:
-    line = await Line.open(valkey.url, 10)
+    line = await StoreConnection.open(valkey.url, 10)
     yield Store(line, prefix)
     await line.close()
 
@@ -65,7 +65,7 @@ async def test_of_computers_with_one_name_on_three_nodes_one_gets_it(start: Star
     office = await nodes[0].office("north")
     assert sorted(office.computers) == [f"name-{i}" for i in range(5)]
     for node in nodes:
-        await until(lambda node=node: node.office_at_hand("north") == office)
+        await until(lambda node=node: node.cached_office("north") == office)
 
 
 @pytest.mark.covers("office-resume")
@@ -97,13 +97,13 @@ async def test_the_node_of_a_ghost_is_told_by_whom_it_was_replaced_even_if_it_lo
     for i in range(20):
         ghost = replace(PLANNER, office_id=f"office-{i}", instance=f"i{i}")
         await one.offices.join(ghost)
-        one.ear.turns.clear()
+        one.ear.changes.clear()
         takeover = asyncio.create_task(two.offices.join(replace(ghost, sid="n2.s")))
         while not (await one.office(ghost.office_id)).seat_of("n2.s"):
             pass
         await takeover
-        await until(lambda: one.ear.turns)
-        assert [(turn.change.replaces, turn.change.notices) for turn in one.ear.turns] == [("n1.s", ())]
+        await until(lambda: one.ear.changes)
+        assert [(change.replaces, change.notices) for change in one.ear.changes] == [("n1.s", ())]
         await two.offices.vacate("n2.s")
 
 
@@ -114,28 +114,28 @@ async def test_who_was_lost_and_who_has_left_are_told_apart(start: Start) -> Non
     await two.offices.leave("n2.c", "north")
     await two.offices.join(LAPTOP)
     await two.offices.leave("n2.c", "north", is_lost=True)
-    await until(lambda: len(one.ear.turns) == 5)
-    assert [turn.change.is_lost for turn in one.ear.turns] == [False, False, False, False, True]
+    await until(lambda: len(one.ear.changes) == 5)
+    assert [change.is_lost for change in one.ear.changes] == [False, False, False, False, True]
 
 
 async def test_calls_are_routed_without_asking_the_store(start: Start) -> None:
     one, two = await start("n1"), await start("n2")
     await one.offices.join(PLANNER)
     await two.offices.join(LAPTOP)
-    await until(lambda: (office := one.office_at_hand("north")) and office.computers)
-    assert one.office_at_hand("north") == two.office_at_hand("north")
-    assert one.seats_at_hand("n1.s") == (PLANNER,)
-    assert one.seats_at_hand("n1.nobody") == (), "no other node could have seated it"
-    assert one.seats_at_hand("n2.c") is None
-    assert one.office_at_hand("nowhere") is None
+    await until(lambda: (office := one.cached_office("north")) and office.computers)
+    assert one.cached_office("north") == two.cached_office("north")
+    assert one.cached_seats("n1.s") == (PLANNER,)
+    assert one.cached_seats("n1.nobody") == (), "no other node could have seated it"
+    assert one.cached_seats("n2.c") is None
+    assert one.cached_office("nowhere") is None
 
 
 async def test_what_another_node_announces_is_heard_in_step_with_changes(start: Start) -> None:
     one, two = await start("n1"), await start("n2")
     await one.offices.join(PLANNER)
     heard: list[Any] = []
-    one.ear.turned = lambda turn: heard.append(turn.change.notices[0].event)  # type: ignore[method-assign]
-    one.ear.announced = lambda office_id, text: heard.append((office_id, text))  # type: ignore[method-assign]
+    one.ear.office_changed = lambda office, change: heard.append(change.notices[0].event)  # type: ignore[method-assign]
+    one.ear.notice_announced = lambda office_id, text: heard.append((office_id, text))  # type: ignore[method-assign]
     await two.offices.join(LAPTOP)
     assert await two.announce("north", "an update") == 2
     await two.offices.leave("n2.c", "north")
@@ -316,7 +316,7 @@ async def test_a_node_that_was_paused_past_its_lease_cannot_act_on_what_it_lost(
     assert (loser, type(why)) == (rival, OfficeHasAgent), "the older keeps the seat, the newer is told why it lost it"
     office = await two.office("north")
     assert (office.agent, sorted(office.computers)) == (PLANNER, ["desktop", "laptop"])
-    await until(lambda: two.office_at_hand("north") == office)
+    await until(lambda: two.cached_office("north") == office)
     balance = Counter(name for event, _, name in two.ear.said if event == "enter_office")
     balance.subtract(name for event, _, name in two.ear.said if event == "leave_office")
     assert balance == {"laptop": 1, "planner": 0, "desktop": 0, "rival": 0}, "what was told adds up"

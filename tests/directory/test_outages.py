@@ -13,9 +13,8 @@ import pytest
 
 from a2c_smcp.errors import ConfigError, OfficeHasAgent, SMCPError, Unavailable
 from a2c_smcp.protocol import Member
-from a2c_smcp.server.directory.addresses import masked
 from a2c_smcp.server.directory.nodes import Pace
-from a2c_smcp.server.directory.store_connection import Line
+from a2c_smcp.server.directory.store_connection import StoreConnection, masked
 from tests.computer.pace import within
 from tests.directory.nodes import QUICK, Elsewhere, Node, elsewhere
 from tests.directory.test_nodes import LAPTOP, PLANNER, Start
@@ -39,9 +38,9 @@ async def two_nodes(start: Start) -> tuple[Node, Node]:
     one, two = await start("n1", pace=QUICK), await start("n2", pace=QUICK)
     await one.offices.join(PLANNER)
     await two.offices.join(LAPTOP)
-    await until(lambda: (office := one.office_at_hand("north")) and office.computers)
+    await until(lambda: (office := one.cached_office("north")) and office.computers)
     for node in (one, two):
-        node.ear.turns.clear()
+        node.ear.changes.clear()
     return one, two
 
 
@@ -58,11 +57,11 @@ async def test_a_store_that_is_killed_and_forgets_everything_is_told_again_and_n
     valkey: Valkey, two_nodes: tuple[Node, Node]
 ) -> None:
     one, two = two_nodes
-    known = one.office_at_hand("north")
+    known = one.cached_office("north")
     valkey.kill()
     await until(lambda: one.ear.troubles and two.ear.troubles)
     await refused_at_once(one)
-    assert (one.office_at_hand("north"), one.seats_at_hand("n1.s")) == (known, (PLANNER,)), "still under its lease"
+    assert (one.cached_office("north"), one.cached_seats("n1.s")) == (known, (PLANNER,)), "still under its lease"
     valkey.start()
     await until(lambda: one.is_ready and two.is_ready, HEALING)
     phone = Member("n2.p", "computer", "phone", "north")
@@ -82,10 +81,10 @@ async def test_what_is_at_hand_is_so_until_the_lease_has_lapsed_by_the_nodes_own
     begun = time.monotonic()
     await until(lambda: not one.is_leased)
     assert time.monotonic() - begun < QUICK.lease
-    assert (one.office_at_hand("north"), one.seats_at_hand("n1.s")) == (None, None)
+    assert (one.cached_office("north"), one.cached_seats("n1.s")) == (None, None)
     valkey.start()
     await until(lambda: one.is_ready, HEALING)
-    assert one.seats_at_hand("n1.s") == (PLANNER,)
+    assert one.cached_seats("n1.s") == (PLANNER,)
 
 
 async def test_a_store_that_stands_still_is_not_waited_for(valkey: Valkey, two_nodes: tuple[Node, Node]) -> None:
@@ -118,7 +117,7 @@ async def test_a_change_that_was_given_up_does_not_come_true_later_unseen(
     await until_it_goes(lambda: one.offices.join(desktop), HEALING)
     await until(lambda: two.ear.said == [("enter_office", "north", "desktop")])
     assert one.ear.said == two.ear.said
-    assert one.seats_at_hand("n1.d") == await two.seats("n1.d") == (desktop,)
+    assert one.cached_seats("n1.d") == await two.seats("n1.d") == (desktop,)
 
 
 @pytest.fixture
@@ -242,7 +241,7 @@ async def test_a_store_behind_tls_is_reached_and_its_certificate_checked(
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense", "redis://ann:hunter2@host:port"])
 async def test_what_is_no_url_of_a_store_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(ConfigError) as refusal:
-        await Line.open(url, 1)
+        await StoreConnection.open(url, 1)
     assert "hunter2" not in str(refusal.value)
 
 

@@ -22,12 +22,12 @@ from a2c_smcp.engine.events import Connect, Event, Faulty, Happening, Message, R
 from a2c_smcp.engine.packets import Malformed, Outgoing, ack_packet, encode_payload, event_packet
 from a2c_smcp.engine.server import ServerSession
 from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits, Transport
-from a2c_smcp.server.http_requests import Request, Response, text_response
+from a2c_smcp.server.http_requests import HttpRequest, HttpResponse, text_response
 from a2c_smcp.server.run import address_of, listen
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport import asgi
-from a2c_smcp.server.transport.http import Listener
-from a2c_smcp.server.transport.sessions import Socket
+from a2c_smcp.server.transport.interfaces import Socket
+from a2c_smcp.server.transport.listener import HttpListener
 
 __all__ = ["PATHS", "PING_INTERVAL", "PING_TIMEOUT", "application", "serving"]
 
@@ -124,7 +124,7 @@ class Live:
 
     # Polls
 
-    async def poll(self) -> Response:
+    async def poll(self) -> HttpResponse:
         if not self.session.open_poll():
             self.flush()
             return REFUSED
@@ -132,7 +132,7 @@ class Live:
         self.flush()
         return text_response(200, encode_payload(await poll))
 
-    async def post(self, request: Request) -> Response:
+    async def post(self, request: HttpRequest) -> HttpResponse:
         request.body.trust()
         body = await request.body.read(MAX_PAYLOAD)
         try:
@@ -206,7 +206,7 @@ class Echo:
         self._gap = gap
         self._sessions: dict[str, Live] = {}
 
-    async def respond(self, request: Request) -> Response:
+    async def respond(self, request: HttpRequest) -> HttpResponse:
         if not self._is_for(request, POLLING):
             return REFUSED
         sid = request.parameter("sid")
@@ -217,13 +217,13 @@ class Echo:
             return REFUSED
         return await (live.poll() if request.method == "GET" else live.post(request))
 
-    async def upgrade(self, request: Request) -> Response | Live:
+    async def upgrade(self, request: HttpRequest) -> HttpResponse | Live:
         if not self._is_for(request, WEBSOCKET):
             return REFUSED
         sid = request.parameter("sid")
         return self._open(WEBSOCKET) if sid is None else self._find(sid) or REFUSED
 
-    def _is_for(self, request: Request, transport: Transport) -> bool:
+    def _is_for(self, request: HttpRequest, transport: Transport) -> bool:
         asked = request.parameter("EIO"), request.parameter("transport")
         return request.path == self._path and asked == ("4", transport)
 
@@ -289,7 +289,7 @@ def application(
 @asynccontextmanager
 async def serving(echo: Echo, *doors: socket.socket) -> AsyncIterator[None]:
     """By the program's own web server."""
-    listener = Listener(echo, LIMITS, [])
+    listener = HttpListener(echo, LIMITS, [])
     async with AsyncExitStack() as stack:
         for door in doors:
             server = await asyncio.get_running_loop().create_server(listener.protocol, sock=door)

@@ -10,12 +10,12 @@ from a2c_smcp.engine.events import (
     Closed,
     Connect,
     Connected,
+    ConnectRefused,
     Disconnected,
     Event,
     Happening,
     Opened,
     Reason,
-    Refused,
     Upgraded,
 )
 from a2c_smcp.engine.packets import Attachment, ack_packet, encode_payload, event_packet
@@ -94,7 +94,7 @@ def test_a_refused_client_may_try_again() -> None:
     pair.client.connect(NAMESPACE)
     pair.carry()
     pair.server.refuse(NAMESPACE, b'{"message":"no"}')
-    assert pair.carry() == [Refused(NAMESPACE, b'{"message":"no"}')]
+    assert pair.carry() == [ConnectRefused(NAMESPACE, b'{"message":"no"}')]
     pair.connect()
 
 

@@ -7,7 +7,18 @@ import json
 import pytest
 
 from a2c_smcp.engine.client import ClientSession
-from a2c_smcp.engine.events import Ack, Closed, Connected, Disconnected, Event, Fault, Faulty, Opened, Reason, Refused
+from a2c_smcp.engine.events import (
+    Ack,
+    Closed,
+    Connected,
+    ConnectRefused,
+    Disconnected,
+    Event,
+    Fault,
+    Faulty,
+    Opened,
+    Reason,
+)
 from a2c_smcp.engine.packets import Malformed
 from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits, Transport
 
@@ -112,7 +123,7 @@ def test_events_may_come_before_the_welcome() -> None:
 
 def test_a_refusal_and_a_disconnect_end_a_namespace_and_it_may_be_asked_for_again() -> None:
     session = opened()
-    for packet, happening in ((b'44/smcp,{"message":"no"}', Refused(NAMESPACE, b'{"message":"no"}')),
+    for packet, happening in ((b'44/smcp,{"message":"no"}', ConnectRefused(NAMESPACE, b'{"message":"no"}')),
                               (b"41/smcp,", Disconnected(NAMESPACE))):  # fmt: skip
         session.connect(NAMESPACE)
         assert session.receive(packet, 0) == happening

@@ -16,8 +16,8 @@ from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.events import lookup
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.server.calls.call import Call
-from a2c_smcp.server.cluster.node_calls import Bus
-from a2c_smcp.server.directory.listener import Listener
+from a2c_smcp.server.cluster.node_calls import NodeCalls
+from a2c_smcp.server.directory.interface import DirectoryListener
 from a2c_smcp.server.directory.redis import RedisDirectory
 from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.outcomes import Outcome, Refused
@@ -194,16 +194,18 @@ async def test_an_agent_that_does_not_read_is_no_trouble_of_its_neighbours(stage
     await wire.close()
 
 
-class Impostor(Listener):
+class Impostor(DirectoryListener):
     """A node that speaks for an agent who does not sit there, as one might that has missed how it lost its seat."""
 
     def __init__(self, directory: RedisDirectory) -> None:
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.bus = Bus(directory, lambda call, sid, outcome: self.outcome.set_result(outcome), OwnedTasks())
+        self.node_calls = NodeCalls(
+            directory, lambda call, sid, outcome: self.outcome.set_result(outcome), OwnedTasks()
+        )
         directory.listener = self
 
-    def posted(self, message: bytes) -> None:
-        assert not list(self.bus.hear(message))
+    def message_received(self, message: bytes) -> None:
+        assert not list(self.node_calls.receive(message))
 
 
 @pytest.mark.covers("nodes-calls", "office-one-agent")
@@ -218,7 +220,7 @@ async def test_what_is_asked_for_an_agent_who_does_not_sit_there_reaches_no_comp
         envelope = Envelope(json.dumps(asked).encode())
         call = Call(lookup("client:tool_call"), caller, target, envelope, "r", 0, None, 5, 5, caller.sid, target.sid)
         impostor = Impostor(directory)
-        impostor.bus.ask("n2", call, 5, sent_before=False)
+        impostor.node_calls.ask("n2", call, 5, sent_before=False)
         outcome = await asyncio.wait_for(impostor.outcome, 20)
         assert isinstance(outcome, Refused)
         assert isinstance(outcome.error, NotInOffice)

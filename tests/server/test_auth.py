@@ -12,17 +12,14 @@ import pytest
 import socketio
 
 from a2c_smcp.errors import NotAuthenticated, NotAuthorised
+from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider, KeysFileError, hash_key, new_key
 from a2c_smcp.server.auth.authentication import (
     ANYBODY,
     MAX_CREDENTIAL,
     AuthenticationProvider,
-    DefaultAuthenticationProvider,
-    KeysFileError,
     Principal,
     admit,
     credentials,
-    hash_key,
-    new_key,
 )
 
 SIO = socketio.AsyncServer(async_mode="asgi")

@@ -229,7 +229,15 @@ async def test_nothing_is_left_behind_when_everybody_is_gone(serve: Any, connect
     await computer.drop()
     server = hub.app.hub
     calls, directory, connections = server.calls, server.directory, server.connections
-    held = (calls, calls._by_key, calls._traffic, calls._deadlines, calls._unheard, connections, connections._offices)
+    held = (
+        calls,
+        calls._by_key,
+        calls._by_connection,
+        calls._deadlines,
+        calls._unheard,
+        connections,
+        connections._offices,
+    )
     held = (*held, server._seating._absent, directory._seats, directory._offices, directory._holders)
     async with asyncio.timeout(30):
         while any(map(len, held)):  # noqa: ASYNC110, there is nothing to wait for but that nothing is left

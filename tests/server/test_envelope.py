@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from a2c_smcp.engine.events import Event
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.server.envelope import name_in, read_answer, read_payload
-from a2c_smcp.server.fields import NAMES
+from a2c_smcp.server.routing_fields import NAMES
 from tests.server.test_hub import Client, hubs, pair  # noqa: F401, a fixture
 
 pytestmark = pytest.mark.covers("relay-order")

@@ -18,10 +18,10 @@ class BrokenDirectory(MemoryDirectory):
 
     is_broken = False
 
-    def office_at_hand(self, office_id: str) -> Office:
+    def cached_office(self, office_id: str) -> Office:
         if self.is_broken:
             raise RuntimeError(SECRET)
-        return super().office_at_hand(office_id)
+        return super().cached_office(office_id)
 
 
 @pytest.mark.covers("always-an-ack", "error-shape")

@@ -24,7 +24,7 @@ from a2c_smcp.server import (
     Settings,
     create_app,
 )
-from a2c_smcp.server.auth.authentication import hash_key, new_key
+from a2c_smcp.server.auth.api_keys import hash_key, new_key
 from a2c_smcp.server.auth.jwt import JWTAuthenticationProvider
 from a2c_smcp.server.run import address_of, listen, serving
 from tests.conftest import TRANSPORTS, Hub

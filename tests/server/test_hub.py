@@ -13,9 +13,9 @@ from a2c_smcp.engine.events import Ack, Event, Fault, Faulty
 from a2c_smcp.errors import NotAuthenticated, RateLimited
 from a2c_smcp.protocol.offices import Change
 from a2c_smcp.server import Limits, MemoryDirectory
-from a2c_smcp.server.auth.authentication import AuthenticationProvider
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, Handshake
 from a2c_smcp.server.connections import Connection
-from a2c_smcp.server.hub import Handshake, Hub
+from a2c_smcp.server.hub import Hub
 from tests.waiting import until
 
 MINE = "an-instance-of-my-own"
@@ -459,7 +459,7 @@ async def test_of_what_waits_behind_a_join_only_what_still_waits_counts(hubs: An
 async def test_a_call_that_waits_after_a_standstill_is_sent_once_to_a_computer_that_comes_back_meanwhile(
     hubs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("a2c_smcp.server.stalls.Stalls.is_recent", lambda self, now: True)
+    monkeypatch.setattr("a2c_smcp.server.calls.deadlines.StallDetector.is_recent", lambda self, now: True)
     monkeypatch.setattr("a2c_smcp.server.calls.in_flight._LATER", 0.05)
     hub: Hub = hubs()
     agent, first = await Client(hub).connect(), await Client(hub).connect()

@@ -9,7 +9,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from a2c_smcp.cli.commands.key import key
-from a2c_smcp.server.auth.authentication import DefaultAuthenticationProvider, Principal, hash_key
+from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider, hash_key
+from a2c_smcp.server.auth.authentication import Principal
 
 pytestmark = pytest.mark.covers("auth-keys")
 

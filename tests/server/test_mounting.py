@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
 from a2c_smcp.server import DefaultAuthenticationProvider, Limits, Settings, SMCPApp, SMCPNamespace, create_app
-from a2c_smcp.server.auth.authentication import hash_key
+from a2c_smcp.server.auth.api_keys import hash_key
 from a2c_smcp.server.run import address_of, listen
 from tests.conftest import TRANSPORTS
 from tests.peer import NAMESPACE, PATIENCE, Peer

@@ -38,7 +38,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from a2c_smcp.cli.app import COMMANDS
-from a2c_smcp.server.auth.authentication import hash_key, new_key
+from a2c_smcp.server.auth.api_keys import hash_key, new_key
 from tests.conftest import TRANSPORTS
 from tests.peer import PATIENCE, Peer, Wire
 from tests.program import Running, run_program, start_program

@@ -37,7 +37,7 @@ from a2c_smcp.errors import SMCPError
 from a2c_smcp.installation import install_command
 from a2c_smcp.loops import run_program
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
-from a2c_smcp.server.auth.authentication import new_key
+from a2c_smcp.server.auth.api_keys import new_key
 from a2c_smcp.server.run import address_of, listen, serving
 
 __all__ = ["demo"]

@@ -13,7 +13,7 @@ import typer
 
 from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.protocol.names import fault_in
-from a2c_smcp.server.auth.authentication import KeysFileError, hash_key, new_key, read_entries, read_entry
+from a2c_smcp.server.auth.api_keys import KeysFileError, hash_key, new_key, read_entries, read_entry
 
 __all__ = ["key"]
 

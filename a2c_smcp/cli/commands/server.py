@@ -27,10 +27,11 @@ from a2c_smcp.cli.serving.workers import check_worker_urls, supervise
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.loops import run_program
 from a2c_smcp.protocol import version
-from a2c_smcp.server.auth.authentication import AuthenticationProvider, DefaultAuthenticationProvider
+from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider
+from a2c_smcp.server.auth.authentication import AuthenticationProvider
 from a2c_smcp.server.auth.jwt import JWTAuthenticationProvider
 from a2c_smcp.server.directory.nodes import check_name, new_name
-from a2c_smcp.server.gate import is_loopback
+from a2c_smcp.server.http_requests import is_loopback
 from a2c_smcp.server.settings import Limits, Network, Settings
 
 __all__ = ["server"]

@@ -35,8 +35,8 @@ from a2c_smcp.cli.up_state import AlreadyUp, UpInfo, UpState
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.loops import run_program
 from a2c_smcp.server.app import create_app
-from a2c_smcp.server.auth.authentication import DefaultAuthenticationProvider, new_key
-from a2c_smcp.server.gate import is_loopback
+from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider, new_key
+from a2c_smcp.server.http_requests import is_loopback
 from a2c_smcp.server.run import address_of, listen, serving
 from a2c_smcp.server.settings import Settings
 

@@ -24,7 +24,7 @@ from a2c_smcp.cli.terminal import put_table
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
-from a2c_smcp.server.auth.authentication import new_key
+from a2c_smcp.server.auth.api_keys import new_key
 from a2c_smcp.server.directory.store import Store
 
 __all__ = ["CallCounts", "Load", "NumberedCall", "run_cluster_demo"]

@@ -26,7 +26,7 @@ from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.serving.stores import directory_at, is_on_this_machine, usable
 from a2c_smcp.loops import on_hangup, stop_on_signals
 from a2c_smcp.server.app import create_app
-from a2c_smcp.server.gate import is_loopback
+from a2c_smcp.server.http_requests import is_loopback
 from a2c_smcp.server.run import address_of, listen, serving
 from a2c_smcp.server.settings import Settings
 
@@ -129,7 +129,7 @@ async def _serve(
         with usable(identity.redis):
             await app.start()
     on_hangup(app.hub.reload)
-    async with serving(app, listener, side_door=side_door, **address.tls):
+    async with serving(app, listener, node_listener=side_door, **address.tls):
         tell()
         await stop.wait()
         logger.info("stopping: calls in flight may finish (again to stop at once)")

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.errors import ConfigError, Unavailable
 from a2c_smcp.installation import install_command
-from a2c_smcp.server.gate import is_loopback
+from a2c_smcp.server.http_requests import is_loopback
 
 if TYPE_CHECKING:
     from a2c_smcp.server.directory.redis import RedisDirectory
@@ -100,13 +100,13 @@ async def store_at(url: str) -> AsyncIterator[Store]:
     """To be looked at, without being a node. Raises `WrongUse` or `Failed`."""
     with usable(url):
         from a2c_smcp.server.directory.store import Store
-        from a2c_smcp.server.directory.store_connection import Line
+        from a2c_smcp.server.directory.store_connection import StoreConnection
 
-        line = await Line.open(url, _PATIENCE)
+        connection = await StoreConnection.open(url, _PATIENCE)
         try:
-            yield Store(line, _PREFIX)
+            yield Store(connection, _PREFIX)
         finally:
-            await line.close()
+            await connection.close()
 
 
 @contextmanager
@@ -139,8 +139,8 @@ def _misread(error: ConfigError) -> WrongUse:
 
 
 def _explained(error: Unavailable, url: str) -> Failed:
-    from a2c_smcp.server.directory.addresses import masked
     from a2c_smcp.server.directory.nodes import NameInUse
+    from a2c_smcp.server.directory.store_connection import masked
 
     if isinstance(error, NameInUse):
         remedy = f"Choose another --node, or stop that process and wait {error.seconds:.0f} s for its lease to end."

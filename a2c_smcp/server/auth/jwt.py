@@ -1,4 +1,4 @@
-"""Admission by JSON Web Token (RFC 7519). Needs the extra `server`."""
+"""Authentication by JSON Web Token (RFC 7519). It needs the extra `server`."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _PUBLIC_ALGORITHMS = (*_RSA_ALGORITHMS, *_CURVES.values(), "EdDSA")
 
 
 class _UnknownKey(jwt.InvalidTokenError):
-    """No key of ours has the token's `kid`."""
+    """No key has the `kid` of the token."""
 
 
 class _BadClaim(jwt.InvalidTokenError):
-    """A claim that is signed but makes no sense here."""
+    """A claim is signed, and has a value that cannot be used."""
 
 
 _REFUSALS = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
@@ -53,7 +53,7 @@ _REFUSALS = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionErro
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A key, and the algorithms that it may be used with. `id` stands for it where it must not be shown."""
+    """A key, and the algorithms that it may be used with. `id` identifies it and does not reveal it."""
 
     id: str
     key: _PublicKey | str
@@ -62,9 +62,10 @@ class _Key:
 
 
 class JWTAuthenticationProvider(AuthenticationProvider):
-    """Tokens signed with one secret (HS*), the key of a PEM file, or one of a JSON Web Key Set, chosen by `kid`.
+    """Admits tokens signed with one secret (HS*), the key of a PEM file, or one of a JSON Web Key Set, chosen by `kid`.
 
-    `sub` is the principal's id; `offices`, `roles` and `names` are lists or words, and absent where any will do.
+    `sub` is the principal's id; `offices`, `roles` and `names` are lists or words, and absent if any is allowed.
+    Raises `ValueError` for keys and algorithms that cannot be used.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class JWTAuthenticationProvider(AuthenticationProvider):
         for token in credentials(auth, headers, self._field):
             try:
                 return self._principal(token)
-            except _REFUSALS as error:  # its words may quote the token
+            except _REFUSALS as error:  # its message may quote the token
                 logger.info("a token is refused: %s", type(error).__name__)
         return False
 
@@ -157,7 +158,7 @@ def _several(one_or_more: str | Iterable[str]) -> list[str]:
 
 
 def _allowed(algorithms: list[str], sound: Iterable[str]) -> tuple[str, ...]:
-    """The allow-list, if every algorithm in it goes with the kind of key: a public key is never taken for a secret."""
+    """The accepted algorithms. All must fit the kind of key: a public key is never taken for a secret."""
     if not algorithms:
         raise ValueError(f"say which JWT algorithms are accepted, out of {', '.join(sound)}")
     if wrong := [name for name in algorithms if name not in sound]:
@@ -218,7 +219,7 @@ def _read_set(path: Path, algorithms: tuple[str, ...]) -> tuple[_Key, ...]:
 
 
 def _from_jwk(entry: object, algorithms: tuple[str, ...], where: str) -> _Key | None:
-    """The key of a set's entry, or `None` if it is not for us (RFC 7517 §5: leave out what is not understood)."""
+    """The key of an entry; `None` if it cannot be used here (RFC 7517 §5: ignore keys that are not understood)."""
     if not isinstance(entry, dict) or entry.get("kty") == "oct" or entry.get("use", "sig") != "sig":
         return None
     if "d" in entry:

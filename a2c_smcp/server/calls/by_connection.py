@@ -1,6 +1,7 @@
-"""Which connection has which calls in flight, as their caller or as their target, and how many bytes these are.
+"""The calls in flight of each connection, as their caller or as their target, and how many bytes they are.
 
-Kept by sid and not by connection: a client that is away has calls too, and so has a caller on another node.
+They are kept by sid and not in the connection: a client that is away has calls too, and so has a caller on another
+node.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from collections.abc import Iterator
 from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.connections import Connections
 
-__all__ = ["Traffic", "TrafficTable"]
+__all__ = ["CallsByConnection", "ConnectionCalls"]
 
 
-class Traffic:
-    """The calls of one sid: those that it asks, those that it serves. It `waits` for so many answers, also to requests
-    that have joined an earlier one."""
+class ConnectionCalls:
+    """The calls of one sid: those that it asks and those that it serves.
+
+    It `waits` for so many answers, those to requests that have joined an earlier one included.
+    """
 
     __slots__ = ("asked_bytes", "asks", "served_bytes", "serves", "waits")
 
@@ -31,57 +34,59 @@ class Traffic:
         return not (self.waits or self.asks or self.serves)
 
 
-class TrafficTable(dict[str, Traffic]):
-    """By sid. What is empty goes, unless its connection is here and may soon have calls again."""
+class CallsByConnection(dict[str, ConnectionCalls]):
+    """By sid. An entry without calls is removed, unless its connection is here and may soon have calls again."""
 
     def __init__(self, connections: Connections) -> None:
         super().__init__()
         self._connections = connections
 
-    def of(self, sid: str) -> Traffic:
-        traffic = self.get(sid)
-        if traffic is None:
-            traffic = self[sid] = Traffic()
-        return traffic
+    def __missing__(self, sid: str) -> ConnectionCalls:
+        """No calls yet. It is not an entry until it is put into the table: a call may still be refused."""
+        return ConnectionCalls()
+
+    def of(self, sid: str) -> ConnectionCalls:
+        """The entry of a sid, which is made if there is none."""
+        calls = self[sid] = self[sid]
+        return calls
 
     def running(self) -> Iterator[Call]:
-        for traffic in self.values():
-            yield from traffic.serves
+        for calls in self.values():
+            yield from calls.serves
 
     def served_by(self, sid: str) -> list[Call]:
-        traffic = self.get(sid)
-        return list(traffic.serves) if traffic else []
+        return list(self[sid].serves)
 
     def link_caller(self, call: Call, sid: str) -> None:
-        call.caller_sid, traffic = sid, self.of(sid)
-        traffic.asks.add(call)
-        traffic.asked_bytes += call.size
+        call.caller_sid, calls = sid, self.of(sid)
+        calls.asks.add(call)
+        calls.asked_bytes += call.size
 
     def unlink_caller(self, call: Call) -> None:
-        traffic = self[call.caller_sid]
-        traffic.asks.discard(call)
-        traffic.asked_bytes -= call.size
-        if not traffic.asks and not traffic.waits:
-            self.tidy(call.caller_sid, traffic)
+        calls = self[call.caller_sid]
+        calls.asks.discard(call)
+        calls.asked_bytes -= call.size
+        if not calls.asks and not calls.waits:
+            self.tidy(call.caller_sid, calls)
 
     def link_target(self, call: Call, sid: str) -> None:
-        call.target_sid, traffic = sid, self.of(sid)
-        traffic.serves.add(call)
-        traffic.served_bytes += call.size
+        call.target_sid, calls = sid, self.of(sid)
+        calls.serves.add(call)
+        calls.served_bytes += call.size
 
     def unlink_target(self, call: Call) -> None:
-        traffic = self[call.target_sid]
-        traffic.serves.discard(call)
-        traffic.served_bytes -= call.size
-        if not traffic.serves:
-            self.tidy(call.target_sid, traffic)
+        calls = self[call.target_sid]
+        calls.serves.discard(call)
+        calls.served_bytes -= call.size
+        if not calls.serves:
+            self.tidy(call.target_sid, calls)
 
     def stop_waiting(self, sid: str) -> None:
-        traffic = self[sid]
-        traffic.waits -= 1
-        if not traffic.waits:
-            self.tidy(sid, traffic)
+        calls = self[sid]
+        calls.waits -= 1
+        if not calls.waits:
+            self.tidy(sid, calls)
 
-    def tidy(self, sid: str, traffic: Traffic) -> None:
-        if self._connections.get(sid) is None and traffic.is_over:
+    def tidy(self, sid: str, calls: ConnectionCalls) -> None:
+        if self._connections.get(sid) is None and calls.is_over:
             self.pop(sid, None)

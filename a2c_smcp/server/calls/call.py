@@ -1,40 +1,81 @@
-"""One request in flight: who waits for it, where it was sent, and what an error of it says about its tool."""
+"""One request in flight: who waits for it, where it was sent, and how the same call is recognised when sent again."""
 
 from __future__ import annotations
 
+import json
+from functools import cached_property
+from hashlib import sha256
 from typing import Protocol
 
 import msgspec
 
-from a2c_smcp.errors import CallTimeout, SMCPError
-from a2c_smcp.protocol.events import Event
+from a2c_smcp.engine.packets import Json
+from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError
+from a2c_smcp.protocol.codec import loads_exactly
+from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.server.envelope import Envelope
-from a2c_smcp.server.fields import Json
-from a2c_smcp.server.identity import Identity
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Outcome, Refused
+from a2c_smcp.server.routing_fields import raw_params
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
-__all__ = ["Asker", "Call", "Key", "Place", "Waiter"]
+__all__ = ["Asker", "Call", "CallIdentity", "Callee", "Key", "Waiter"]
 
 Key = tuple[str, str, str, str]
 """Office, instance or principal of the agent, name of the agent, `req_id`: equal for the same tool call (WIRE §5)."""
 
 _LARGE = 8 * 1024
-"""From this size on a request that has been answered is reduced to its identity."""
+"""From this size on, params are not parsed to compare them, and answered requests keep only their identity."""
 
 
 class Asker(Protocol):
     """Who is answered: a connection, or another node."""
 
-    def reply(self, number: int | None, event: Event, outcome: Outcome) -> None:
+    def reply(self, number: int | None, event: EventSpec, outcome: Outcome) -> None:
         """Sends the outcome of the request that this asker knows by a number. `None` wants no answer."""
 
 
-class Place(Protocol):
-    """Where a call was written to: a connection of this node, which acks it by its number there."""
+class Callee(Protocol):
+    """Where a call was written to: a connection of this node, which acks it by the number that it has there."""
 
     pending: dict[int, Call]
+
+
+class CallIdentity:
+    """Whether two requests with one `req_id` are the same call (WIRE §5). It may be kept longer than the request.
+
+    The same call has the same computer and tool, and params that are equal as JSON. A client that sends a call again
+    sends the same bytes, as ours do, so digests of the bytes are compared first. Small params that differ as bytes are
+    parsed, and compared without regard to white space and the order of keys. Large ones with other bytes are another
+    call: parsing them would keep all other connections waiting.
+    """
+
+    def __init__(self, envelope: Envelope) -> None:
+        fields, params = envelope.fields, raw_params(envelope.body)
+        self._target = fields["computer"], fields["tool_name"]
+        self._attached = tuple(sha256(data).digest() for data in envelope.attachments)
+        self._digest = sha256(params).digest()
+        self._params = bytes(params) if len(params) < _LARGE else None
+
+    @property
+    def size(self) -> int:
+        """Bytes that keeping it takes, beyond a few."""
+        return len(self._params or b"")
+
+    def is_same(self, other: CallIdentity) -> bool:
+        if self._target != other._target or self._attached != other._attached:
+            return False
+        return self._digest == other._digest or (self._canonical is not None and self._canonical == other._canonical)
+
+    @cached_property
+    def _canonical(self) -> str | None:
+        """Small params with their keys sorted. Written as JSON, 1 and true differ."""
+        if self._params is None:
+            return None
+        try:
+            return json.dumps(loads_exactly(str(self._params, "utf-8")), sort_keys=True)
+        except BadRequest:
+            return None
 
 
 class Call(msgspec.Struct, eq=False):
@@ -43,11 +84,12 @@ class Call(msgspec.Struct, eq=False):
     `caller` and `target` are seats, `caller_sid` and `target_sid` the connections, which change when a client resumes.
     `asker` and `number` say who gets the answer; the other `waiters` sent the same tool call again and joined this one.
     `is_awaited` is false from the return of the agent until it asks again. `cancel` is what the agent sent to cancel
-    it. It was `sent` so many times: an error of a call that was never written to its computer says `not_run` (WIRE §5),
-    any other `unknown`, unless the node that refused it knows better.
+    it. `until` is its deadline, in the event loop's time, which `bucket` finds among the deadlines. It was `sent` so
+    many times: an error of a call that was never written to its computer says `not_run` (WIRE §5), any other
+    `unknown`, unless the node that refused it knows better.
     """
 
-    event: Event
+    event: EventSpec
     caller: Member
     target: Member
     envelope: Envelope | None
@@ -67,19 +109,19 @@ class Call(msgspec.Struct, eq=False):
     sent: int = 0
     is_awaited: bool = True
     cancel: Json | None = None
-    place: Place | None = None
+    callee: Callee | None = None
     ack: int = 0
-    known_by: Identity | None = None
+    known_by: CallIdentity | None = None
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> CallIdentity:
         if self.known_by is None:
             assert self.envelope
-            self.known_by = Identity(self.envelope)
+            self.known_by = CallIdentity(self.envelope)
         return self.known_by
 
     def refused(self, error: SMCPError) -> Refused:
-        """With whether the tool has run, as far as it is known here."""
+        """The error, with whether the tool has run as far as it is known here."""
         if self.event.name == TOOL_CALL_EVENT:
             if not self.sent:
                 error.outcome = "not_run"
@@ -91,8 +133,8 @@ class Call(msgspec.Struct, eq=False):
         return self.refused(CallTimeout(f"{self.target.name!r} did not answer within {timeout:g} s"))
 
     def shrink(self) -> int:
-        """Lets go of a large request, once it is answered: its identity stays. The bytes that are left."""
-        self.cancel = self.place = self.asker = None
+        """Forgets a large request once it is answered: its identity stays. Returns the bytes that are left."""
+        self.cancel = self.callee = self.asker = None
         size = self.outcome.size if isinstance(self.outcome, Answer | BinaryAnswer) else 0
         if self.size < _LARGE:
             return size + self.size
@@ -102,7 +144,7 @@ class Call(msgspec.Struct, eq=False):
 
 
 class Waiter(msgspec.Struct, eq=False):
-    """Somebody who sent a tool call again that is in flight: it waits for its end, or until its own time is over."""
+    """A tool call that came again while it is in flight: it waits for the same outcome, until its own deadline."""
 
     call: Call
     caller_sid: str

@@ -1,22 +1,27 @@
-"""Deadlines by the thousand: what is due within the same quarter of a second is one set, and one timer serves all."""
+"""Deadlines of calls, thousands of them on one timer, and whether the process stood still a moment ago."""
 
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Deadlines"]
+__all__ = ["Deadlines", "StallDetector"]
 
 T = TypeVar("T")
 
 _PER_SECOND = 4
+_TICK = 0.5
+_STALL = 1.0
+_CATCH_UP = 0.5
 
 
 class Deadlines(Generic[T]):
-    """Calls `expire` for what was not discarded in time, at most a quarter of a second late and never early.
+    """Calls `expire` for every item that was not discarded in time, at most a quarter of a second late, never early.
 
-    Each is called by itself: one that fails harms no other. An item has to remember the number of its bucket.
+    Items that are due within the same quarter of a second share a bucket, and one timer serves all buckets. Each item
+    is expired by itself: one that fails harms no other. An item has to remember the number of its bucket.
     """
 
     def __init__(self, expire: Callable[[T], None]) -> None:
@@ -51,9 +56,9 @@ class Deadlines(Generic[T]):
         if self._timer:
             self._timer.cancel()
         self._armed = number
-        self._timer = asyncio.get_running_loop().call_at(number / _PER_SECOND, self._look)
+        self._timer = asyncio.get_running_loop().call_at(number / _PER_SECOND, self._expire_due)
 
-    def _look(self) -> None:
+    def _expire_due(self) -> None:
         loop, self._timer = asyncio.get_running_loop(), None
         now = loop.time()
         for number in sorted(number for number in self._buckets if number / _PER_SECOND <= now):
@@ -61,3 +66,38 @@ class Deadlines(Generic[T]):
                 loop.call_soon(self._expire, item)
         if self._buckets:
             self._arm(min(self._buckets))
+
+
+class StallDetector:
+    """Tells whether this process stood still a moment ago: what it reads then may be old, and a cancel of it unread.
+
+    It reads the clock regularly from its first use on. Depending on the event loop, timers run before or after sockets
+    are read: both a tick that is overdue and one that came late mean that the process stood still.
+    """
+
+    def __init__(self) -> None:
+        self._ticked: float | None = None
+        self._until = 0.0
+
+    def is_recent(self, now: float) -> bool:
+        """`now` is the event loop's time."""
+        if self._ticked is None:
+            self._ticked = now
+            _keep_ticking(asyncio.get_running_loop(), weakref.ref(self))
+        return now < self._until or now - self._ticked > _TICK + _STALL
+
+    def _tick(self, now: float) -> None:
+        if self._ticked is not None and now - self._ticked > _TICK + _STALL:
+            self._until = now + _CATCH_UP
+        self._ticked = now
+
+
+def _keep_ticking(loop: asyncio.AbstractEventLoop, reference: weakref.ref[StallDetector]) -> None:
+    """Ticks as long as the detector is in use, without keeping it alive."""
+
+    def tick() -> None:
+        if detector := reference():
+            detector._tick(loop.time())
+            loop.call_later(_TICK, tick)
+
+    loop.call_later(_TICK, tick)

@@ -1,17 +1,30 @@
-"""Requests in flight: duplicates, deadlines, cancels, kept answers, and what happens to them when a member leaves.
+"""Calls in flight: duplicates, deadlines, cancels, kept answers, and what becomes of them when a member leaves.
 
-A call is in flight from `begin` to `finish`. `finish` is called by exactly one of: the ack of the computer, the
-answer of another node, the deadline, a cancel that the computer ignored, the leave of the computer, the end of this
-Server. What comes after the first of them is ignored: the call has its outcome. Nothing here waits, so nothing can
-come in between.
+States. A call is made by `begin` and ended by `finish`:
 
-Every call is in flight at two sids, its caller's and its target's, in `_traffic`. They change only in `move`, when a
-client is back on another connection. A call whose computer is away stays where it is, unsent, until the computer is
-back (`move`), is given up (`computer_left`), or the deadline has passed.
+    begin ──► unsent ── deliver ──► sent ── finish ──► over ── kept for a while ──► forgotten
+                ▲                    │
+                └── computer is back (move): sent again
 
-Tool calls are known by their key as well. One that comes again joins the first: it waits for the same outcome, with a
-deadline of its own. After the end the key still leads to the call as long as its answer is kept: for an agent that
-was gone (60 s), and for a client with an instance as long as its connection may be lost without anybody knowing.
+It is unsent while its computer is away: its seat is kept for it, and the call waits. `finish` is called by exactly one
+of: the ack of the computer, the answer of another node, the deadline, a cancel that the computer ignored, the leave of
+the computer, the end of this Server. Whatever comes after the first of them is ignored: the call has its outcome.
+
+Owners. The node of the computer owns a call: its duplicates, its deadline and its kept answer. A node whose agent calls
+a computer of another node has a call too, which waits for that node's answer. A call is found in three ways:
+
+- by the id of its ack, in `connection.pending` of the connection that it was written to (`call.callee`);
+- by its two sids, its caller's and its target's, in `_by_connection`. They change only in `move` and `_join`, when a
+  client is back on another connection;
+- tool calls by their key, in `_by_key`. One that comes again joins the first (`_join`): it waits for the same outcome,
+  with a deadline of its own. After the end the key still leads to the call as long as its answer is kept: for an agent
+  that was gone (60 s), and for a client with an instance as long as its connection may be lost without notice.
+
+Races. Nothing here waits, so no step can come between two lines of a method, and `finish` cannot run twice. What may
+arrive in any order is answers, cancels, deadlines and moves of the same call, and each looks first whether the call
+has its outcome. A call never runs twice unnoticed: one that may have been run is sent again only to a computer with an
+instance, which recognises it (WIRE §5); any other is told `ResultGone`. After a standstill of this process a new call
+waits a moment before it is sent, because its cancel may be in a socket that was not read yet.
 """
 
 from __future__ import annotations
@@ -21,28 +34,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 
-from a2c_smcp.errors import (
-    BadRequest,
-    CallCancelled,
-    ComputerLeft,
-    RateLimited,
-    ResultGone,
-    SMCPError,
-    Unavailable,
-)
-from a2c_smcp.protocol.events import Event
+from a2c_smcp.engine.packets import Json
+from a2c_smcp.errors import BadRequest, CallCancelled, ComputerLeft, RateLimited, ResultGone, SMCPError, Unavailable
+from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.protocol.offices import Member
-from a2c_smcp.server.calls.by_connection import Traffic, TrafficTable
-from a2c_smcp.server.calls.call import Asker, Call, Key, Place, Waiter
-from a2c_smcp.server.calls.deadlines import Deadlines
-from a2c_smcp.server.calls.kept_answers import Kept
+from a2c_smcp.server.calls.by_connection import CallsByConnection, ConnectionCalls
+from a2c_smcp.server.calls.call import Asker, Call, Callee, CallIdentity, Key, Waiter
+from a2c_smcp.server.calls.deadlines import Deadlines, StallDetector
+from a2c_smcp.server.calls.kept_answers import KeptAnswers
 from a2c_smcp.server.connections import Connections
 from a2c_smcp.server.envelope import Envelope
-from a2c_smcp.server.fields import Json
-from a2c_smcp.server.identity import Identity
 from a2c_smcp.server.outcomes import Closing, Outcome, Refused
 from a2c_smcp.server.settings import Limits
-from a2c_smcp.server.stalls import Stalls
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
 __all__ = ["Calls", "Deliver"]
@@ -50,11 +53,11 @@ __all__ = ["Calls", "Deliver"]
 _LATER = 0.2
 
 Deliver = Callable[[Call, bool], bool]
-"""Writes a call to its target, perhaps again. `False` if the target is away. Raises what refuses it."""
+"""Writes a call to its target, perhaps again. Returns `False` if the target is away. Raises what refuses it."""
 
 
 class Calls:
-    """The requests that this node has passed on and not yet seen answered."""
+    """The calls of this node: from its agents, and from agents of other nodes to its computers."""
 
     def __init__(
         self,
@@ -71,12 +74,12 @@ class Calls:
         self._limits = limits
         self._count = 0
         self._by_key: dict[Key, Call] = {}
-        self._traffic = TrafficTable(connections)
+        self._by_connection = CallsByConnection(connections)
         self._deadlines: Deadlines[Call | Waiter] = Deadlines(self._expire)
         bounds = limits.max_kept, limits.max_kept_bytes
-        self._unheard: Kept[Key] = Kept(limits.keep_time, *bounds, self._forget_key)
-        self._recent: Kept[Key] = Kept(limits.half_open_time, *bounds, self._forget_key)
-        self._stalls = Stalls()
+        self._unheard: KeptAnswers[Key] = KeptAnswers(limits.keep_time, *bounds, self._forget_key)
+        self._recent: KeptAnswers[Key] = KeptAnswers(limits.half_open_time, *bounds, self._forget_key)
+        self._stalls = StallDetector()
         self._is_closing = False
         self._over = asyncio.Event()
 
@@ -85,14 +88,14 @@ class Calls:
 
     @property
     def is_closing(self) -> bool:
-        """Whether no new calls are taken any more."""
+        """Whether this Server shuts down, and takes no new calls."""
         return self._is_closing
 
     # Begin
 
     def begin(
         self,
-        event: Event,
+        event: EventSpec,
         caller: Member,
         target: Member,
         envelope: Envelope,
@@ -102,24 +105,22 @@ class Calls:
         asker: Asker,
         number: int | None,
     ) -> None:
-        """Passes a request on. `asker` is answered once, perhaps at once; what refuses the request is raised."""
+        """Passes a request on. `asker` is answered once, perhaps at once. Raises what refuses the request."""
         now, sid, target_sid = monotonic(), caller.sid, target.sid
         key = known = None
         if event.name == TOOL_CALL_EVENT:
             key = (caller.office_id, caller.instance or caller.owner, caller.name, req_id)
             known = self._by_key.get(key)
-        traffic, limits, size = self._traffic, self._limits, envelope.size
-        asking = traffic.get(sid) or Traffic()
-        serving = traffic.get(target_sid) or Traffic()
-        if asking.waits >= limits.calls_per_agent:
-            became = {"outcome": "unknown"} if known else {}
-            raise RateLimited(f"at most {limits.calls_per_agent} calls of one agent at a time", **became)
+        by_connection, limits, size = self._by_connection, self._limits, envelope.size
+        asking, serving = by_connection[sid], by_connection[target_sid]
         if known is not None:
+            self._check_waits(asking, outcome="unknown")
             self._join(known, caller, envelope, asker, number, timeout, now + timeout)
             return
         if (
             sent_before
             or self._is_closing
+            or asking.waits >= limits.calls_per_agent
             or len(serving.serves) >= limits.calls_per_computer
             or serving.served_bytes + size > limits.in_flight_bytes
             or asking.asked_bytes + size > limits.in_flight_bytes
@@ -131,33 +132,36 @@ class Calls:
         call.sent_before = sent_before
         call.bucket = self._deadlines.add(call, now + timeout)
         self._count += 1
-        if not asking.waits:
-            traffic[sid] = asking
+        by_connection[sid], by_connection[target_sid] = asking, serving
         asking.waits += 1
         asking.asks.add(call)
         asking.asked_bytes += size
-        if not serving.serves:
-            traffic[target_sid] = serving
         serving.serves.add(call)
         serving.served_bytes += size
         if key is not None:
             self._by_key[key] = call
         if self._stalls.is_recent(now):
-            # The cancel of a call that its agent has given up meanwhile may not have been read yet.
             asyncio.get_running_loop().call_later(_LATER, self._send_first, call)
         else:
             self.send(call)
 
     def _send_first(self, call: Call) -> None:
-        """Unless its computer came back meanwhile, and was sent it then."""
+        """Unless its computer came back meanwhile, and was sent the call then."""
         if not call.sent:
             self.send(call)
 
     def _check(
-        self, target: Member, key: Key | None, size: int, asking: Traffic, serving: Traffic, sent_before: bool
+        self,
+        target: Member,
+        key: Key | None,
+        size: int,
+        asking: ConnectionCalls,
+        serving: ConnectionCalls,
+        sent_before: bool,
     ) -> None:
-        """Raises what refuses a new call. Of that nothing is kept."""
+        """Raises what refuses a new call. Nothing of such a call is kept."""
         limits = self._limits
+        self._check_waits(asking)
         if self._is_closing:
             raise Closing(outcome="not_run")
         if len(serving.serves) >= limits.calls_per_computer:
@@ -169,6 +173,11 @@ class Calls:
         if sent_before and key and not target.instance and self._connections.get(target.sid):
             raise ResultGone(repr(key[-1]), outcome="unknown")
 
+    def _check_waits(self, asking: ConnectionCalls, **details: str) -> None:
+        most = self._limits.calls_per_agent
+        if asking.waits >= most:
+            raise RateLimited(f"at most {most} calls of one agent at a time", **details)
+
     def _join(
         self,
         call: Call,
@@ -179,8 +188,8 @@ class Calls:
         timeout: float,
         until: float,
     ) -> None:
-        """The same call again: it gets the answer of the first."""
-        if not call.identity.is_same(Identity(envelope)):
+        """The same call again: it gets the outcome of the first."""
+        if not call.identity.is_same(CallIdentity(envelope)):
             raise BadRequest("req_id: was used for another call", field="req_id")
         call.is_awaited = True
         if call.outcome is not None:
@@ -188,15 +197,15 @@ class Calls:
             asker.reply(number, call.event, call.outcome)
             return
         if call.caller_sid != caller.sid:
-            self._traffic.unlink_caller(call)
-            self._traffic.link_caller(call, caller.sid)
+            self._by_connection.unlink_caller(call)
+            self._by_connection.link_caller(call, caller.sid)
         waiter = Waiter(call, caller.sid, asker, number, timeout, until)
         waiter.bucket = self._deadlines.add(waiter, until)
-        self._traffic.of(caller.sid).waits += 1
+        self._by_connection.of(caller.sid).waits += 1
         call.waiters = [*(call.waiters or ()), waiter]
 
     def send(self, call: Call) -> None:
-        """Passes a call on, unless its computer is away: it is sent when the computer is back."""
+        """Passes a call on. If its computer is away, the call is sent when the computer is back."""
         if call.outcome is not None or call.cancel is not None:
             return
         is_again = call.sent > 0
@@ -210,35 +219,35 @@ class Calls:
                 self.finish(call, call.refused(error))
 
     def send_later(self, call: Call, *, was_sent: bool) -> None:
-        """The node of the target is not ready yet."""
+        """Sends a call again in a moment: the node of its target is not ready yet."""
         if not was_sent:
             call.sent -= 1
         asyncio.get_running_loop().call_later(_LATER, self.send, call)
 
     # End
 
-    def answered(self, call: Call, place: Place, outcome: Outcome) -> None:
-        """An ack from where the call was written to. One that cannot be read ends only a call that is still there."""
+    def answered(self, call: Call, callee: Callee, outcome: Outcome) -> None:
+        """The ack of a call. One that cannot be read is ignored if the call was sent to another connection since."""
         if isinstance(outcome, Refused):
-            if call.place is not place:
+            if call.callee is not callee:
                 return
             outcome = call.refused(outcome.error)
         self.finish(call, outcome)
 
     def finish(self, call: Call, outcome: Outcome) -> None:
-        """Ends a call and answers who waits for it."""
+        """Ends a call, and answers its asker and its waiters."""
         if call.outcome is not None:
             return
         call.outcome = outcome
         self._count -= 1
         self._deadlines.discard(call, call.bucket)
-        if call.place is not None:
-            call.place.pending.pop(call.ack, None)
-        self._traffic.unlink_target(call)
-        self._traffic.unlink_caller(call)
+        if call.callee is not None:
+            call.callee.pending.pop(call.ack, None)
+        self._by_connection.unlink_target(call)
+        self._by_connection.unlink_caller(call)
         asker, waiters = call.asker, call.waiters
         call.asker = call.waiters = None
-        self._traffic.stop_waiting(call.caller.sid)
+        self._by_connection.stop_waiting(call.caller.sid)
         if call.key is not None:
             self._keep(call.key, call)
         if asker is not None:
@@ -248,10 +257,10 @@ class Calls:
         if self._is_closing and not self._count:
             self._over.set()
 
-    def _answer_waiters(self, waiters: Sequence[Waiter], event: Event, outcome: Outcome) -> None:
+    def _answer_waiters(self, waiters: Sequence[Waiter], event: EventSpec, outcome: Outcome) -> None:
         for waiter in waiters:
             self._deadlines.discard(waiter, waiter.bucket)
-            self._traffic.stop_waiting(waiter.caller_sid)
+            self._by_connection.stop_waiting(waiter.caller_sid)
             waiter.asker.reply(waiter.number, event, outcome)
 
     def _expire(self, item: Call | Waiter) -> None:
@@ -259,7 +268,7 @@ class Calls:
             call = item.call
             if call.waiters and item in call.waiters:
                 call.waiters.remove(item)
-                self._traffic.stop_waiting(item.caller_sid)
+                self._by_connection.stop_waiting(item.caller_sid)
                 item.asker.reply(item.number, call.event, call.timed_out(item.timeout))
         elif item.outcome is None:
             was_sent = item.sent > 0
@@ -279,12 +288,12 @@ class Calls:
     def _forget_key(self, key: Key) -> None:
         self._by_key.pop(key, None)
 
-    # What members do meanwhile
+    # What members do during a call
 
     def cancel(self, seats: Sequence[Member], req_id: str, cancel: Json) -> set[str]:
         """Marks the calls of these seats with this `req_id`, and returns their offices.
 
-        A computer that does not answer soon is answered for.
+        If the computer does not answer within `cancel_grace`, the call ends without it.
         """
         offices = set()
         for seat in seats:
@@ -300,22 +309,22 @@ class Calls:
             self.finish(call, call.refused(CallCancelled()))
 
     def move(self, old: str, new: str) -> list[Call]:
-        """A client is back on another connection: its calls are sent again, or answered there.
+        """A client is back on another connection: calls to it are sent again, and its own are answered there.
 
-        Returns those to it that were cancelled meanwhile: it has missed that.
+        Returns calls to it that were cancelled meanwhile: it has missed the cancels.
         """
-        traffic = self._traffic.get(old)
-        if traffic is None or old == new:
+        calls = self._by_connection.get(old)
+        if calls is None or old == new:
             return []
-        for call in list(traffic.asks):
-            self._traffic.unlink_caller(call)
-            self._traffic.link_caller(call, new)
+        for call in list(calls.asks):
+            self._by_connection.unlink_caller(call)
+            self._by_connection.link_caller(call, new)
             call.is_awaited = False
         cancelled = []
-        for call in list(traffic.serves):
-            self._traffic.unlink_target(call)
-            self._traffic.link_target(call, new)
-            call.place = None
+        for call in list(calls.serves):
+            self._by_connection.unlink_target(call)
+            self._by_connection.link_target(call, new)
+            call.callee = None
             if call.cancel is None:
                 self.send(call)
             else:
@@ -323,49 +332,47 @@ class Calls:
         return cancelled
 
     def computer_left(self, computer: Member) -> None:
-        for call in self._traffic.served_by(computer.sid):
+        for call in self._by_connection.served_by(computer.sid):
             self.finish(call, call.refused(ComputerLeft(repr(computer.name), computer=computer.name)))
 
     def agent_left(self, agent: Member) -> None:
-        """Nothing is kept for an agent that has left for good; what still runs can no longer be joined."""
+        """Drops the kept answers of an agent that has left for good. Calls in flight can no longer be joined."""
         mine = _key(agent, "")[:3]
         for kept in (self._unheard, self._recent):
             kept.drop_office(agent.office_id, lambda key: key[:3] == mine)
-        traffic = self._traffic.get(agent.sid)
-        for call in traffic.asks if traffic else ():
+        for call in self._by_connection[agent.sid].asks:
             if call.key and call.key[:3] == mine:
                 self._by_key.pop(call.key, None)
                 call.key = None
 
     def disconnected(self, sid: str) -> None:
-        """The connection has ended. What is in flight stays."""
-        if traffic := self._traffic.get(sid):
-            self._traffic.tidy(sid, traffic)
+        """The connection has ended. Its calls in flight stay."""
+        if calls := self._by_connection.get(sid):
+            self._by_connection.tidy(sid, calls)
 
-    def send_again(self, is_meant: Callable[[str], bool]) -> None:
-        """To computers whose node has not heard what it was asked. One that has joins it with the first."""
-        for call in [call for call in self._traffic.running() if is_meant(call.target_sid)]:
+    def send_again(self, is_target: Callable[[str], bool]) -> None:
+        """Sends calls to these targets again. A node that knows a call already joins it with the first."""
+        for call in [call for call in self._by_connection.running() if is_target(call.target_sid)]:
             self.send(call)
 
-    def fail_requests(self, is_meant: Callable[[str], bool], error: SMCPError) -> None:
+    def fail_requests(self, is_target: Callable[[str], bool], error: SMCPError) -> None:
         """Ends every call to these targets that is no tool call."""
-        for call in [call for call in self._traffic.running() if is_meant(call.target_sid)]:
+        for call in [call for call in self._by_connection.running() if is_target(call.target_sid)]:
             if call.event.name != TOOL_CALL_EVENT:
                 self.finish(call, Refused(error))
 
     def is_engaged(self, sid: str) -> bool:
-        """Whether a connection asks or is asked for something."""
-        traffic = self._traffic.get(sid)
-        return traffic is not None and not traffic.is_over
+        """Whether a connection has calls in flight, as caller or as target."""
+        return not self._by_connection[sid].is_over
 
     async def drain(self) -> None:
-        """Takes no new calls, gives those in flight time to finish, and tells the rest."""
+        """Takes no new calls, waits for those in flight for a while, and refuses the rest."""
         self._is_closing = True
         if self._count:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.drain_timeout):
                     await self._over.wait()
-        for call in list(self._traffic.running()):
+        for call in list(self._by_connection.running()):
             self.finish(call, call.refused(Closing()))
         self._unheard.clear()
         self._recent.clear()

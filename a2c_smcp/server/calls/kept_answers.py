@@ -1,7 +1,7 @@
-"""What is kept for a while, bounded in number and in bytes, and shared fairly among offices.
+"""Which answers are kept for a while, for agents that come back: bounded in number and bytes, fairly among offices.
 
-When there is no more room, the oldest entry goes of those whose office holds an average share or more: an office that
-has much kept for itself can never cost another one its own few.
+When there are too many, the oldest entry is dropped among those whose office holds an average share or more: an office
+with many kept answers never costs another one its few.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Kept"]
+__all__ = ["KeptAnswers"]
 
 K = TypeVar("K", bound=tuple[str, ...])
 
 
 class _Share:
-    """Of one office."""
+    """What one office has kept."""
 
     __slots__ = ("count", "size")
 
@@ -26,10 +26,10 @@ class _Share:
         self.size = 0
 
 
-class Kept(Generic[K]):
-    """Keys, which begin with an office, each for `seconds`: so the oldest is always the next to go.
+class KeptAnswers(Generic[K]):
+    """Keys of calls, which begin with an office, each kept for `seconds`: the oldest is always the next to expire.
 
-    What they stand for is the owner's, who is told by `dropped` of every key that goes.
+    The answers themselves are the owner's, who is told of every key that is dropped (`dropped`).
     """
 
     def __init__(self, seconds: float, most: int, most_bytes: int, dropped: Callable[[K], None]) -> None:
@@ -46,7 +46,7 @@ class Kept(Generic[K]):
         return len(self._entries)
 
     def keep(self, key: K, size: int, now: float) -> None:
-        """`size` counts for the bytes; `now` is the event loop's time."""
+        """`size` is what the answer takes in bytes, `now` the event loop's time."""
         self._entries[key] = (size, now + self._seconds)
         share = self._shares.get(key[0])
         if share is None:
@@ -72,7 +72,7 @@ class Kept(Generic[K]):
         self._dropped(key)
 
     def drop_office(self, office_id: str, wanted: Callable[[K], bool]) -> None:
-        """Those of one office that are wanted."""
+        """Drops those keys of one office that are `wanted`."""
         if office_id in self._shares:
             for key in [key for key in self._entries if key[0] == office_id and wanted(key)]:
                 self.drop(key)

@@ -1,4 +1,4 @@
-"""Requests of agents on their way to computers: which route each takes, whether it fits, and how it is written.
+"""Requests of agents on their way to computers: where each goes, whether it fits, and how it is written.
 
 A computer of this node gets the request on its connection, under an ack id of that connection. A computer of another
 node gets it through that node, which owns the call from then on (duplicates, deadline, kept answer); this node keeps a
@@ -13,26 +13,27 @@ from collections.abc import Sequence
 
 from msgspec import UNSET
 
+from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import ComputerLeft, NotInOffice, SMCPError, TooLarge, Unavailable
 from a2c_smcp.errors import Outcome as Became
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol import routing
 from a2c_smcp.protocol.codec import dumps, timeout_of
-from a2c_smcp.protocol.events import Event
+from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.protocol.offices import Member, Office
 from a2c_smcp.protocol.routing import SENT_BEFORE
 from a2c_smcp.server.calls.call import Asker, Call
 from a2c_smcp.server.calls.in_flight import Calls
 from a2c_smcp.server.calls.routes import Route, make_route
-from a2c_smcp.server.cluster.node_calls import Asked, Bus
+from a2c_smcp.server.cluster.node_calls import NodeCalls, NodeRequest
 from a2c_smcp.server.connections import Connections
 from a2c_smcp.server.directory import Directory
+from a2c_smcp.server.directory.interface import NodeMessenger
 from a2c_smcp.server.directory.nodes import node_of
-from a2c_smcp.server.directory.post import Post
 from a2c_smcp.server.envelope import HEAD_ROOM, Envelope
-from a2c_smcp.server.fields import Json, Request
 from a2c_smcp.server.monitoring import Metrics
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Moved, Outcome, Refused
+from a2c_smcp.server.routing_fields import RequestFields
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 
@@ -44,7 +45,7 @@ _GRACE = 1.0  # WIRE §5: the Server waits a second longer than the MCP call, th
 
 
 class Relay:
-    """Decides where requests go, and writes them. With `nodes`, computers may be on other nodes."""
+    """Finds where requests go, and writes them. With `nodes`, computers may be on other nodes."""
 
     def __init__(
         self,
@@ -53,13 +54,13 @@ class Relay:
         background: OwnedTasks,
         metrics: Metrics,
         limits: Limits,
-        nodes: Post | None,
+        nodes: NodeMessenger | None,
     ) -> None:
         self._directory = directory
         self._connections = connections
         self._background = background
         self._limits = limits
-        self._bus = Bus(nodes, self._heard, background) if nodes else None
+        self._node_calls = NodeCalls(nodes, self._node_answered, background) if nodes else None
         self.calls = Calls(self._deliver, self._withdraw, self._is_reachable, connections, limits)
         self._total = 0
         metrics.gauge("calls_in_flight", self.calls.__len__)
@@ -67,19 +68,19 @@ class Relay:
 
     # What agents ask
 
-    def find(self, event: Event, seats: Sequence[Member], offices: Sequence[Office], envelope: Envelope) -> Route:
-        """Where a request goes. Raises what refuses it."""
+    def find(self, event: EventSpec, seats: Sequence[Member], offices: Sequence[Office], envelope: Envelope) -> Route:
+        """The route of a request. Raises what refuses it."""
         forward = routing.forward(event, seats, offices, envelope.fields)
         return make_route(event, offices, forward.caller, forward.target)
 
     def begin(self, route: Route, envelope: Envelope, asker: Asker, number: int | None) -> None:
-        """Passes on a request that is sound. Raises what refuses it."""
+        """Passes on a request whose fields were checked. Raises what refuses it."""
         fields = envelope.fields
         timeout, req_id = timeout_of(route.event, fields, self._limits.max_timeout), fields.get("req_id", "")
         self._begin(route, envelope, req_id, timeout, fields.get(SENT_BEFORE) is True, asker, number)
 
-    def begin_known(self, route: Route, request: Request, body: Json, asker: Asker, number: int | None) -> bool:
-        """The same for a request whose route is known. `False` if it may be wrong, and has to be checked."""
+    def begin_known(self, route: Route, request: RequestFields, body: Json, asker: Asker, number: int | None) -> bool:
+        """Passes on a request whose route is known. Returns `False` if its fields have to be checked first."""
         timeout = None if request.timeout is UNSET else request.timeout
         if not route.is_sound(request) or (timeout is not None and not 1 <= timeout <= self._limits.max_timeout):
             return False
@@ -103,9 +104,9 @@ class Relay:
 
     # What other nodes ask
 
-    def posted(self, message: bytes) -> None:
-        """Takes what another node has put into the inbox of this one."""
-        for request in self._bus.hear(message) if self._bus else ():
+    def message_received(self, message: bytes) -> None:
+        """Handles a message that another node has put into the inbox of this one."""
+        for request in self._node_calls.receive(message) if self._node_calls else ():
             try:
                 self._serve(request)
             except SMCPError as error:
@@ -114,16 +115,16 @@ class Relay:
                 logger.exception("%s of another node failed", request.event.name)
                 request.asker.reply(request.number, request.event, Refused(SMCPError()))
 
-    def _serve(self, request: Asked) -> None:
-        """This node has to know the agent as well."""
-        office = self._directory.office_at_hand(request.caller.office_id)
+    def _serve(self, request: NodeRequest) -> None:
+        """Begins a call of another node's agent, if this node agrees that it is the agent of its office."""
+        office = self._directory.cached_office(request.caller.office_id)
         if office and _is_agent_of(office, request.caller):
             self._take(request)
         else:
             self._background.spawn(self._take_if_seated(request))
 
-    async def _take_if_seated(self, request: Asked) -> None:
-        """One of the two nodes has not heard yet who the agent is: the store says."""
+    async def _take_if_seated(self, request: NodeRequest) -> None:
+        """Asks the store who the agent is: one of the two nodes has not heard of it yet."""
         office_id = request.caller.office_id
         try:
             if not _is_agent_of(await self._directory.office(office_id), request.caller):
@@ -134,9 +135,9 @@ class Relay:
                 error.outcome = "not_run"
             request.asker.reply(request.number, request.event, Refused(error))
 
-    def _take(self, request: Asked) -> None:
-        """The node of the computer owns the call."""
-        seats = self._directory.seats_at_hand(request.target)
+    def _take(self, request: NodeRequest) -> None:
+        """Begins the call here: the node of the computer owns it."""
+        seats = self._directory.cached_seats(request.target)
         if seats is None:
             raise Unavailable("this node has lost touch with the others", outcome="not_run")
         target = next((seat for seat in seats if seat.office_id == request.caller.office_id), None)
@@ -155,18 +156,18 @@ class Relay:
             request.number,
         )
 
-    # What happens to nodes and the store
+    # What happens to other nodes and the store
 
     def node_returned(self, node: str) -> None:
         """Sends again what a node was asked before it was out of reach."""
-        if self._bus:
-            self._bus.forget(node)
+        if self._node_calls:
+            self._node_calls.forget(node)
             self.calls.send_again(lambda sid: node_of(sid) == node)
 
     def store_lost(self) -> None:
         """Tool calls on other nodes wait until the store is back. All other requests fail, and may be repeated."""
-        if self._bus:
-            self._bus.forget_all()
+        if self._node_calls:
+            self._node_calls.forget_all()
             self.calls.fail_requests(self._is_elsewhere, Unavailable("the nodes cannot reach each other"))
 
     def store_is_back(self) -> None:
@@ -175,7 +176,7 @@ class Relay:
     # How a call is written
 
     def _is_elsewhere(self, sid: str) -> bool:
-        return bool(self._bus and self._bus.elsewhere(sid))
+        return bool(self._node_calls and self._node_calls.elsewhere(sid))
 
     def _is_reachable(self, sid: str) -> bool:
         return self._connections.get(sid) is not None or self._is_elsewhere(sid)
@@ -192,7 +193,7 @@ class Relay:
         number = connection.last_ack + 1
         connection.last_ack = call.ack = number
         connection.pending[number] = call
-        call.place = connection
+        call.callee = connection
         if not envelope.attachments:
             channel.send(b"42/smcp,%d[%s," % (number, call.event.json_name), envelope.body, b"]")
         else:
@@ -201,15 +202,15 @@ class Relay:
         return True
 
     def _ask_node(self, call: Call, is_again: bool) -> bool:
-        node = self._bus.elsewhere(call.target_sid) if self._bus else None
-        if self._bus is None or node is None:
+        node = self._node_calls.elsewhere(call.target_sid) if self._node_calls else None
+        if self._node_calls is None or node is None:
             return False
         left = call.until - asyncio.get_running_loop().time()
-        self._bus.ask(node, call, left, sent_before=is_again or call.sent_before)
+        self._node_calls.ask(node, call, left, sent_before=is_again or call.sent_before)
         return True
 
     def _withdraw(self, call: Call) -> None:
-        """Nobody waits for this tool call any more: its computer is told to stop."""
+        """Tells the computer to stop a tool call whose deadline has passed."""
         connection = self._connections.get(call.target_sid)
         if connection:
             cancel = {"agent": call.caller.name, "req_id": call.req_id}
@@ -217,34 +218,33 @@ class Relay:
 
     # What other nodes answer
 
-    def _heard(self, call: Call, sid: str, outcome: Outcome) -> None:
-        """A computer without an instance does not come back; any other has its grace to do so.
-
-        A node that is not heard of, or not ready, right after the store's return is on its way back as well: the call
-        is sent again until it is there, or ends with the computer's seat. What refuses a call at a node where its
-        computer no longer is means nothing: it has been sent again.
-        """
+    def _node_answered(self, call: Call, sid: str, outcome: Outcome) -> None:
+        """The outcome of a call that was sent to a session of another node."""
         if isinstance(outcome, Answer | BinaryAnswer):
             self.calls.finish(call, outcome)
-            return
-        if call.outcome is not None:
-            return
-        is_settling = self._bus is not None and self._bus.is_settling
+        elif call.outcome is None:
+            self._node_failed(call, sid, outcome)
+
+    def _node_failed(self, call: Call, sid: str, outcome: Refused | Moved) -> None:
+        """Ends a call, or sends it again.
+
+        Right after the store's return a node that is not heard of, or not ready, may be on its way back: the call is
+        sent again until it is there, or ends with the computer's seat. A computer with an instance has its grace to
+        come back; one without does not come back. If the call was sent elsewhere since (`is_moved`), what refuses it
+        at the node where its computer no longer is does not matter.
+        """
         is_moved = call.target_sid != sid
-        match outcome:
-            case Refused(error=Unavailable() as error) if is_settling:
-                self._send_later(call, is_moved, was_sent=error.outcome != "not_run")
-            case Moved.UNHEARD | Moved.LOST if is_settling:
-                self._send_later(call, is_moved, was_sent=outcome is Moved.LOST)
-            case Refused(error=error):
-                if not is_moved:
-                    self.calls.finish(call, call.refused(error))
-            case Moved.LOST | Moved.UNHEARD if call.target.instance is None:
-                if not is_moved:
-                    self.calls.finish(call, _left(call, "unknown" if outcome is Moved.LOST else "not_run"))
-            case Moved():
-                became: Became = "unknown" if outcome is Moved.LOST else "not_run"
-                self._background.spawn(self._look_again(call, sid, became))
+        became = _became(outcome)
+        if self._node_calls and self._node_calls.is_settling and _may_pass(outcome):
+            self._send_later(call, is_moved, was_sent=became != "not_run")
+        elif isinstance(outcome, Refused):
+            if not is_moved:
+                self.calls.finish(call, call.refused(outcome.error))
+        elif outcome is not Moved.GONE and call.target.instance is None:
+            if not is_moved:
+                self.calls.finish(call, _left(call, became))
+        else:
+            self._background.spawn(self._look_again(call, sid, became))
 
     def _send_later(self, call: Call, is_moved: bool, *, was_sent: bool) -> None:
         if not is_moved:
@@ -253,13 +253,13 @@ class Relay:
             call.sent -= 1
 
     async def _look_again(self, call: Call, sid: str, became: Became) -> None:
-        """A computer that is not elsewhere yet is sent the call when its office changes, or when its node is back."""
+        """Finds out where the computer is now. If it is not back yet, its return or that of its node sends the call."""
         target = call.target
         try:
             holder = (await self._directory.office(target.office_id)).computers.get(target.name)
         except SMCPError as error:
             error.outcome = became
-            if call.target_sid == sid and not (self._bus and self._bus.is_cut_off):
+            if call.target_sid == sid and not (self._node_calls and self._node_calls.is_cut_off):
                 self.calls.finish(call, call.refused(error))
             return
         if holder and holder.sid == target.sid:
@@ -272,13 +272,13 @@ class Relay:
 
 
 def check_size(size: int, limits: Limits) -> None:
-    """Whether a message still fits when it is passed on under another head: some clients break at the limit."""
+    """Raises `TooLarge` if a message would not fit when it is passed on with another head: some clients break there."""
     if size + HEAD_ROOM >= limits.max_message:
         raise TooLarge(f"{size} bytes and a head of up to {HEAD_ROOM}", size=size, limit=limits.max_message)
 
 
 def _is_agent_of(office: Office, caller: Member) -> bool:
-    """Whether the caller has this office, on the connection it called from or on one that it has resumed on since."""
+    """Whether the caller is the agent of this office, on the connection of the call or on one it resumed on since."""
     agent = office.agent
     if agent is None:
         return False
@@ -287,3 +287,17 @@ def _is_agent_of(office: Office, caller: Member) -> bool:
 
 def _left(call: Call, became: Became) -> Refused:
     return call.refused(ComputerLeft(repr(call.target.name), computer=call.target.name, outcome=became))
+
+
+def _became(outcome: Refused | Moved) -> Became:
+    """Whether the tool has run, as far as the outcome of the other node tells."""
+    if isinstance(outcome, Refused):
+        return outcome.error.outcome
+    return "unknown" if outcome is Moved.LOST else "not_run"
+
+
+def _may_pass(outcome: Refused | Moved) -> bool:
+    """Whether the node may be there, and ready, in a moment."""
+    if isinstance(outcome, Refused):
+        return isinstance(outcome.error, Unavailable)
+    return outcome is not Moved.GONE

@@ -1,7 +1,9 @@
-"""Calls between nodes: each has an inbox, a channel of the shared store, and tells its answers to the others' inboxes.
+"""Calls between nodes. Each node has an inbox, a channel of the shared store; requests and answers are messages to it.
 
-Payloads and answers travel as the JSON they came as, attachments behind it. A channel nobody listens to is a node that
-is gone.
+Payloads and answers travel as the JSON they came as, with attachments behind it. A node is gone if no process listens
+to its inbox. Pub/sub does not keep messages, so whatever was sent while either node was out of reach may be lost. Then
+nothing is answered or refused here: the calls stay as they are, and are sent again, marked as such, when this node or
+the other one is back. The node that owns a call joins the two.
 """
 
 from __future__ import annotations
@@ -15,32 +17,32 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import SMCPError, Unavailable
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.codec import dumps, loads
-from a2c_smcp.protocol.events import Event, lookup
+from a2c_smcp.protocol.events import EventSpec, lookup
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.server.calls.call import Call
-from a2c_smcp.server.cluster.outbox import Mail, frame, frames
+from a2c_smcp.server.cluster.outbox import Outbox, frame, frames
+from a2c_smcp.server.directory.interface import NodeMessenger
 from a2c_smcp.server.directory.nodes import node_of
-from a2c_smcp.server.directory.post import Post
 from a2c_smcp.server.envelope import Envelope
-from a2c_smcp.server.fields import Json
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Closing, Moved, Outcome, Refused
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
-__all__ = ["Asked", "Bus", "Heard", "Neighbour"]
+__all__ = ["NodeAsker", "NodeCalls", "NodeRequest", "OnOutcome"]
 
 logger = logging.getLogger(__name__)
 
 _WATCH_INTERVAL = 0.25
 _APART = "the nodes cannot reach each other"
 
-Heard: TypeAlias = Callable[[Call, str, Outcome], None]
-"""Told what became of a call that was sent to a session on another node."""
+OnOutcome: TypeAlias = Callable[[Call, str, Outcome], None]
+"""Is told the outcome of a call that was sent to a session (by its sid) of another node."""
 
 
-class _Seat(msgspec.Struct, array_like=True):
+class _CallerSeat(msgspec.Struct, array_like=True):
     sid: str
     name: str
     office_id: str
@@ -49,8 +51,8 @@ class _Seat(msgspec.Struct, array_like=True):
     version: str
 
 
-class _Ask(msgspec.Struct, array_like=True, tag="?"):
-    """Behind the JSON of its payload are attachments of these sizes."""
+class _Request(msgspec.Struct, array_like=True, tag="?"):
+    """A call. Behind the JSON of its payload are attachments of these sizes."""
 
     id: int
     node: str
@@ -58,12 +60,12 @@ class _Ask(msgspec.Struct, array_like=True, tag="?"):
     req_id: str
     target: str
     timeout: float
-    caller: _Seat
+    caller: _CallerSeat
     sent_before: bool = False
     attachments: tuple[int, ...] = ()
 
 
-class _Tell(msgspec.Struct, array_like=True, tag="="):
+class _Answered(msgspec.Struct, array_like=True, tag="="):
     """An answer: its arguments as JSON, and behind it attachments of these sizes."""
 
     id: int
@@ -71,19 +73,21 @@ class _Tell(msgspec.Struct, array_like=True, tag="="):
     attachments: tuple[int, ...] = ()
 
 
-class _Refuse(msgspec.Struct, array_like=True, tag="!"):
+class _RefusedCall(msgspec.Struct, array_like=True, tag="!"):
+    """An error, as JSON."""
+
     id: int
 
 
 class _Gone(msgspec.Struct, array_like=True, tag="-"):
-    """Nobody sits there, or no longer, once the node that says so has gone too."""
+    """The target has no seat there any more; or (`is_lost`) the node itself shuts down."""
 
     id: int
     is_lost: bool = False
 
 
 class _AskReceipt(msgspec.Struct, array_like=True, tag="#"):
-    """For everything that was published together with it."""
+    """Asks for a receipt of all that was published together with it."""
 
     node: str
 
@@ -93,50 +97,50 @@ class _Receipt(msgspec.Struct, array_like=True, tag="~"):
     size: int
 
 
-_Head: TypeAlias = _Ask | _Tell | _Refuse | _Gone | _AskReceipt | _Receipt
+_Head: TypeAlias = _Request | _Answered | _RefusedCall | _Gone | _AskReceipt | _Receipt
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Head).decode
 
 
-class Asked(NamedTuple):
-    """What another node asks of a member of this one, who may have left meanwhile. `asker` knows it by a number."""
+class NodeRequest(NamedTuple):
+    """A call that another node asks of a member of this one, which may have left meanwhile."""
 
-    event: Event
+    event: EventSpec
     caller: Member
     target: str
     envelope: Envelope
     req_id: str
     timeout: float
     sent_before: bool
-    asker: Neighbour
+    asker: NodeAsker
     number: int
 
 
-class Neighbour:
-    """A node that has asked something, and is told the outcome."""
+class NodeAsker:
+    """A node that has sent a call, and is told the outcome."""
 
-    __slots__ = ("_mail", "_node")
+    __slots__ = ("_node", "_outbox")
 
-    def __init__(self, mail: Mail, node: str) -> None:
-        self._mail = mail
+    def __init__(self, outbox: Outbox, node: str) -> None:
+        self._outbox = outbox
         self._node = node
 
-    def reply(self, number: int | None, event: Event, outcome: Outcome) -> None:
+    def reply(self, number: int | None, event: EventSpec, outcome: Outcome) -> None:
         assert number is not None
         if isinstance(outcome, Refused) and isinstance(outcome.error, Closing):
             outcome = Moved.LOST  # the computer may be back on another node
         match outcome:
             case Answer():
-                self._mail.send(self._node, _encode(_Tell(number)), outcome.body)
+                self._outbox.send(self._node, _encode(_Answered(number)), outcome.body)
             case BinaryAnswer():
-                head, body = _Tell(number, True, tuple(map(len, outcome.attachments))), outcome.body
-                self._mail.send(self._node, _encode(head), b"".join((body, *outcome.attachments)))
+                head, body = _Answered(number, True, tuple(map(len, outcome.attachments))), outcome.body
+                self._outbox.send(self._node, _encode(head), b"".join((body, *outcome.attachments)))
             case Refused(error=error):
                 became = {"outcome": error.outcome} if event.name == TOOL_CALL_EVENT else {}
-                self._mail.send(self._node, _encode(_Refuse(number)), dumps(error.to_wire(**became)).encode())
+                self._outbox.send(self._node, _encode(_RefusedCall(number)), dumps(error.to_wire(**became)).encode())
             case Moved():
-                self._mail.send(self._node, _encode(_Gone(number, outcome is Moved.LOST)), b"")
+                self._outbox.send(self._node, _encode(_Gone(number, outcome is Moved.LOST)), b"")
 
 
 class _Waiting(NamedTuple):
@@ -145,60 +149,56 @@ class _Waiting(NamedTuple):
     call: Call
 
 
-class Bus:
-    """Asks other nodes. Raises `Unavailable` while the store is out of reach.
+class NodeCalls:
+    """Sends calls to other nodes, and receives theirs."""
 
-    What was asked before is then neither answered nor refused: it may have been heard. Its calls stay as they are, and
-    are sent again, marked as such, when this node or the other one is back. The node that owns a call joins the two.
-    """
-
-    def __init__(self, directory: Post, heard: Heard, background: OwnedTasks) -> None:
+    def __init__(self, directory: NodeMessenger, on_outcome: OnOutcome, background: OwnedTasks) -> None:
         self._node = directory.node
         self._directory = directory
-        self._heard = heard
+        self._on_outcome = on_outcome
         self._background = background
         self._numbers = count(1)
         self._asked: dict[int, _Waiting] = {}
-        self._mail = Mail(directory, self._published, frame(_encode(_AskReceipt(self._node))))
-        self._neighbours: dict[str, Neighbour] = {}
+        self._outbox = Outbox(directory, self._on_posted, frame(_encode(_AskReceipt(self._node))))
+        self._askers: dict[str, NodeAsker] = {}
         self._is_watched = False
 
     def ask(self, node: str, call: Call, timeout: float, *, sent_before: bool) -> None:
-        """Sends a call to the node of its target. `heard` is told of its outcome, once."""
+        """Sends a call to the node of its target. `on_outcome` is told its outcome, once. Raises `Unavailable`."""
         self._directory.check()
         envelope, seat, number = call.envelope, call.caller, next(self._numbers)
         assert envelope
-        caller = _Seat(seat.sid, seat.name, seat.office_id, seat.instance, seat.owner, seat.version)
+        caller = _CallerSeat(seat.sid, seat.name, seat.office_id, seat.instance, seat.owner, seat.version)
         sizes = tuple(map(len, envelope.attachments))
-        head = _Ask(
+        head = _Request(
             number, self._node, call.event.name, call.req_id, call.target_sid, timeout, caller, sent_before, sizes
         )
         self._asked[number] = _Waiting(node, call.target_sid, call)
-        self._mail.send(node, _encode(head), _body(envelope.body, envelope.attachments), number)
+        self._outbox.send(node, _encode(head), _body(envelope.body, envelope.attachments), number)
         if not self._is_watched:
             self._is_watched = True
             self._background.spawn(self._watch())
 
-    def hear(self, data: bytes) -> Iterator[Asked]:
-        """Takes what has come into the inbox, and yields what other nodes ask."""
+    def receive(self, data: bytes) -> Iterator[NodeRequest]:
+        """Handles a message that came into the inbox, and yields the calls in it."""
         for head, body in frames(data):
             try:
                 request = self._take(_decode(head), body, len(data))
             except Exception:
-                logger.exception("another node said what is not understood here")
+                logger.exception("a message of another node was not understood")
             else:
                 if request:
                     yield request
 
     def forget(self, node: str) -> None:
-        """The node was out of reach: what was on its way there is lost, and what it was asked is asked again."""
-        self._mail.forget(node)
+        """The node was out of reach: messages to it were lost, and calls to it will be sent again."""
+        self._outbox.forget(node)
         for number in [number for number, asked in self._asked.items() if asked.node == node]:
             del self._asked[number]
 
     def forget_all(self) -> None:
-        """The store is out of reach: nothing that was asked will be answered, until it is asked again."""
-        self._mail.clear()
+        """The store is out of reach: no call will be answered until it is sent again."""
+        self._outbox.clear()
         self._asked.clear()
 
     @property
@@ -208,7 +208,7 @@ class Bus:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the store is out of reach. What was asked is then asked again when it is back."""
+        """Whether the store is out of reach. Calls are then sent again when it is back."""
         try:
             self._directory.check()
         except Unavailable:
@@ -216,35 +216,35 @@ class Bus:
         return False
 
     def elsewhere(self, sid: str) -> str | None:
-        """The node, if it is another one, that a session is on."""
+        """The node that a session is on, if it is another one."""
         node = node_of(sid)
         return None if node == self._node else node
 
-    def _take(self, head: _Head, body: bytes, size: int) -> Asked | None:
+    def _take(self, head: _Head, body: bytes, size: int) -> NodeRequest | None:
         match head:
-            case _Ask():
+            case _Request():
                 return self._request(head, body)
-            case _Tell():
+            case _Answered():
                 self._settle(head.id, _answer(body, head.attachments))
-            case _Refuse():
+            case _RefusedCall():
                 self._settle(head.id, Refused(SMCPError.from_wire(loads(str(body, "utf-8"))) or SMCPError()))
             case _Gone():
                 self._settle(head.id, Moved.LOST if head.is_lost else Moved.GONE)
             case _AskReceipt():
-                self._mail.send_at_once(head.node, _encode(_Receipt(self._node, size)))
+                self._outbox.send_at_once(head.node, _encode(_Receipt(self._node, size)))
             case _Receipt():
-                self._mail.receive_receipt(head.node, head.size)
+                self._outbox.receive_receipt(head.node, head.size)
         return None
 
-    def _request(self, head: _Ask, body: bytes) -> Asked:
+    def _request(self, head: _Request, body: bytes) -> NodeRequest:
         seat = head.caller
         caller = Member(seat.sid, "agent", seat.name, seat.office_id, seat.instance, seat.owner, seat.version)
         json, attachments = _parts(body, head.attachments)
         envelope = Envelope(json, attachments)
-        asker = self._neighbours.get(head.node)
+        asker = self._askers.get(head.node)
         if asker is None:
-            asker = self._neighbours[head.node] = Neighbour(self._mail, head.node)
-        return Asked(
+            asker = self._askers[head.node] = NodeAsker(self._outbox, head.node)
+        return NodeRequest(
             lookup(head.event),
             caller,
             head.target,
@@ -258,10 +258,10 @@ class Bus:
 
     def _settle(self, number: int, outcome: Outcome) -> None:
         if asked := self._asked.pop(number, None):
-            self._heard(asked.call, asked.sid, outcome)
+            self._on_outcome(asked.call, asked.sid, outcome)
 
-    def _published(self, numbers: Sequence[int], listeners: int | Exception) -> None:
-        """While the store is out of reach nothing is settled: requests are repeated when it is back."""
+    def _on_posted(self, numbers: Sequence[int], listeners: int | Exception) -> None:
+        """While the store is out of reach no call is settled: calls are sent again when it is back."""
         if isinstance(listeners, Exception):
             if not self.is_cut_off:
                 for number in numbers:
@@ -271,7 +271,7 @@ class Bus:
                 self._settle(number, Moved.UNHEARD)
 
     async def _watch(self) -> None:
-        """As long as something is asked, whether those who were asked are still there."""
+        """Checks regularly, while calls wait for answers, whether their nodes are still there."""
         try:
             while self._asked:
                 await asyncio.sleep(_WATCH_INTERVAL)

@@ -1,7 +1,7 @@
-"""What is said to other nodes, as it is published: gathered, and no more on its way than the store holds for a reader.
+"""Messages to other nodes: gathered, and no more of them unread than the store holds for a subscriber.
 
-Valkey and Redis cut off a subscriber for whom more than 32 MB wait. Small messages never come to that; a large one asks
-for a receipt, and others wait until it has come.
+Valkey and Redis disconnect a subscriber for which more than 32 MB wait. Small messages never come to that. A large one
+asks for a receipt, and other messages to the same node wait in order until it has come.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
+from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import Unavailable
-from a2c_smcp.server.directory.post import Post
-from a2c_smcp.server.fields import Json
+from a2c_smcp.server.directory.interface import NodeMessenger
 
-__all__ = ["Mail", "Published", "frame", "frames"]
+__all__ = ["OnPosted", "Outbox", "frame", "frames"]
 
 _SIZES = struct.Struct(">II")
 _LARGE = 256 * 1024
 _WINDOW = 4 * 1024 * 1024
-_STUCK = 5.0  # whoever has given no receipt for so long has lost it
+_STUCK = 5.0  # a receipt that takes longer was lost
 
-Published: TypeAlias = Callable[[Sequence[int], int | Exception], None]
-"""Told how many have heard what was sent under these numbers, or why nobody has."""
+OnPosted: TypeAlias = Callable[[Sequence[int], int | Exception], None]
+"""Is told how many processes read the messages with these numbers, or why none does."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Flow:
-    """Towards one node: what is on its way and has no receipt, and what waits for that."""
+    """Towards one node: how many bytes have no receipt yet, and what waits for it."""
 
     unread: int = 0
     waiting: deque[_Batch] = field(default_factory=deque)
@@ -52,12 +52,15 @@ class _Flow:
         return self.unread == 0 or self.unread + batch.size <= _WINDOW
 
 
-class Mail:
-    """What is said to one node in one turn of the event loop is published once, `asks_receipt` before what is large."""
+class Outbox:
+    """Publishes all messages to one node in one turn of the event loop together.
 
-    def __init__(self, directory: Post, published: Published, asks_receipt: bytes) -> None:
+    `asks_receipt` is the message that asks for a receipt; it goes before a large batch.
+    """
+
+    def __init__(self, directory: NodeMessenger, on_posted: OnPosted, asks_receipt: bytes) -> None:
         self._directory = directory
-        self._published = published
+        self._on_posted = on_posted
         self._asks_receipt = asks_receipt
         self._gathered: dict[str, _Batch] = {}
         self._flows: dict[str, _Flow] = {}
@@ -72,29 +75,29 @@ class Mail:
             batch.numbers.append(number)
 
     def send_at_once(self, node: str, head: bytes) -> None:
-        """Past everything that waits."""
+        """Sends a message ahead of those that wait."""
         self._post(node, _Batch([frame(head)]))
 
     def receive_receipt(self, node: str, size: int) -> None:
         if flow := self._flows.get(node):
             flow.unread = max(0, flow.unread - size)
-            self._go_on(node, flow)
+            self._post_waiting(node, flow)
 
     def forget(self, node: str) -> None:
-        """It has missed what was on its way, and asks again for what waits."""
+        """Drops everything to a node that was out of reach: it has missed some of it, and all is sent again."""
         flow = self._flows.pop(node, None)
         if flow and flow.timer:
             flow.timer.cancel()
 
     def clear(self) -> None:
-        """Nothing of it will arrive."""
+        """Drops everything to all nodes."""
         self._gathered.clear()
         for node in list(self._flows):
             self.forget(node)
 
     def _next(self, node: str, full: _Batch | None) -> _Batch:
         if full:
-            self._hand_over(node, full)
+            self._enqueue(node, full)
         elif not self._gathered:
             asyncio.get_running_loop().call_soon(self._flush)
         batch = self._gathered[node] = _Batch()
@@ -103,9 +106,9 @@ class Mail:
     def _flush(self) -> None:
         gathered, self._gathered = self._gathered, {}
         for node, batch in gathered.items():
-            self._hand_over(node, batch)
+            self._enqueue(node, batch)
 
-    def _hand_over(self, node: str, batch: _Batch) -> None:
+    def _enqueue(self, node: str, batch: _Batch) -> None:
         flow = self._flows.get(node)
         if flow is None and not batch.is_large:
             self._post(node, batch)
@@ -113,9 +116,9 @@ class Mail:
         if flow is None:
             flow = self._flows[node] = _Flow()
         flow.waiting.append(batch)
-        self._go_on(node, flow)
+        self._post_waiting(node, flow)
 
-    def _go_on(self, node: str, flow: _Flow) -> None:
+    def _post_waiting(self, node: str, flow: _Flow) -> None:
         while flow.waiting and flow.has_room_for(flow.waiting[0]):
             batch = flow.waiting.popleft()
             if batch.is_large:
@@ -131,14 +134,14 @@ class Mail:
 
     def _give_up_receipts(self, node: str, flow: _Flow) -> None:
         flow.unread = 0
-        self._go_on(node, flow)
+        self._post_waiting(node, flow)
 
     def _post(self, node: str, batch: _Batch) -> None:
-        published = partial(self._published, batch.numbers)
+        posted = partial(self._on_posted, batch.numbers)
         try:
-            self._directory.post(node, b"".join(batch.parts), published)
+            self._directory.post(node, b"".join(batch.parts), posted)
         except Unavailable as error:
-            published(error)
+            posted(error)
 
 
 def frame(head: bytes, body: Json = b"") -> bytes:
@@ -146,7 +149,7 @@ def frame(head: bytes, body: Json = b"") -> bytes:
 
 
 def frames(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """What was published, taken apart. Raises nothing: a writer on the bus is trusted to be one of us."""
+    """The heads and bodies in a published message. All writers are nodes of this program, so it is not checked."""
     at = 0
     while at < len(data):
         head_size, body_size = _SIZES.unpack_from(data, at)

@@ -1,4 +1,4 @@
-"""The other nodes of a shared directory: where they are, and the secret by which they know one another."""
+"""The other nodes of a shared directory: their URLs, and the secret by which nodes recognise one another."""
 
 from __future__ import annotations
 
@@ -6,46 +6,23 @@ import asyncio
 import time
 from contextlib import suppress
 from hmac import compare_digest
-from typing import Protocol, runtime_checkable
 
 from a2c_smcp.errors import BadRequest, Unavailable
-from a2c_smcp.server.directory import Directory
-from a2c_smcp.server.directory.nodes import Node, node_of
-from a2c_smcp.server.directory.post import Post
+from a2c_smcp.server.directory.interface import SharedDirectory
+from a2c_smcp.server.directory.nodes import node_of
 
-__all__ = ["Neighbours", "Shared", "shared"]
+__all__ = ["PeerNodes"]
 
 _SCHEMES = ("http://", "https://")
 _FRESH = 1.0
-_BETWEEN = 0.1  # a session id is a client's word: however many it makes up, the store is not asked more often
+_BETWEEN = 0.1  # clients may invent session ids: however many, the store is not asked more often
 
 
-@runtime_checkable
-class Shared(Post, Protocol):
-    """What a directory that several nodes have in common offers beside."""
+class PeerNodes:
+    """Asks the store when a node is looked for. While the store is out of reach, its last answer is used until the
+    leases in it have ended."""
 
-    @property
-    def is_ready(self) -> bool: ...
-
-    async def start(self) -> None: ...
-
-    async def nodes(self) -> list[Node]: ...
-
-    async def secret(self) -> str: ...
-
-    async def announce(self, office_id: str, text: str) -> int: ...
-
-
-def shared(directory: Directory | None) -> Shared | None:
-    """The directory, if it is one of many nodes."""
-    return directory if isinstance(directory, Shared) else None
-
-
-class Neighbours:
-    """What the store says of the nodes, asked when somebody wants to know. While it is out of reach, what it said last
-    holds until the leases have lapsed."""
-
-    def __init__(self, directory: Shared) -> None:
+    def __init__(self, directory: SharedDirectory) -> None:
         self._directory = directory
         self._urls: dict[str, tuple[str, float]] = {}
         self._secret = b""
@@ -58,7 +35,7 @@ class Neighbours:
         return node if node != self._directory.node else None
 
     async def url_of(self, node: str) -> str:
-        """Raises `BadRequest` for one without a lease: it has no sessions."""
+        """Raises `BadRequest` for a node without a lease: it has no sessions."""
         known = self._leased(node)
         if known is None or not self._is_fresh:
             try:
@@ -74,13 +51,13 @@ class Neighbours:
         return known
 
     async def secret(self) -> bytes:
-        """What this node shows to others."""
+        """The secret that this node shows to others. Raises `Unavailable`."""
         if not self._secret:
             await self._look()
         return self._secret
 
     async def knows(self, secret: bytes) -> bool:
-        """Whether this is the secret, also if the store has lost it and was given another."""
+        """Whether this is the secret, also after the store has lost the old one and has a new one."""
         if not self._is_secret(secret) and not self._is_fresh:
             with suppress(Unavailable):
                 await self._look()
@@ -103,7 +80,7 @@ class Neighbours:
         return bool(self._secret) and compare_digest(secret, self._secret)
 
     async def _look(self) -> None:
-        """One look for all who want to know."""
+        """Asks the store, once for all that wait for the answer."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look_now())
         await asyncio.shield(self._looking)

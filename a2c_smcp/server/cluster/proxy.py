@@ -1,4 +1,13 @@
-"""Requests that belong to a session of another node: they are asked there, and answered as that node answers."""
+"""Requests for a session of another node: they are sent to that node, and answered as it answers.
+
+A session id names its node. Behind a balancer that does not know this, any node may be asked, and passes the request
+on: polls and posts over HTTP, and a websocket as a tunnel. In a tunnel bytes go through as they are, from the upgrade
+request on: frames, close codes and slow readers are a matter between the two ends.
+
+Only nodes that hold a lease are asked, and no node passes on what another one has passed on. A node that passes a
+request on names the client it speaks for, and shows the secret that nodes share; without the secret both headers are
+ignored.
+"""
 
 from __future__ import annotations
 
@@ -8,109 +17,116 @@ import ssl
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any
-from urllib.parse import quote
+from typing import cast
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
 from a2c_smcp.errors import BadRequest, SMCPError, Unavailable
-from a2c_smcp.server.cluster.peer_nodes import Neighbours, Shared
-from a2c_smcp.server.cluster.tunnel import End, dial, upgrade_request
-from a2c_smcp.server.http_requests import MAX_UNAUTHENTICATED, Fields, Request, Response
+from a2c_smcp.server.cluster.peer_nodes import PeerNodes
+from a2c_smcp.server.directory.interface import SharedDirectory
+from a2c_smcp.server.http_requests import MAX_UNAUTHENTICATED, Headers, HttpRequest, HttpResponse
 from a2c_smcp.server.settings import Limits
 
-__all__ = ["Onward", "Proxy"]
+__all__ = ["ProxiedRequest", "Proxy", "TunnelEnd", "tunnel"]
 
 _NODE, _CLIENT = b"x-a2c-node", b"x-a2c-client"
 _BETWEEN_NODES = frozenset({_NODE, _CLIENT})
-_OF_ONE_HOP = frozenset(
+_HOP_BY_HOP = frozenset(
     b"connection content-length expect keep-alive proxy-connection te trailer transfer-encoding upgrade".split()
 )
 _OF_A_WEBSOCKET = b"sec-websocket-"
 _NOT_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 _CLOSE = b"1"
+_PORTS = {"http": 80, "https": 443}
 
 _DIAL = 2.0
 _KEEP = 2.0  # less than any web server keeps a connection: a POST cannot be sent again on another
+_FLUSH = 2.0
 _FAILURES = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
-class Onward:
-    """A request as another node will see it. Over TLS, `trust` says whose certificate that node may show."""
+class ProxiedRequest:
+    """A request as another node will see it. Over TLS, `trust` says which certificate that node may show."""
 
     node: str
     url: str
-    headers: Fields
+    headers: Headers
     trust: ssl.SSLContext | None
 
-    async def dial(self) -> End:
-        """Raises `Unavailable`."""
+    async def dial(self) -> TunnelEnd:
+        """The other end of a tunnel for a websocket. Raises `Unavailable`."""
+        loop = asyncio.get_running_loop()
         try:
-            return await dial(self.url, self.trust, _DIAL)
+            parts = urlsplit(self.url)
+            port = parts.port or _PORTS[parts.scheme]
+            async with asyncio.timeout(_DIAL):
+                _, end = await loop.create_connection(TunnelEnd, parts.hostname or "", port, ssl=self.trust)
         except _FAILURES:
-            raise self.is_silent() from None
+            raise self.no_answer() from None
+        return end
 
-    def request(self, ahead: bytes) -> bytes:
-        """The bytes of an upgrade request, and those that came behind it."""
-        return upgrade_request(self.url, self.headers) + ahead
+    def upgrade_request(self) -> bytes:
+        """The bytes of an upgrade request."""
+        parts = urlsplit(self.url)
+        lines = [f"GET {parts.path}?{parts.query} HTTP/1.1".encode(), b"connection: Upgrade", b"upgrade: websocket"]
+        return b"\r\n".join([*lines, *(b"%s: %s" % field for field in self.headers), b"", b""])
 
-    def is_silent(self) -> Unavailable:
+    def no_answer(self) -> Unavailable:
         return Unavailable(f"node {self.node!r}, which has this session, does not answer")
 
 
 class Proxy:
-    """Between this node and the others. Only nodes that hold a lease are asked, and none passes on what was passed on.
+    """Passes requests on to the nodes that have their sessions."""
 
-    A node says whom it speaks for, and shows the secret that nodes share. From anybody else both headers are nothing.
-    """
-
-    def __init__(self, directory: Shared, limits: Limits) -> None:
-        self._neighbours = Neighbours(directory)
+    def __init__(self, directory: SharedDirectory, limits: Limits) -> None:
+        self._peers = PeerNodes(directory)
         self._limits = limits
         self._session: aiohttp.ClientSession | None = None
         self._trust: ssl.SSLContext | None = None
-        self._polls: set[asyncio.Task[Any]] = set()
+        self._polls: set[asyncio.Task[object]] = set()
         self._is_draining = False
 
-    async def find(self, request: Request) -> tuple[Request, str | None]:
-        """The request as its client made it, and the other node that it has to be passed on to, if any."""
+    async def find(self, request: HttpRequest) -> tuple[HttpRequest, str | None]:
+        """The request as its client made it, and the other node that has its session, if any."""
         sid = request.parameter("sid")
-        node = self._neighbours.owner(sid) if sid else None
+        node = self._peers.owner(sid) if sid else None
         shown = {name: value for name, value in request.headers if name in _BETWEEN_NODES}
         if not shown:
             return request, node
         headers = [field for field in request.headers if field[0] not in _BETWEEN_NODES]
         request = replace(request, headers=headers)
-        if await self._neighbours.knows(shown.get(_NODE, b"")):
-            return replace(request, **_client_in(shown.get(_CLIENT, b""))), None
+        if await self._peers.knows(shown.get(_NODE, b"")):
+            return _with_client(request, shown.get(_CLIENT, b"")), None
         return request, node
 
-    async def respond(self, node: str, request: Request) -> Response:
+    async def respond(self, node: str, request: HttpRequest) -> HttpResponse:
         """Raises `BadRequest` if there is no such node, `Unavailable` if it does not answer."""
-        onward = await self.onward(node, request)
+        proxied = await self.proxied(node, request)
         if request.method == "POST":
-            return await self._post(onward, request)
-        return await self._poll(onward, request)
+            return await self._post(proxied, request)
+        return await self._poll(proxied, request)
 
-    async def onward(self, node: str, request: Request) -> Onward:
-        url = await self._neighbours.url_of(node)
+    async def proxied(self, node: str, request: HttpRequest) -> ProxiedRequest:
+        """The request as the other node will see it. Raises `BadRequest` or `Unavailable`."""
+        url = await self._peers.url_of(node)
         query = quote(request.query, safe=_PRINTABLE)
-        secret = await self._neighbours.secret()
-        headers = [*_lasting(request.headers), (_CLIENT, _client_of(request)), (_NODE, secret)]
-        return Onward(node, f"{url}/socket.io/?{query}", headers, self._trust_for(url))
+        secret = await self._peers.secret()
+        headers = [*_end_to_end(request.headers), (_CLIENT, _client_of(request)), (_NODE, secret)]
+        return ProxiedRequest(node, f"{url}/socket.io/?{query}", headers, self._trust_for(url))
 
     def drain(self) -> None:
-        """Polls would wait longer than this node does: whoever polls comes again elsewhere."""
+        """Ends polls, which would wait longer than this node does: their clients poll again on another node."""
         self._is_draining = True
         for poll in self._polls:
             poll.cancel()
 
     async def close(self) -> None:
-        await self._neighbours.close()
+        await self._peers.close()
         if self._session:
             await self._session.close()
 
@@ -121,16 +137,16 @@ class Proxy:
 
     # Polling
 
-    async def _poll(self, onward: Onward, request: Request) -> Response:
-        """If its client goes away it is cancelled, and the other node sees that its own client went away."""
+    async def _poll(self, proxied: ProxiedRequest, request: HttpRequest) -> HttpResponse:
+        """If its client goes away, the poll is cancelled, and the other node sees that its client went away."""
         poll = asyncio.current_task()
         assert poll
         if self._is_draining:
             raise Unavailable("the server is shutting down")
-        request.body.trust()  # the other node answers at once unless there is such a session, and counts that
+        request.body.trust()  # the other node answers at once if it has no such session, and counts that
         self._polls.add(poll)
         try:
-            return await self._ask(onward, request.method, None)
+            return await self._ask(proxied, request.method, None)
         except asyncio.CancelledError:
             if not self._is_draining:
                 raise
@@ -138,11 +154,11 @@ class Proxy:
         finally:
             self._polls.discard(poll)
 
-    async def _post(self, onward: Onward, request: Request) -> Response:
-        """One that is refused here ends its session, as it does where the session is."""
+    async def _post(self, proxied: ProxiedRequest, request: HttpRequest) -> HttpResponse:
+        """A POST that is refused here ends its session, as it does on the node of the session."""
         length = request.header(b"content-length")
         is_small = length.isdecimal() and int(length) <= MAX_UNAUTHENTICATED
-        is_authenticated = not is_small and (await self._ask(onward, "HEAD", None)).status == HTTPStatus.OK
+        is_authenticated = not is_small and (await self._ask(proxied, "HEAD", None)).status == HTTPStatus.OK
         limit = self._limits.max_transport if is_authenticated else MAX_UNAUTHENTICATED
         if is_authenticated:
             request.body.trust()
@@ -150,26 +166,26 @@ class Proxy:
             body = await request.body.read(limit)
         except SMCPError:
             with suppress(Unavailable):
-                await self._ask(onward, "POST", _CLOSE)
+                await self._ask(proxied, "POST", _CLOSE)
             raise
-        return await self._ask(onward, "POST", body)
+        return await self._ask(proxied, "POST", body)
 
-    async def _ask(self, onward: Onward, method: str, body: bytes | None) -> Response:
+    async def _ask(self, proxied: ProxiedRequest, method: str, body: bytes | None) -> HttpResponse:
         try:
             async with self._http().request(
                 method,
-                URL(onward.url, encoded=True),
-                headers=_text(onward.headers),
+                URL(proxied.url, encoded=True),
+                headers=_text(proxied.headers),
                 data=None if body is None else io.BytesIO(body),
                 allow_redirects=False,
-                ssl=onward.trust or True,
+                ssl=proxied.trust or True,
             ) as response:
                 answer = await response.read()
                 fields = [(name.lower(), value) for name, value in response.raw_headers]
         except _FAILURES:
-            raise onward.is_silent() from None
-        kept = [field for field in _lasting(fields) if field[0] != b"date"]
-        return Response(response.status, kept, answer)
+            raise proxied.no_answer() from None
+        kept = [field for field in _end_to_end(fields) if field[0] != b"date"]
+        return HttpResponse(response.status, kept, answer)
 
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -186,44 +202,104 @@ class Proxy:
 
     # Websockets
 
-    async def open(self, onward: Onward) -> aiohttp.ClientWebSocketResponse:
-        """For a web server that does not give its connections away. Raises `BadRequest` or `Unavailable`."""
+    async def open(self, proxied: ProxiedRequest) -> aiohttp.ClientWebSocketResponse:
+        """A websocket to the other node, for web servers that keep their connections. Raises `BadRequest` or
+        `Unavailable`."""
         try:
-            return await self._open(onward)
+            return await self._open(proxied)
         except aiohttp.WSServerHandshakeError as refusal:
             raise BadRequest(f"its node refuses the upgrade of this session with {refusal.status}") from None
         except _FAILURES:
-            raise onward.is_silent() from None
+            raise proxied.no_answer() from None
 
-    async def _open(self, onward: Onward) -> aiohttp.ClientWebSocketResponse:
-        headers = [field for field in onward.headers if not field[0].startswith(_OF_A_WEBSOCKET)]
+    async def _open(self, proxied: ProxiedRequest) -> aiohttp.ClientWebSocketResponse:
+        headers = [field for field in proxied.headers if not field[0].startswith(_OF_A_WEBSOCKET)]
         return await self._http().ws_connect(
-            URL(onward.url, encoded=True),
+            URL(proxied.url, encoded=True),
             headers=_text(headers),
             max_msg_size=self._limits.max_transport,
-            ssl=onward.trust or True,
+            ssl=proxied.trust or True,
         )
 
 
-def _lasting(headers: Fields) -> list[tuple[bytes, bytes]]:
-    """Without what is said from one hop to the next."""
+def _end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The headers without those that concern one hop only."""
     fields = list(headers)
     named = {word.strip().lower() for name, value in fields if name == b"connection" for word in value.split(b",")}
-    return [field for field in fields if field[0] not in _OF_ONE_HOP and field[0] not in named]
+    return [field for field in fields if field[0] not in _HOP_BY_HOP and field[0] not in named]
 
 
-def _client_of(request: Request) -> bytes:
+def _client_of(request: HttpRequest) -> bytes:
     host, port = request.client or ("-", 0)
     return f"{request.scheme} {host} {port}".encode()
 
 
-def _client_in(value: bytes) -> dict[str, Any]:
-    """What the request says of its client, as the node that was asked first has seen it."""
-    match value.decode("latin-1").split(" "):
+def _with_client(request: HttpRequest, client: bytes) -> HttpRequest:
+    """The request with its client as the node that passed it on has seen it."""
+    match client.decode("latin-1").split(" "):
         case [scheme, host, port] if port.isdecimal():
-            return {"scheme": scheme, "client": None if host == "-" else (host, int(port))}
-    return {}
+            return replace(request, scheme=scheme, client=None if host == "-" else (host, int(port)))
+    return request
 
 
-def _text(fields: Fields) -> CIMultiDict[str]:
+def _text(fields: Headers) -> CIMultiDict[str]:
     return CIMultiDict((name.decode("latin-1"), value.decode("utf-8", "replace")) for name, value in fields)
+
+
+# Tunnels
+
+
+class TunnelEnd(asyncio.Protocol):
+    """One end: bytes that are read here are written at the other end, no faster than it takes them."""
+
+    transport: asyncio.Transport
+    other: asyncio.Transport
+
+    def __init__(self) -> None:
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.other.write(data)
+
+    def pause_writing(self) -> None:
+        if not self.other.is_closing():
+            self.other.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self.other.is_closing():
+            self.other.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.over.done():
+            self.over.set_result(None)
+
+
+async def tunnel(client: asyncio.Transport, there: TunnelEnd, ahead: bytes) -> None:
+    """Carries bytes both ways until either end is gone. `ahead` is the upgrade request, and bytes behind it."""
+    if client.is_closing():
+        there.transport.abort()
+        return
+    here = TunnelEnd()
+    here.transport = client
+    here.other, there.other = there.transport, client
+    client.set_protocol(here)
+    there.transport.write(ahead)
+    client.resume_reading()
+    await _until_over(here, there)
+
+
+async def _until_over(*ends: TunnelEnd) -> None:
+    """When one end is gone, the other has a moment to take bytes that are on their way."""
+    waits = [end.over for end in ends]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.transport.close()
+        await asyncio.wait(waits, timeout=_FLUSH)
+    finally:
+        for end in ends:
+            with suppress(RuntimeError):  # of uvloop, for one that is closed
+                end.transport.abort()

@@ -1,4 +1,24 @@
-"""A node's place in the store: its connections, its lease, and the clock by which it has lapsed."""
+"""The lease of a node: its connections to the store, its heartbeat, and its own clock for when the lease ends.
+
+Every seat in the store belongs to the lease of a node. While the lease lasts, no other node may free its seats, so the
+node can serve its members from its mirror, without asking. A lease is in one of three states, for which this node and
+the store use clocks of their own:
+
+    none ── take, beat ──► held ── `lease - margin` without a beat ──► ended for us ── `margin` later ──► ended for all
+
+- The node counts from before it sent the beat, and stops `margin` early. So it has stopped before the store lets
+  another node free its seats (`bury`), however long an answer took. After a standstill of the process it sees this by
+  its clock, before it answers anything.
+- Each lease has an epoch, and every write shows it. A process that comes too late, or a second one under the same name,
+  is refused by the store (`LeaseLost`), whatever its clock says.
+- Two connections are open: one asks, the other listens to channels. If either breaks, both are given up (`trouble`) and
+  a new lease is taken on new ones: what was published meanwhile is lost, so the mirror has to catch up in any case.
+
+After an outage of the store all leases have ended at once. A node that is back spares the others for `return_grace`:
+it buries none of them before they could come back too. If the store was restarted without its memory (`run` differs),
+seats are unknown that other nodes still serve until their leases end. The first node that registers then names all
+nodes that it remembers (`_peers`), and the store seats no newcomers until these have come back or must have stopped.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +29,22 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from a2c_smcp.errors import Unavailable
-from a2c_smcp.server.directory.nodes import Lease, NameInUse, Pace, new_name
+from a2c_smcp.server.directory.nodes import LeaseToken, NameInUse, Pace, new_name
 from a2c_smcp.server.directory.store import Store
-from a2c_smcp.server.directory.store_connection import Line
+from a2c_smcp.server.directory.store_connection import StoreConnection
 
-__all__ = ["GONE", "RETURNED", "Tenancy"]
+__all__ = ["GONE", "RETURNED", "NodeLease"]
 
 logger = logging.getLogger(__name__)
 
 _SOON = 0.05
 
 RETURNED, GONE = "=", "-"
-"""What is said of nodes on their channel, beside that they have come."""
+"""What is published about nodes on their channel, beside that they have come."""
 
 
-class Tenancy:
-    """Two lines, one to ask on and one to hear on. If either breaks there is trouble, and both are given up.
-
-    `run` is the life of the store in which the last lease was taken, "" if there was none.
-    """
+class NodeLease:
+    """The lease of one node. `run` names the run of the store in which the last lease was taken, "" if none was."""
 
     def __init__(self, url: str, node: str, node_url: str, prefix: str, pace: Pace) -> None:
         self.node = node
@@ -38,92 +55,95 @@ class Tenancy:
         self._prefix = prefix
         self._pace = pace
         self._process = new_name() + new_name()
-        self._lines: list[Line] = []
-        self._held: tuple[Store, Lease] | None = None
+        self._connections: list[StoreConnection] = []
+        self._held: tuple[Store, LeaseToken] | None = None
         self._until = float("-inf")
         self._spares_until = float("-inf")
         self._peers: set[str] = set()
 
     @property
-    def is_leased(self) -> bool:
+    def is_held(self) -> bool:
+        """Whether the lease lasts, by this node's own clock."""
         return time.monotonic() < self._until
 
     @property
     def is_settling(self) -> bool:
-        """Whether this node came back a moment ago: the others have as long as a lease lasts to do so, too."""
+        """Whether this node came back so lately that other nodes, whose leases ended too, may not be back yet."""
         return time.monotonic() < self._spares_until - self._pace.return_grace + self._pace.lease
 
     @property
-    def held(self) -> tuple[Store, Lease]:
-        """The store and the lease to show it. Raises `Unavailable` at once while there is trouble."""
+    def store(self) -> tuple[Store, LeaseToken]:
+        """The store, and the token to show it. Raises `Unavailable` at once while there is trouble."""
         if self._held is None or self.trouble.is_set():
             raise Unavailable("the shared store is unreachable")
         return self._held
 
-    async def take(self, hear: Callable[[str, bytes], None]) -> None:
-        """Connects and takes a lease, which counts from the first `beat`."""
-        await self.hang_up()
+    async def take(self, on_message: Callable[[str, bytes], None]) -> None:
+        """Connects and takes a lease, which counts from the first `beat`. Raises `Unavailable` or `NameInUse`."""
+        await self.disconnect()
         self.trouble.clear()
         for _ in range(2):
-            self._lines.append(await Line.open(self._url, self._pace.patience, hear, self.trouble.set))
-        await self.listen(f"{self._prefix}nodes")
-        store = Store(self._lines[0], self._prefix)
+            connection = await StoreConnection.open(self._url, self._pace.patience, on_message, self.trouble.set)
+            self._connections.append(connection)
+        await self.subscribe(f"{self._prefix}nodes")
+        store = Store(self._connections[0], self._prefix)
         await store.prepare()
         run = await store.run_id()
-        lease, nodes = await self._register(store, run)
+        token, nodes = await self._register(store, run)
         if self.run:
             self._spares_until = time.monotonic() + self._pace.return_grace
-        self._held, self.run, self._peers = (store, lease), run, nodes - {self.node}
+        self._held, self.run, self._peers = (store, token), run, nodes - {self.node}
 
     async def beat(self) -> None:
-        """Renews the lease, and buries nodes whose own has lapsed."""
-        store, lease = self.held
+        """Renews the lease, and frees the seats of nodes whose lease has ended."""
+        store, token = self.store
         asked = time.monotonic()
-        lapsed = await store.beat(lease, self._pace.lease)
+        ended = await store.beat(token, self._pace.lease)
         self._until = asked + self._pace.lease - self._pace.margin
-        for node in lapsed if asked > self._spares_until else ():
+        for node in ended if asked > self._spares_until else ():
             freed = await store.bury(node)
             logger.warning("node %s is gone, node %s has freed %d of its seats", node, self.node, freed)
 
     async def renew(self) -> None:
-        """Keeps the lease in the store while this node is not yet what the store says, so that its clock stands."""
-        store, lease = self.held
-        await store.beat(lease, self._pace.lease)
+        """Renews the lease in the store, not by this node's clock: its members are still being seated again."""
+        store, token = self.store
+        await store.beat(token, self._pace.lease)
 
-    def lapse(self) -> None:
+    def end(self) -> None:
+        """From now on the lease does not last, by this node's own clock."""
         self._until = float("-inf")
 
-    async def listen(self, channel: str) -> None:
-        await self._lines[1].ask("SUBSCRIBE", channel)
+    async def subscribe(self, channel: str) -> None:
+        await self._connections[1].ask("SUBSCRIBE", channel)
 
-    async def stop_listening(self, channel: str) -> None:
-        await self._lines[1].ask("UNSUBSCRIBE", channel)
+    async def unsubscribe(self, channel: str) -> None:
+        await self._connections[1].ask("UNSUBSCRIBE", channel)
 
-    def hear_of_node(self, node: str, *, is_gone: bool) -> None:
-        """Who has come and who has gone: those who are known are waited for when the store has lost its memory."""
+    def note_node(self, node: str, *, is_gone: bool) -> None:
+        """A node has come or gone. Those that are known are awaited if the store loses its memory."""
         (self._peers.discard if is_gone else self._peers.add)(node)
         self._peers.discard(self.node)
 
-    async def tell_of_return(self) -> None:
-        """What others have asked of this node while it was out was lost on the way."""
-        store, _ = self.held
+    async def publish_return(self) -> None:
+        """Tells the other nodes that this one is back: it has missed what they asked while it was out of reach."""
+        store, _ = self.store
         await store.publish(f"{self._prefix}nodes", RETURNED + self.node)
 
     async def retire(self) -> None:
-        """What the node still holds is kept a while longer, for those of its members that resume elsewhere."""
-        self.lapse()
+        """Gives the lease up. The store keeps its seats for `linger`, for members that resume on another node."""
+        self.end()
         with suppress(Unavailable):
-            store, lease = self.held
-            await store.retire(lease, self._pace.linger)
-        await self.hang_up()
+            store, token = self.store
+            await store.retire(token, self._pace.linger)
+        await self.disconnect()
 
-    async def hang_up(self) -> None:
-        lines, self._lines, self._held = self._lines, [], None
-        for line in lines:
-            await line.close()
+    async def disconnect(self) -> None:
+        connections, self._connections, self._held = self._connections, [], None
+        for connection in connections:
+            await connection.close()
 
-    async def _register(self, store: Store, run: str) -> tuple[Lease, set[str]]:
-        """A predecessor of the same name that has died is waited for as long as its lease lasts."""
+    async def _register(self, store: Store, run: str) -> tuple[LeaseToken, set[str]]:
+        """If an earlier process of the same name has died, waits until its lease has ended."""
         deadline = time.monotonic() + self._pace.lease + self._pace.patience
         while True:
             try:

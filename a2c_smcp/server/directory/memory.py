@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from a2c_smcp.protocol.offices import Change, Member, Office, part_of
-from a2c_smcp.server.directory.listener import Listener
-from a2c_smcp.server.directory.mirror import Turn
+from a2c_smcp.server.directory.interface import DirectoryListener
 
 __all__ = ["MemoryDirectory"]
 
@@ -22,18 +21,18 @@ class MemoryDirectory:
         self._seats: dict[str, dict[str, Member]] = {}
         self._holders: dict[str, str] = {}
         self._version = 0
-        self.listener = Listener()
+        self.listener = DirectoryListener()
 
     async def office(self, office_id: str) -> Office:
-        return self.office_at_hand(office_id)
+        return self.cached_office(office_id)
 
     async def seats(self, sid: str) -> tuple[Member, ...]:
-        return self.seats_at_hand(sid)
+        return self.cached_seats(sid)
 
-    def office_at_hand(self, office_id: str) -> Office:
+    def cached_office(self, office_id: str) -> Office:
         return self._offices.get(office_id) or Office(office_id)
 
-    def seats_at_hand(self, sid: str) -> tuple[Member, ...]:
+    def cached_seats(self, sid: str) -> tuple[Member, ...]:
         return tuple(self._seats.get(sid, {}).values())
 
     async def holder(self, instance: str) -> str | None:
@@ -48,7 +47,7 @@ class MemoryDirectory:
         for member in change.enters:
             self._seat(member)
         for office_id in dict.fromkeys(member.office_id for member in (*change.leaves, *change.enters)):
-            self.listener.turned(Turn(self.office_at_hand(office_id), part_of(change, office_id)))
+            self.listener.office_changed(self.cached_office(office_id), part_of(change, office_id))
         return True
 
     async def close(self) -> None:

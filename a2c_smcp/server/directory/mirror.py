@@ -1,4 +1,21 @@
-"""What a node knows of offices without asking: snapshots that move on with what is published about them."""
+"""What a node knows of offices without asking the store: snapshots that follow what is published about them.
+
+The store gives every change of an office a stamp (`at`), publishes it on the office's channel, and in it the version
+that the change began from (`prev`) and led to. A node subscribes to the channel of an office before it reads the
+office for the first time, so nothing between the two is missed. Its view of an office is in one of three states:
+
+    unknown ── see ──► in step ── hear a change with another `prev` ──► behind ── see ──► in step
+
+- In step: every change up to `at` is in the snapshot. A change whose `prev` is the snapshot's version is applied to
+  it, and given to the node as it was published. Changes up to `at` were seen already, and are ignored: a node hears
+  its own commits twice, in the answer of the commit and on the channel.
+- Behind: a change was missed. The view is not given out, and only a fresh snapshot (`see`) heals it. The difference
+  between the two snapshots is then given to the node as one change, so that it applies every change exactly once.
+- A snapshot that is older than the view is ignored, because answers of the store may cross what it publishes.
+
+The mirror also holds the seats of this node's own members. They outlive a lost store, to be seated again
+(`seat_recovery`), and their offices are never dropped; other offices are, when there are too many.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +24,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from a2c_smcp.protocol.offices import Change, Member, Office
-from a2c_smcp.server.directory.records import News, Seat, difference
+from a2c_smcp.server.directory.records import PublishedChange, SeatRecord, difference
 
-__all__ = ["Mirror", "Turn"]
+__all__ = ["Applied", "Mirror"]
 
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """An office has moved on. `change` is what that means for whoever was told of everything before."""
-
-    office: Office
-    change: Change
+Applied = tuple[Office, Change]
+"""A new snapshot of an office, and the change that led to it."""
 
 
 @dataclass(slots=True)
 class _View:
-    """An office as of the change stamped `at`; out of step if more is known to have happened, up to `heard`."""
+    """An office as of the change stamped `at`. It is behind if a later change is known, stamped `heard`."""
 
     office: Office
     at: int
@@ -34,15 +46,15 @@ class _View:
 
 
 class Mirror:
-    """Offices that this node follows, and the seats of its own members, which keep an office from being forgotten."""
+    """The offices that this node follows, at most `most` beside those of its own members."""
 
     def __init__(self, node: str, most: int) -> None:
         self._node = node
         self._most = most
         self._views: OrderedDict[str, _View] = OrderedDict()
-        self._mine: dict[str, dict[str, Seat]] = {}
-        self._at_hand: dict[str, tuple[Member, ...]] = {}
-        self._pins: dict[str, set[str]] = {}
+        self._own: dict[str, dict[str, SeatRecord]] = {}
+        self._own_members: dict[str, tuple[Member, ...]] = {}
+        self._own_sids: dict[str, set[str]] = {}
 
     def __contains__(self, office_id: str) -> bool:
         return office_id in self._views
@@ -52,17 +64,29 @@ class Mirror:
         return view.office if view and view.is_in_step else None
 
     def seats(self, sid: str) -> tuple[Member, ...] | None:
-        return self._at_hand.get(sid)
+        """The seats of a connection of this node."""
+        return self._own_members.get(sid)
 
-    def mine(self) -> tuple[Seat, ...]:
-        """The seats of this node's members."""
-        return tuple(seat for seats in self._mine.values() for seat in seats.values())
+    def own_seats(self) -> tuple[SeatRecord, ...]:
+        """The seats of all members of this node."""
+        return tuple(seat for seats in self._own.values() for seat in seats.values())
 
-    def pinned(self) -> tuple[str, ...]:
-        return tuple(self._pins)
+    def own_seat(self, sid: str, office_id: str) -> Member | None:
+        """The seat that a member of this node has in an office."""
+        seat = self._own.get(sid, {}).get(office_id)
+        return seat.member if seat else None
 
-    def see(self, office: Office, seats: Iterable[Seat] | None, at: int) -> Turn | None:
-        """A snapshot fresh from the store; without its seats, if it was known."""
+    def own_offices(self) -> tuple[str, ...]:
+        """The offices in which this node has members."""
+        return tuple(self._own_sids)
+
+    def is_behind(self, office_id: str) -> bool:
+        """Whether this node follows the office, and has missed a change of it."""
+        view = self._views.get(office_id)
+        return view is not None and not view.is_in_step
+
+    def see(self, office: Office, seats: Iterable[SeatRecord] | None, at: int) -> Applied | None:
+        """Takes a snapshot from the store, with its seats unless its version was known. Returns what it changed."""
         view = self._views.get(office.office_id)
         if view and at < view.at:
             return None
@@ -70,91 +94,79 @@ class Mirror:
             if view and view.office.version == office.version:
                 view.at = at
             return None
-        own = {seat.member.sid: seat for seat in seats if seat.node == self._node}
-        for sid in self._pins.get(office.office_id, set()) - own.keys():
-            self.forget(self._mine[sid][office.office_id].member)
-        for seat in own.values():
-            self._keep(seat)
+        self._replace_own(office.office_id, seats)
         if view is None:
             self._views[office.office_id] = _View(office, at)
             return None
-        view.at = at
         change = difference(view.office, office)
-        turn = _turn(view, office, change)
-        return turn if change.leaves or change.enters else None
+        view.at, view.office = at, office
+        return (office, change) if change.leaves or change.enters else None
 
-    def hear(self, office_id: str, news: News) -> Turn | None:
-        """What was published. If it does not follow on what is known, the office is out of step until seen again."""
+    def hear(self, office_id: str, published: PublishedChange) -> Applied | None:
+        """Applies a change that was published. If one before it was missed, the office is behind until seen again."""
         view = self._views.get(office_id)
-        if view is None or news.at <= view.at:
+        if view is None or published.at <= view.at:
             return None
-        if news.prev != view.office.version or not view.is_in_step:
-            view.heard = max(view.heard, news.at)
+        if published.prev != view.office.version or not view.is_in_step:
+            view.heard = max(view.heard, published.at)
             return None
-        after = news.applied_to(view.office)
-        view.at = news.at
-        turn = _turn(view, after, news.change(view.office, after))
-        if news.buried != self._node:  # those who are buried alive come back
-            for member in turn.change.leaves:
+        before, after = view.office, published.applied_to(view.office)
+        change = published.change(before, after)
+        view.at, view.office = published.at, after
+        if published.buried != self._node:  # else this node has lost its lease, and its members want their seats back
+            for member in change.leaves:
                 self.forget(member)
-        for seat in news.enters:
+        for seat in published.enters:
             if seat.node == self._node:
                 self._keep(seat)
-        return turn
-
-    def own(self, sid: str, office_id: str) -> Member | None:
-        """The seat that a member of this node has there."""
-        seat = self._mine.get(sid, {}).get(office_id)
-        return seat.member if seat else None
-
-    def is_behind(self, office_id: str) -> bool:
-        """Whether something has happened there that this node has not seen, though it follows the office."""
-        view = self._views.get(office_id)
-        return view is not None and not view.is_in_step
+        return after, change
 
     def forget(self, member: Member) -> None:
-        """The member has no seat there any more, or is none of ours."""
-        seats = self._mine.get(member.sid, {})
+        """The member has lost this seat, or is no longer a member of this node."""
+        seats = self._own.get(member.sid, {})
         if seats.pop(member.office_id, None) is None:
             return
-        self._hand_over(member.sid)
-        self._pins[member.office_id].discard(member.sid)
-        if not self._pins[member.office_id]:
-            del self._pins[member.office_id]
+        self._list_members(member.sid)
+        self._own_sids[member.office_id].discard(member.sid)
+        if not self._own_sids[member.office_id]:
+            del self._own_sids[member.office_id]
             if member.office_id in self._views:
                 self._views.move_to_end(member.office_id)
 
-    def overflow(self) -> list[str]:
-        """Drops what is too much, the offices first that nobody of ours has sat in for longest."""
-        spare = len(self._views) - len(self._pins) - self._most
-        return self._drop(spare + self._most // 8) if spare > 0 else []
+    def drop_excess(self) -> list[str]:
+        """Drops offices if there are too many, those first in which this node had no member for longest."""
+        excess = len(self._views) - len(self._own_sids) - self._most
+        return self._drop(excess + self._most // 8) if excess > 0 else []
 
     def rewind(self) -> None:
-        """Nothing was heard for a while. Only our own offices are kept, as they were, and the clock may start anew."""
+        """Changes may have been missed, and the store may be another. Offices of our members stay, to be seen again."""
         self._drop(len(self._views))
         for view in self._views.values():
             view.at = view.heard = -1
 
     def _drop(self, count: int) -> list[str]:
-        idle = [office_id for office_id in self._views if office_id not in self._pins][:count]
+        idle = [office_id for office_id in self._views if office_id not in self._own_sids][:count]
         for office_id in idle:
             del self._views[office_id]
         return idle
 
-    def _keep(self, seat: Seat) -> None:
+    def _replace_own(self, office_id: str, seats: Iterable[SeatRecord]) -> None:
+        """The seats of this node's members in an office are exactly those."""
+        own = {seat.member.sid: seat for seat in seats if seat.node == self._node}
+        for sid in self._own_sids.get(office_id, set()) - own.keys():
+            self.forget(self._own[sid][office_id].member)
+        for seat in own.values():
+            self._keep(seat)
+
+    def _keep(self, seat: SeatRecord) -> None:
         sid, office_id = seat.member.sid, seat.member.office_id
-        self._mine.setdefault(sid, {})[office_id] = seat
-        self._pins.setdefault(office_id, set()).add(sid)
-        self._hand_over(sid)
+        self._own.setdefault(sid, {})[office_id] = seat
+        self._own_sids.setdefault(office_id, set()).add(sid)
+        self._list_members(sid)
 
-    def _hand_over(self, sid: str) -> None:
-        """What is asked for with every call is ready to be given."""
-        if seats := self._mine[sid]:
-            self._at_hand[sid] = tuple(seat.member for seat in seats.values())
+    def _list_members(self, sid: str) -> None:
+        """Every call asks for the members of a connection, so they are listed here, once."""
+        if seats := self._own[sid]:
+            self._own_members[sid] = tuple(seat.member for seat in seats.values())
         else:
-            del self._mine[sid], self._at_hand[sid]
-
-
-def _turn(view: _View, after: Office, change: Change) -> Turn:
-    view.office = after
-    return Turn(after, change)
+            del self._own[sid], self._own_members[sid]

@@ -1,4 +1,4 @@
-"""The nodes that share a directory: their names, their leases, and the pace at which these are kept."""
+"""The nodes that share a directory: their names, which session ids carry, and how long their leases last."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 from a2c_smcp.errors import ConfigError, Unavailable
 
-__all__ = ["Lease", "LeaseLost", "NameInUse", "Node", "Pace", "check_name", "new_name", "node_of", "sid_at"]
+__all__ = ["LeaseLost", "LeaseToken", "NameInUse", "Node", "Pace", "check_name", "new_name", "node_of", "sid_at"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 
 class LeaseLost(Unavailable):
-    """This node's lease has lapsed, or was given to another epoch: it no longer speaks for its members."""
+    """This node's lease has ended, or a newer one was given under its name: its members may have lost their seats."""
 
 
 class NameInUse(Unavailable):
-    """Another process holds a lease under this node's name, for so many `seconds` more."""
+    """Another process has a lease under this node's name, for so many `seconds` more."""
 
     def __init__(self, name: str, seconds: float) -> None:
         super().__init__(f"another process is node {name!r}")
@@ -27,12 +27,10 @@ class NameInUse(Unavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Seconds. A node that dies is noticed after `lease - beat` to `lease + beat`: not before its members could resume
-    elsewhere (a grace of 5 s), and in less than 10 s.
+    """Times of leases, in seconds (`lease.py` says what each is for).
 
-    By its own clock a lease ends `margin` earlier, counted from before it was asked for, so that a node has stopped
-    before anybody takes its members' seats. After an outage others get `return_grace` to come back before they are
-    taken for dead. A node that goes leaves its seats for `linger`.
+    A node that dies is noticed after `lease - beat` to `lease + beat`: not before its members could resume elsewhere (a
+    grace of 5 s), and in less than 10 s.
     """
 
     lease: float = 7.0
@@ -45,8 +43,8 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
-    """What a node shows when it writes."""
+class LeaseToken:
+    """What a node shows when it writes (a fencing token): the store refuses every epoch but the newest of a node."""
 
     node: str
     epoch: str
@@ -54,7 +52,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as operators see it. `lease` is what is left of it in seconds, negative if it has lapsed."""
+    """A node as operators see it. `lease` is what is left of it in seconds, negative if it has ended."""
 
     name: str
     epoch: int
@@ -69,18 +67,18 @@ def new_name() -> str:
 
 
 def check_name(name: str) -> str:
-    """Raises `ConfigError` for what cannot stand in a session id."""
+    """Raises `ConfigError` for a name that cannot be part of a session id."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"a node's name is made of 1 to 63 letters, digits, '-' and '_', not {name!r}")
     return name
 
 
 def sid_at(node: str, token: str) -> str:
-    """A session id that names its node. Libraries make tokens without a dot."""
+    """A session id that names its node. The token has no dot."""
     return f"{node}.{token}"
 
 
 def node_of(sid: str) -> str | None:
-    """The node that a session id names; `None` if it names none. A sid may be a client's invention."""
+    """The node that a session id names; `None` if it names none. A client may have invented the sid."""
     name, dot, _ = sid.partition(".")
     return name if dot and _NAME.fullmatch(name) else None

@@ -1,16 +1,15 @@
-"""Seats and what is published about them, as text in the store."""
+"""The records of the store as text and as Python values: seats, offices, changes to commit and changes published."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from a2c_smcp.protocol.codec import dumps, loads
 from a2c_smcp.protocol.offices import Change, Member, Office, entered, left
 from a2c_smcp.types import Role
 
-__all__ = ["News", "Seat", "change_text", "difference", "field_of", "office_of", "seat_text"]
+__all__ = ["PublishedChange", "SeatRecord", "change_text", "difference", "field_of", "office_of", "seat_text"]
 
 _AGENT = "A"
 _COMPUTER = "c:"
@@ -18,8 +17,8 @@ _VERSION = "v"
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """A member, the node whose lease it belongs to, and since when its client has held the seat."""
+class SeatRecord:
+    """A seat: its member, the node whose lease it belongs to, since when its client has it, and when it was written."""
 
     member: Member
     node: str
@@ -27,7 +26,7 @@ class Seat:
     at: int = 0
 
     @classmethod
-    def read(cls, office_id: str, field: str, value: str) -> Seat:
+    def read(cls, office_id: str, field: str, value: str) -> SeatRecord:
         at, since, node, text = value.split(" ", 3)
         sid, instance, owner, version, name = loads(text)
         role: Role = "agent" if field == _AGENT else "computer"
@@ -35,14 +34,18 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """What a script has published about one office: from which version to which, and by whom."""
+class PublishedChange:
+    """A change of one office as a script has published it, from version `prev` to `version`.
+
+    `by` is the connection that made it, `buried` the node whose lease has ended, `displaced` the connections that lost
+    a seat to an older member.
+    """
 
     at: int
     prev: int
     version: int
     leaves: tuple[str, ...]
-    enters: tuple[Seat, ...]
+    enters: tuple[SeatRecord, ...]
     by: str | None = None
     replaces: str | None = None
     buried: str | None = None
@@ -50,14 +53,14 @@ class News:
     is_lost: bool = False
 
     @classmethod
-    def read(cls, office_id: str, text: str) -> News:
-        told: dict[str, Any] = loads(text)
+    def read(cls, office_id: str, text: str) -> PublishedChange:
+        told = loads(text)
         return cls(
             int(told["at"]),
             int(told["prev"]),
             int(told["version"]),
             tuple(told["leaves"]),
-            tuple(Seat.read(office_id, field, value) for field, value in told["enters"]),
+            tuple(SeatRecord.read(office_id, field, value) for field, value in told["enters"]),
             told.get("by"),
             told.get("replaces"),
             told.get("buried"),
@@ -66,7 +69,7 @@ class News:
         )
 
     def change(self, before: Office, after: Office) -> Change:
-        """What this means for whoever was told of everything before."""
+        """The change for members who know the office as it was before."""
         roles: list[tuple[Role, str]] = [
             ("agent", "") if field == _AGENT else ("computer", field.removeprefix(_COMPUTER)) for field in self.leaves
         ]
@@ -87,7 +90,7 @@ class News:
 
 
 def field_of(member: Member) -> str:
-    """Which field of its office a member is: that there is one agent, and one computer to a name, is in their shape."""
+    """The field of an office's hash that holds this member: one for the agent, one for each name of a computer."""
     return _AGENT if member.role == "agent" else _COMPUTER + member.name
 
 
@@ -95,9 +98,9 @@ def seat_text(member: Member) -> str:
     return dumps([member.sid, member.instance, member.owner, member.version, member.name])
 
 
-def office_of(office_id: str, fields: Mapping[str, str]) -> tuple[Office, tuple[Seat, ...]]:
-    """An office from its hash, computers in the order in which they came."""
-    read = (Seat.read(office_id, field, value) for field, value in fields.items() if field != _VERSION)
+def office_of(office_id: str, fields: Mapping[str, str]) -> tuple[Office, tuple[SeatRecord, ...]]:
+    """An office from its hash, with computers in the order in which they joined."""
+    read = (SeatRecord.read(office_id, field, value) for field, value in fields.items() if field != _VERSION)
     seats = tuple(sorted(read, key=lambda seat: seat.at))
     agent = next((seat.member for seat in seats if seat.member.role == "agent"), None)
     computers = {seat.member.name: seat.member for seat in seats if seat.member.role == "computer"}
@@ -105,7 +108,7 @@ def office_of(office_id: str, fields: Mapping[str, str]) -> tuple[Office, tuple[
 
 
 def change_text(change: Change) -> str:
-    """A change as the script wants it. Whoever enters, enters on one connection."""
+    """A change as `commit.lua` reads it. All members that enter do so on one connection."""
     by = change.enters[0].sid if change.enters else change.leaves[0].sid if change.leaves else None
     movers = {member.sid for member in change.enters} | ({change.replaces} if change.replaces else set())
     return dumps(
@@ -123,7 +126,7 @@ def change_text(change: Change) -> str:
 
 
 def difference(before: Office, after: Office) -> Change:
-    """What has happened between two snapshots, as if it were one change."""
+    """The change between two snapshots, as if it had been committed at once."""
     return _change(before, after, _missing(before, after), _missing(after, before), is_lost=True)
 
 
@@ -137,7 +140,7 @@ def _change(
     *,
     is_lost: bool,
 ) -> Change:
-    """Who sees no difference hears nothing: a name that stays with its client, on whatever connection, stays."""
+    """With notices only of differences that others see: a name that stays with its client has not left."""
     moved = {by, replaces}
     return Change(
         expects={before.office_id: before.version},
@@ -153,13 +156,14 @@ def _change(
 
 
 def _missing(office: Office, other: Office) -> tuple[Member, ...]:
-    """Who sits in an office and not, exactly so, in the other."""
+    """The members of an office that are not exactly so in the other."""
     pairs = ((member, other.holder(member.role, member.name)) for member in office.members)
     return tuple(member for member, there in pairs if member is not there and member != there)
 
 
 def _stays(member: Member, office: Office, moved: set[str | None]) -> bool:
-    """Whether the same client has this name there: on one connection, with one instance, or moved between the two."""
+    """Whether the same client has this name in `office`: on the same connection, with the same instance, or because it
+    moved between these two connections."""
     other = office.holder(member.role, member.name)
     if other is None or other.name != member.name:
         return False

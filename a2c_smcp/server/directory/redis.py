@@ -1,4 +1,24 @@
-"""The directory of many nodes: the same answers as the one in memory, out of Valkey or Redis."""
+"""The directory of many nodes: the same answers as the one in memory, out of Valkey or Redis.
+
+Two parts make it up, each with a theory of its own: the lease (`lease.py`), which says until when this node may speak
+for its members, and the mirror (`mirror.py`), which follows the offices so that calls ask nobody. This module joins
+them. The node is in one of three states:
+
+    out of reach ── _come_back ──► back, not complete ── all nodes are back ──► back and complete
+         ▲                                                                           │
+         └──────────────────────── trouble: a connection broke, the lease ended ─────┘
+
+- Out of reach: `office`, `seats`, `holder`, `commit`, `announce` and `post` raise `Unavailable` at once. What is cached
+  is given out until the lease has ended by this node's own clock.
+- `_come_back` takes a lease, subscribes, and seats this node's members again, in this order: what is published from the
+  subscription on is heard, and nothing is served before the store agrees with the node.
+- Not complete: the store was restarted without its memory and still awaits other nodes. Members of this node are
+  served; nobody new is seated, and the mirror does not catch up yet, because members of nodes that are not back would
+  seem to have left.
+
+One task (`_keeper`) moves between these states. Messages of the store arrive between its steps, and are applied at
+once: `Mirror.hear` takes them in any order relative to answers.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +26,24 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Any
 
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.offices import Change, Member, Office
-from a2c_smcp.server.directory.addresses import masked
-from a2c_smcp.server.directory.lease import GONE, RETURNED, Tenancy
-from a2c_smcp.server.directory.listener import Listener
-from a2c_smcp.server.directory.mirror import Mirror, Turn
-from a2c_smcp.server.directory.nodes import Lease, LeaseLost, Node, Pace, check_name, new_name, node_of
-from a2c_smcp.server.directory.records import News
-from a2c_smcp.server.directory.seat_recovery import displaced, restore
+from a2c_smcp.server.directory.interface import DirectoryListener, Posted
+from a2c_smcp.server.directory.lease import GONE, RETURNED, NodeLease
+from a2c_smcp.server.directory.mirror import Applied, Mirror
+from a2c_smcp.server.directory.nodes import LeaseLost, LeaseToken, Node, Pace, check_name, new_name, node_of
+from a2c_smcp.server.directory.records import PublishedChange
+from a2c_smcp.server.directory.seat_recovery import displaced_by_older, recover_seats
 from a2c_smcp.server.directory.store import Store
+from a2c_smcp.server.directory.store_connection import masked
 
 __all__ = ["RedisDirectory"]
 
 logger = logging.getLogger(__name__)
 
-_MOST_IDLE = 4096  # offices that are followed though nobody of ours sits there
+_MOST_IDLE = 4096  # offices that are followed though no member of this node is there
 _AT_ONCE = 64
 _SOON = 0.1
 _CHANGED, _ANNOUNCED = "+", "!"
@@ -32,11 +51,10 @@ _INBOX = "in"
 
 
 class RedisDirectory:
-    """`office`, `seats` and `holder` ask the store; what is at hand comes from the node's own mirror of it.
+    """The directory of one node, given as `Settings(directory=RedisDirectory(url, node=…, node_url=…))`.
 
-    Every seat belongs to the lease of a node. While the store is out of reach, what is at hand stays so until the
-    lease has lapsed by the node's own clock; everything else answers 503 at once. One server only, no cluster: a change
-    touches several offices in one script.
+    `node_url` is where other nodes reach this one. It stands on one Valkey or Redis server, not on a cluster: a change
+    touches several offices in one script. Its methods raise `Unavailable` while the store is out of reach.
     """
 
     def __init__(
@@ -45,16 +63,16 @@ class RedisDirectory:
         *,
         node: str | None = None,
         node_url: str = "",
-        listener: Listener | None = None,
+        listener: DirectoryListener | None = None,
         prefix: str = "a2c:",
         pace: Pace | None = None,
     ) -> None:
         self.node = check_name(node or new_name())
-        self.listener = listener or Listener()
+        self.listener = listener or DirectoryListener()
         self._url = url
         self._prefix = prefix
         self._pace = pace or Pace()
-        self._tenancy = Tenancy(url, self.node, node_url, prefix, self._pace)
+        self._lease = NodeLease(url, self.node, node_url, prefix, self._pace)
         self._mirror = Mirror(self.node, _MOST_IDLE)
         self._followed: set[str] = set()
         self._background = OwnedTasks()
@@ -63,24 +81,24 @@ class RedisDirectory:
         self._keeper: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Takes a lease and keeps it until `close`. Raises `Unavailable` if the store does not answer."""
+        """Takes a lease and keeps it until `close`. Raises `Unavailable`."""
         try:
             await self._come_back()
             await self._inherit()
         except BaseException:
-            await self._tenancy.hang_up()
+            await self._lease.disconnect()
             raise
         self._keeper = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
-        """Retires: what the node still holds is kept for a while, for members that resume elsewhere."""
+        """Gives the lease up. Seats that are left stay for a while, for members that resume on another node."""
         if self._keeper:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
         await self._background.close()
-        await self._tenancy.retire()
+        await self._lease.retire()
 
-    # What every directory answers
+    # What every directory does
 
     async def office(self, office_id: str) -> Office:
         self._require_all_nodes()
@@ -90,11 +108,11 @@ class RedisDirectory:
         store, _ = self._ready()
         return await store.seats(sid)
 
-    def office_at_hand(self, office_id: str) -> Office | None:
-        return self._mirror.office(office_id) if self._tenancy.is_leased else None
+    def cached_office(self, office_id: str) -> Office | None:
+        return self._mirror.office(office_id) if self._lease.is_held else None
 
-    def seats_at_hand(self, sid: str) -> tuple[Member, ...] | None:
-        if not self._tenancy.is_leased:
+    def cached_seats(self, sid: str) -> tuple[Member, ...] | None:
+        if not self._lease.is_held:
             return None
         return self._mirror.seats(sid) or (() if node_of(sid) == self.node else None)
 
@@ -103,7 +121,7 @@ class RedisDirectory:
         return await store.holder(instance)
 
     async def commit(self, change: Change) -> bool:
-        store, lease = self._ready()
+        store, token = self._ready()
         if change.enters:
             self._require_all_nodes()
         for office_id in change.expects:
@@ -112,32 +130,32 @@ class RedisDirectory:
         if not all(office_id in self._mirror for office_id in change.expects):
             return False
         try:
-            told = await store.commit(lease, change)
+            published = await store.commit(token, change)
         except LeaseLost:
-            self._tenancy.trouble.set()
+            self._lease.trouble.set()
             raise
-        for office_id, text in told or ():
+        for office_id, text in published or ():
             self._hear_change(office_id, text)
-        return told is not None
+        return published is not None
 
-    # What nodes need beside
+    # What a shared directory does beside
 
     @property
     def is_leased(self) -> bool:
-        """Whether this node may still speak for its members, by its own clock."""
-        return self._tenancy.is_leased
+        """Whether this node's lease lasts, by its own clock."""
+        return self._lease.is_held
 
     @property
     def is_ready(self) -> bool:
-        """Whether the store answers, and knows this node's members."""
-        return self._is_back and self._tenancy.is_leased and not self._tenancy.trouble.is_set()
+        """Whether the store answers and knows this node's members."""
+        return self._is_back and self._lease.is_held and not self._lease.trouble.is_set()
 
     @property
     def is_settling(self) -> bool:
-        return self._tenancy.is_settling
+        return self._lease.is_settling
 
     async def announce(self, office_id: str, text: str) -> int:
-        """Publishes to all nodes that follow this office, this one included, in step with changes. How many hear it."""
+        """Publishes to all nodes that follow this office, this one included, in order with changes."""
         store, _ = self._ready()
         return await store.publish(self._channel(office_id), _ANNOUNCED + text)
 
@@ -145,10 +163,10 @@ class RedisDirectory:
         """Raises `Unavailable` if nothing can be asked of the store now."""
         self._ready()
 
-    def post(self, node: str, message: bytes, answered: Callable[[Any], None]) -> None:
-        """Puts a message into the inbox of a node, and tells how many there are who read it."""
+    def post(self, node: str, message: bytes, posted: Posted) -> None:
+        """Puts a message into the inbox of a node. `posted` is told how many processes read it."""
         store, _ = self._ready()
-        store.post(self._inbox(node), message, answered)
+        store.post(self._inbox(node), message, posted)
 
     async def absent(self, nodes: Collection[str]) -> set[str]:
         """Those of the nodes whose inbox nobody reads."""
@@ -161,24 +179,24 @@ class RedisDirectory:
         return await store.nodes()
 
     async def secret(self) -> str:
-        """What nodes show to one another when one passes on a request to the other."""
+        """The secret that nodes show to one another when one passes a request on to the other."""
         store, _ = self._ready()
         return await store.secret()
 
     # How it keeps its lease
 
-    def _ready(self) -> tuple[Store, Lease]:
+    def _ready(self) -> tuple[Store, LeaseToken]:
         if not self.is_ready:
             raise Unavailable("the shared store is unreachable")
-        return self._tenancy.held
+        return self._lease.store
 
     def _require_all_nodes(self) -> None:
-        """A store that has lost its memory does not know the members of nodes that are not back yet."""
+        """Raises `Unavailable` while the store does not know the members of nodes that are not back yet."""
         if self._is_back and not self._is_complete:
             raise Unavailable("the shared store has been restarted, and waits for its nodes")
 
     async def _keep(self) -> None:
-        """Keeps the lease, and comes back under a new one after every trouble."""
+        """Keeps the lease, and takes a new one after every trouble."""
         while True:
             try:
                 if not self._is_back:
@@ -195,73 +213,76 @@ class RedisDirectory:
     def _lose(self, error: Exception) -> None:
         if self._is_back:
             logger.warning("node %s: %s", self.node, error)
-            self.listener.lost(error)
+            self.listener.store_lost(error)
         self._is_back = False
         if isinstance(error, LeaseLost):
-            self._tenancy.lapse()
+            self._lease.end()
 
     async def _come_back(self) -> None:
-        """Takes a lease, seats this node's members again, and catches up with what has happened."""
-        is_return = bool(self._tenancy.run)
+        """Takes a lease, seats this node's members again, and catches up with changes that were missed."""
+        is_return = bool(self._lease.run)
         self._followed.clear()
         self._mirror.rewind()
-        await self._tenancy.take(self._hear)
-        await self._tenancy.listen(self._inbox(self.node))
-        await self._in_batches(self._follow, self._mirror.pinned())
+        await self._lease.take(self._on_message)
+        await self._lease.subscribe(self._inbox(self.node))
+        await self._in_batches(self._follow, self._mirror.own_offices())
         if is_return:
             await self._seat_again()
-        store, _ = self._tenancy.held
+        store, _ = self._lease.store
         self._is_complete = not await store.settle(self.node)
-        await self._tenancy.beat()
+        await self._lease.beat()
         self._is_back = True
         await self._catch_up()
         if is_return:
-            await self._tenancy.tell_of_return()
-            self.listener.back()
+            await self._lease.publish_return()
+            self.listener.reconnected()
 
     async def _inherit(self) -> None:
-        """Seats that a predecessor of this name has left for whoever comes back for them."""
-        store, _ = self._tenancy.held
+        """Reports seats that an earlier process of this name has left: their clients may resume."""
+        store, _ = self._lease.store
         if sids := {sid for sid, _, _ in await store.held(self.node)}:
-            self.listener.inherited(sids)
+            self.listener.seats_inherited(sids)
 
     async def _seat_again(self) -> None:
-        store, lease = self._tenancy.held
-        restored = await restore(store, lease, self._mirror.mine(), self.listener.survivors, self._tenancy.renew)
-        for office_id, text in restored.told:
+        store, token = self._lease.store
+        recovered = await recover_seats(
+            store, token, self._mirror.own_seats(), self.listener.survivors, self._lease.renew
+        )
+        for office_id, text in recovered.published:
             self._hear_change(office_id, text)
-        for member in restored.given_up:
+        for member in recovered.given_up:
             self._mirror.forget(member)
-        for loss in restored.losses:
-            self._mirror.forget(loss.member)
-            self.listener.displaced(loss.member, loss.why)
+        for seat in recovered.lost:
+            self._mirror.forget(seat.member)
+            self.listener.seat_lost(seat.member, seat.why)
 
     async def _beat_until_trouble(self) -> None:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._pace.beat if self._is_complete else _SOON):
-                    await self._tenancy.trouble.wait()
-            if not self._tenancy.is_leased:
+                    await self._lease.trouble.wait()
+            if not self._lease.is_held:
                 raise LeaseLost("this node stood still for longer than its lease")
-            await self._tenancy.beat()
+            await self._lease.beat()
             if not self._is_complete:
-                store, _ = self._tenancy.held
+                store, _ = self._lease.store
                 self._is_complete = not await store.settle(self.node)
                 await self._catch_up()
 
     # How its mirror follows
 
     async def _catch_up(self) -> None:
-        """What was missed is seen now; not before all nodes are back, or those who are not yet would seem to leave."""
+        """Reads the offices of our members again, once the store is complete."""
         if self._is_complete:
-            await self._in_batches(self._catch_up_on, self._mirror.pinned())
+            await self._in_batches(self._catch_up_on, self._mirror.own_offices())
 
     async def _catch_up_on(self, office_id: str) -> None:
-        with suppress(Unavailable):  # then there is trouble, and after it all of this again
+        with suppress(Unavailable):  # then there is trouble, and the next return does this again
             await self._look(office_id, is_missed=True)
 
     async def _look(self, office_id: str, *, is_missed: bool = False) -> Office:
-        """What an office is now. The mirror moves on with what is published, which says more, unless it was missed."""
+        """Reads an office. The mirror takes this snapshot only if it has none, or has missed a change (`is_missed`):
+        what is published says more, such as which connection replaced which."""
         store, _ = self._ready()
         await self._follow(office_id)
         known = self._mirror.office(office_id)
@@ -270,18 +291,18 @@ class RedisDirectory:
         is_due = is_missed or office_id not in self._mirror
         if is_due and self._is_complete and office_id in self._followed:
             self._tell(self._mirror.see(office, seats, at))
-            await self._unfollow(self._mirror.overflow())
+            await self._unfollow(self._mirror.drop_excess())
         return office
 
     async def _follow(self, office_id: str) -> None:
         if office_id not in self._followed:
-            await self._tenancy.listen(self._channel(office_id))
+            await self._lease.subscribe(self._channel(office_id))
             self._followed.add(office_id)
 
     async def _unfollow(self, office_ids: Sequence[str]) -> None:
         self._followed.difference_update(office_ids)
         for office_id in office_ids:
-            await self._tenancy.stop_listening(self._channel(office_id))
+            await self._lease.unsubscribe(self._channel(office_id))
 
     def _inbox(self, node: str) -> str:
         return f"{self._prefix}{_INBOX}:{node}"
@@ -289,12 +310,12 @@ class RedisDirectory:
     def _channel(self, office_id: str) -> str:
         return f"{self._prefix}at:{office_id}"
 
-    def _hear(self, channel: str, data: bytes) -> None:
-        """Comes from the line, which must go on whatever was published."""
+    def _on_message(self, channel: str, data: bytes) -> None:
+        """A message of a subscription. The connection must go on, whatever was published."""
         try:
             kind, _, office_id = channel.removeprefix(self._prefix).partition(":")
             if kind == _INBOX:
-                self.listener.posted(data)
+                self.listener.message_received(data)
                 return
             text = data.decode(errors="surrogateescape")
             if kind == "nodes":
@@ -302,29 +323,29 @@ class RedisDirectory:
             elif text.startswith(_CHANGED):
                 self._hear_change(office_id, text.removeprefix(_CHANGED))
             else:
-                self.listener.announced(office_id, text.removeprefix(_ANNOUNCED))
+                self.listener.notice_announced(office_id, text.removeprefix(_ANNOUNCED))
         except Exception:
             logger.exception("node %s did not understand what was published on %r", self.node, channel)
 
     def _hear_of_node(self, what: str, node: str) -> None:
-        self._tenancy.hear_of_node(node, is_gone=what == GONE)
+        self._lease.note_node(node, is_gone=what == GONE)
         if what == RETURNED and node != self.node:
-            self.listener.returned(node)
+            self.listener.node_returned(node)
 
     def _hear_change(self, office_id: str, text: str) -> None:
-        news = News.read(office_id, text)
-        own = {sid: seat for sid in news.displaced if (seat := self._mirror.own(sid, office_id))}
-        self._tell(self._mirror.hear(office_id, news))
-        for member in own.values():
+        published = PublishedChange.read(office_id, text)
+        displaced = [seat for sid in published.displaced if (seat := self._mirror.own_seat(sid, office_id))]
+        self._tell(self._mirror.hear(office_id, published))
+        for member in displaced:
             self._mirror.forget(member)
-            self.listener.displaced(member, displaced(member))
+            self.listener.seat_lost(member, displaced_by_older(member))
         if self._is_back and self._is_complete and self._mirror.is_behind(office_id):
             self._background.spawn(self._catch_up_on(office_id))
 
-    def _tell(self, turn: Turn | None) -> None:
-        if turn:
-            self.listener.turned(turn)
+    def _tell(self, applied: Applied | None) -> None:
+        if applied:
+            self.listener.office_changed(*applied)
 
-    async def _in_batches(self, do: Callable[[str], Awaitable[Any]], office_ids: Sequence[str]) -> None:
+    async def _in_batches(self, do: Callable[[str], Awaitable[None]], office_ids: Sequence[str]) -> None:
         for start in range(0, len(office_ids), _AT_ONCE):
             await asyncio.gather(*map(do, office_ids[start : start + _AT_ONCE]))

@@ -1,9 +1,9 @@
-"""What is broadcast to an office, in order, under all the names it goes by, and not too often.
+"""Notices: broadcast to an office in order, under current and older names, and not too often.
 
 A notice is encoded once, and written to the channel of every member of the office that is on this node. Nodes that
-share a directory hear it through the store, this one included, in step with the changes of offices. In a crowd, a
-member's notices are gathered for some milliseconds and written together (`channels.Batch`): that timer decides when
-they leave, never their order, because whatever else is written to the same connection goes behind them.
+share a directory, this one included, hear it through the store, in order with the changes of offices. In a crowd, a
+member's notices are gathered for some milliseconds and written together (`BatchingChannel`): that timer decides when
+they leave, never their order, because any other packet to the same connection goes behind them.
 """
 
 from __future__ import annotations
@@ -16,32 +16,34 @@ from typing import NamedTuple
 
 import msgspec
 
+from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import BadRequest, RateLimited, Unavailable
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.codec import dumps, loads
-from a2c_smcp.protocol.events import EVENTS, OLDER_NOTICES, Action, Event
+from a2c_smcp.protocol.events import EVENTS, OLDER_NOTICES, Action, EventSpec
 from a2c_smcp.protocol.offices import Member, Notice
-from a2c_smcp.server.channels import Batch, Gate
+from a2c_smcp.server.channels import BatchingChannel, HoldingChannel
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.envelope import Envelope
-from a2c_smcp.server.fields import Json, read_fields
+from a2c_smcp.server.routing_fields import read_fields
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 
-__all__ = ["Announce", "Notices", "Told", "encode", "encode_event", "read_notice"]
+__all__ = ["Announce", "EncodedNotice", "Notices", "encode", "encode_caused", "read_notice"]
 
 _UPDATES = [event.notice for event in EVENTS if event.action is Action.BROADCAST and event.notice]
-_MOST_OWED = 1024
+_MOST_UNANNOUNCED = 1024
+_ABSENT = object()
 _CROWD = 16
 _GATHER = 0.02
 _MOST_PACKETS, _MOST_GATHERED = 64, 4 * 1024
-"""How many notices of one connection are gathered, and up to which size, in bytes; larger ones are sent at once."""
+"""How many notices of one connection are gathered, and up to which size in bytes. Larger ones are sent at once."""
 
 Announce = Callable[[str, str], Awaitable[int]]
-"""Tells all nodes of an office something, this one included."""
+"""Publishes a notice to all nodes that follow an office, this one included."""
 
 
-class Told(NamedTuple):
+class EncodedNotice(NamedTuple):
     """A notice as it is sent: its data is JSON."""
 
     event: str
@@ -50,53 +52,53 @@ class Told(NamedTuple):
     skip_sid: str | None = None
 
 
-class _Written(msgspec.Struct, array_like=True):
+class _Announcement(msgspec.Struct, array_like=True):
     event: str
     skip_sid: str | None
     data: msgspec.Raw
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(_Written)
+_decoder = msgspec.json.Decoder(_Announcement)
 
 
-def encode(notice: Notice) -> Told:
-    return Told(notice.event, notice.office_id, dumps(notice.data).encode(), notice.skip_sid)
+def encode(notice: Notice) -> EncodedNotice:
+    return EncodedNotice(notice.event, notice.office_id, dumps(notice.data).encode(), notice.skip_sid)
 
 
-def encode_event(notice: Notice, came: Envelope) -> Told:
-    """A notice that follows from an event: the bytes that the event came as, unread, and the fields that were added.
+def encode_caused(notice: Notice, cause: Envelope) -> EncodedNotice:
+    """A notice that an event caused: the bytes of the event's payload, unread, and the fields that were added.
 
-    An added field comes last, so that it counts for readers of JSON, also where its sender has said something else.
+    An added field comes last, so that it counts for readers of JSON, also if the sender gave it another value.
     """
-    if came.attachments:
+    if cause.attachments:
         raise BadRequest("a notice has no binary parts")
-    fields, body = came.fields, came.body
-    added = {name: value for name, value in notice.data.items() if name not in fields or fields[name] != value}
+    fields, body = cause.fields, cause.body
+    added = {name: value for name, value in notice.data.items() if fields.get(name, _ABSENT) != value}
     if added:
         body = b"%s,%s" % (bytes(body).rstrip()[:-1], dumps(added).encode()[1:])
-    return Told(notice.event, notice.office_id, body, notice.skip_sid)
+    return EncodedNotice(notice.event, notice.office_id, body, notice.skip_sid)
 
 
-def read_notice(office_id: str, text: str) -> tuple[Told, dict[str, object]]:
-    """A notice as it was announced, and its routing fields."""
-    written = _decoder.decode(text)
-    data = bytes(written.data)
+def read_notice(office_id: str, text: str) -> tuple[EncodedNotice, dict[str, object]]:
+    """A notice that a node has announced, and its routing fields."""
+    announced = _decoder.decode(text)
+    data = bytes(announced.data)
     fields = read_fields(data)
-    told = Told(written.event, office_id, data, written.skip_sid)
-    return told, loads(data.decode()) if fields is None else fields
+    notice = EncodedNotice(announced.event, office_id, data, announced.skip_sid)
+    return notice, loads(data.decode()) if fields is None else fields
 
 
-def _written(notice: Told) -> str:
-    return _encoder.encode(_Written(notice.event, notice.skip_sid, msgspec.Raw(notice.body))).decode()
+def _announcement(notice: EncodedNotice) -> str:
+    return _encoder.encode(_Announcement(notice.event, notice.skip_sid, msgspec.Raw(notice.body))).decode()
 
 
 @dataclass(slots=True)
 class _Pace:
-    """When a computer last said something of one kind, and what it has said too early since."""
+    """When the last update of one kind was sent, and the latest one that came too early since."""
 
     sent: float = float("-inf")
-    pending: Told | None = None
+    pending: EncodedNotice | None = None
     timer: asyncio.TimerHandle | None = None
 
 
@@ -109,9 +111,9 @@ class _Updates:
 
 
 class Notices:
-    """Delivers notices. The known updates of a computer are merged when they come too fast, newer ones refused.
+    """Delivers notices. Updates of a computer that come too fast are merged; those of unknown kinds are refused.
 
-    `announce` is there where offices have members on other nodes.
+    `announce` is given if offices may have members on other nodes.
     """
 
     def __init__(
@@ -129,19 +131,19 @@ class Notices:
         self._announce = announce
         self._older_to_all = older_to_all
         self._updates: dict[str, _Updates] = {}
-        self._owed: dict[Told, None] = {}
+        self._unannounced: dict[EncodedNotice, None] = {}
         self._gathering: list[Connection] = []
 
-    # To members of this node
+    # To members on this node
 
-    def tell(self, notice: Told) -> None:
-        """To everybody in the office who is on this node."""
+    def deliver(self, notice: EncodedNotice) -> None:
+        """Sends a notice to the members of its office on this node."""
         others = [each for each in self._connections.in_office(notice.office_id) if each.sid != notice.skip_sid]
         if not others:
             return
         packet = _packet(notice.event, notice.body)
         is_crowd = len(others) >= _CROWD and len(packet) <= _MOST_GATHERED
-        send = self._send_soon if is_crowd else _send
+        send = self._gather if is_crowd else _send
         older = OLDER_NOTICES.get(notice.event)
         if older is None:
             send(others, packet)
@@ -153,37 +155,37 @@ class Notices:
             if is_older:
                 send([connection], older_packet)
 
-    def tell_anything(self, computer: Member) -> None:
-        """That anything about a computer may have changed, so that agents read it again."""
+    def deliver_all_updates(self, computer: Member) -> None:
+        """Sends every kind of update of a computer, so that agents read all of it again."""
         data = {"computer": computer.name, "office_id": computer.office_id}
         for event in _UPDATES:
-            self.tell(encode(Notice(event, computer.office_id, data, computer.sid)))
+            self.deliver(encode(Notice(event, computer.office_id, data, computer.sid)))
 
-    def remind(self, connection: Connection, cancel: Json) -> None:
+    def repeat_cancel(self, connection: Connection, cancel: Json) -> None:
         """Tells a computer that is back of a cancel that it has missed."""
         connection.channel.send(_packet(CANCEL_TOOL_CALL_NOTIFICATION, cancel))
 
-    def _send_soon(self, connections: Sequence[Connection], packet: bytes) -> None:
+    def _gather(self, connections: Sequence[Connection], packet: bytes) -> None:
         for connection in connections:
             channel = connection.channel
-            if type(channel) is Batch:
+            if type(channel) is BatchingChannel:
                 channel.packets.append(packet)
                 if len(channel.packets) >= _MOST_PACKETS:
                     channel.flush()
-            elif type(channel) is Gate:
+            elif type(channel) is HoldingChannel:
                 channel.send(packet)
             else:
                 if not self._gathering:
                     asyncio.get_running_loop().call_later(_GATHER, self._send_gathered)
                 self._gathering.append(connection)
-                batch = connection.channel = Batch(channel)
+                batch = connection.channel = BatchingChannel(channel)
                 batch.packets.append(packet)
 
     def _send_gathered(self) -> None:
         gathering, self._gathering = self._gathering, []
         for connection in gathering:
             batch = connection.channel
-            if isinstance(batch, Batch) and not connection.is_gone:
+            if isinstance(batch, BatchingChannel) and not connection.is_gone:
                 batch.flush()
                 connection.channel = batch.channel
 
@@ -191,43 +193,43 @@ class Notices:
 
     @property
     def is_shared(self) -> bool:
-        """Whether telling an office has to wait for the store."""
+        """Whether a broadcast has to wait for the store."""
         return self._announce is not None
 
-    async def spread(self, *notices: Told) -> None:
-        """To the whole office, on whatever nodes its members are. Nodes out of reach are told when they are not."""
+    async def broadcast(self, *notices: EncodedNotice) -> None:
+        """Sends notices to their offices on all nodes. Nodes that are out of reach get them when they are back."""
         for notice in notices:
             if self._announce is None:
-                self.tell(notice)
+                self.deliver(notice)
                 continue
             try:
-                await self._announce(notice.office_id, _written(notice))
+                await self._announce(notice.office_id, _announcement(notice))
             except Unavailable:
-                self._owe(notice)
-                self.tell(notice)
+                self._announce_later(notice)
+                self.deliver(notice)
 
-    async def spread_again(self) -> None:
-        """What has not reached everybody."""
-        owed, self._owed = self._owed, {}
-        await self.spread(*owed)
+    async def broadcast_missed(self) -> None:
+        """Broadcasts again what could not reach other nodes."""
+        missed, self._unannounced = self._unannounced, {}
+        await self.broadcast(*missed)
 
-    def _owe(self, notice: Told) -> None:
-        self._owed[notice._replace(body=bytes(notice.body))] = None
-        if len(self._owed) > _MOST_OWED:
-            del self._owed[next(iter(self._owed))]
+    def _announce_later(self, notice: EncodedNotice) -> None:
+        self._unannounced[notice._replace(body=bytes(notice.body))] = None
+        if len(self._unannounced) > _MOST_UNANNOUNCED:
+            del self._unannounced[next(iter(self._unannounced))]
 
-    def spread_soon(self, notices: Collection[Told]) -> None:
-        """Without waiting: at once, or as a task of its own."""
+    def broadcast_soon(self, notices: Collection[EncodedNotice]) -> None:
+        """Broadcasts without waiting: at once, or in a task of its own."""
         if self._announce is None:
             for notice in notices:
-                self.tell(notice)
+                self.deliver(notice)
         elif notices:
-            self._background.spawn(self.spread(*notices))
+            self._background.spawn(self.broadcast(*notices))
 
     # The pace of updates
 
-    def admit(self, sid: str, event: Event, notice: Told) -> Told | None:
-        """A computer's update, if it is to be told now; else it is merged with what follows (WIRE §6)."""
+    def admit(self, sid: str, event: EventSpec, notice: EncodedNotice) -> EncodedNotice | None:
+        """A computer's update, if it is to be sent now; else it is merged with later ones (WIRE §6)."""
         updates = self._updates.setdefault(sid, _Updates())
         now = asyncio.get_running_loop().time()
         if event.request is None:
@@ -247,10 +249,10 @@ class Notices:
         notice, pace.pending, pace.timer = pace.pending, None, None
         if notice:
             pace.sent = asyncio.get_running_loop().time()
-            self.spread_soon([notice])
+            self.broadcast_soon([notice])
 
-    def take_pending(self, sid: str) -> list[Told]:
-        """What still waits, to be told before its sender leaves."""
+    def take_pending(self, sid: str) -> list[EncodedNotice]:
+        """The updates that still wait, to be sent before their sender leaves."""
         updates = self._updates.get(sid)
         pending = []
         for pace in updates.paces.values() if updates else ():
@@ -263,7 +265,7 @@ class Notices:
         return pending
 
     def forget(self, sid: str) -> None:
-        """The connection has ended, and with it what it may say in a second."""
+        """The connection has ended: forgets when it sent updates."""
         self._updates.pop(sid, None)
 
     def close(self) -> None:

@@ -1,42 +1,111 @@
-"""Apply committed office changes on this node: who hears notices, what happens to calls, what others are told.
+"""Seats: taken, given up, kept for a client that was lost, and taken over when it is back (resume).
 
-The directory says in which order offices change, on whatever node that was decided. A change is applied here as a
-whole, in the step of the event loop in which it is heard: nothing in it waits. For a join of this node that is while
-the join is handled, so the newcomer's gate is closed and everything sent to it here follows its ack.
+A seat (`Member`) is one connection in one office under one name. The directory alone says who sits where. Two halves
+meet here:
 
-A seat with an instance is kept for a while after its connection was lost. Such a connection is `absent`: its calls
-wait, and a timer gives its seats up.
+- `Offices` decides and commits. It reads a snapshot, asks the pure functions of `protocol/offices.py` for a change, and
+  commits it by compare-and-swap; if another commit was faster, it begins again with a new snapshot.
+- `Seating` is the directory's listener. It applies every change that was committed, on any node, to this node: which
+  connections hear notices, what happens to calls, which notices are sent. A change is applied in the step of the event
+  loop in which it is heard, and nothing in it waits. For a join of this node that is while the join is handled, so
+  packets to the newcomer are held, and follow its ack.
+
+A seat goes through these states:
+
+    taken ── clean disconnect, leave, no instance ──► free
+      │
+      └── connection lost, seat has an instance ──► kept ── `resume_grace` is over ──► free
+                                                     └── the client joins again ──► taken, by its new connection
+
+A client with an `instance` is recognised by a digest of principal, role, name and secret. While its seats are kept
+(`_absent` has a timer for each such sid), calls to it wait. When it joins on a new connection, the change `replaces`
+the old one: its seats move, the timer is stopped, its calls move to the new connection and are sent again, and the old
+connection is ended if it is still open. The timer and the join may race: the one that commits first wins, and the
+other one finds the seat gone, or moved, and changes nothing. While a shared store is out of reach, the timer tries
+again later: nobody could be given the seat meanwhile anyway.
+
+Changes of one connection must not run at the same time: the directory compares offices, not connections. The hub's
+inbox sees to that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from a2c_smcp.errors import NotAuthenticated, SMCPError, Unavailable
 from a2c_smcp.loops import OwnedTasks
+from a2c_smcp.protocol import offices as protocol
 from a2c_smcp.protocol.offices import Change, Member, Office
-from a2c_smcp.server import audit
 from a2c_smcp.server.calls.relay import Relay
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.directory import Directory
-from a2c_smcp.server.directory.listener import Listener
-from a2c_smcp.server.directory.mirror import Turn
-from a2c_smcp.server.offices.commits import Offices
-from a2c_smcp.server.offices.notices import Notices, Told, encode, read_notice
+from a2c_smcp.server.directory.interface import DirectoryListener
+from a2c_smcp.server.monitoring import audit
+from a2c_smcp.server.offices.notices import EncodedNotice, Notices, encode, read_notice
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 
-__all__ = ["Seating"]
+__all__ = ["Offices", "Seating"]
 
 logger = logging.getLogger(__name__)
 
+_TRIES = 100
 _TRY_AGAIN = 1.0
 
 
-class Seating(Listener):
-    """Seats are taken and given up here. `dismiss` ends a connection that has lost its seats for good."""
+class Offices:
+    """The only writer of the directory. Each operation returns the change that it has committed."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    async def join(
+        self,
+        newcomer: Member,
+        may_keep: Callable[[Member], bool] = lambda seat: True,
+        most: int = protocol.MAX_SEATS,
+    ) -> Change:
+        async def decide() -> Change:
+            holder = await self._directory.holder(newcomer.instance) if newcomer.instance else None
+            ghost = None if holder == newcomer.sid else holder
+            offices = {office.office_id: office for sid in (newcomer.sid, ghost) for office in await self._around(sid)}
+            if newcomer.office_id not in offices:
+                offices[newcomer.office_id] = await self._directory.office(newcomer.office_id)
+            return protocol.join(newcomer, offices.values(), ghost, may_keep, most)
+
+        return await self._commit(decide)
+
+    async def leave(self, sid: str, office_id: str, *, is_lost: bool = False) -> Change:
+        async def decide() -> Change:
+            return protocol.leave(sid, await self._directory.office(office_id), is_lost=is_lost)
+
+        return await self._commit(decide)
+
+    async def vacate(self, sid: str) -> Change:
+        """Releases all seats of a dropped connection."""
+
+        async def decide() -> Change:
+            return protocol.vacate(sid, await self._around(sid), is_lost=True)
+
+        return await self._commit(decide)
+
+    async def _around(self, sid: str | None) -> list[Office]:
+        """The offices in which a connection has a seat."""
+        seats = await self._directory.seats(sid) if sid else ()
+        return [await self._directory.office(seat.office_id) for seat in seats]
+
+    async def _commit(self, decide: Callable[[], Awaitable[Change]]) -> Change:
+        for _ in range(_TRIES):
+            change = await decide()
+            if await self._directory.commit(change):
+                return change
+        raise Unavailable("too many want to change this office at once, try again")
+
+
+class Seating(DirectoryListener):
+    """Takes and releases seats, and applies changes. `dismiss` ends a connection that has lost its seats for good."""
 
     def __init__(
         self,
@@ -59,30 +128,30 @@ class Seating(Listener):
         self._offices = Offices(directory)
         self._absent: dict[str, asyncio.TimerHandle] = {}
 
-    # What members do
+    # What connections do
 
     async def join(self, connection: Connection, newcomer: Member) -> None:
         if connection.is_over or connection.is_gone:
             raise NotAuthenticated("this connection has ended")
-        await self._tell_pending(connection)
+        await self._send_pending(connection)
         allows, most = connection.principal.allows, self._limits.seats_per_connection
         await self._offices.join(newcomer, lambda seat: allows(seat.role, seat.name, seat.office_id), most)
 
     async def leave(self, connection: Connection, office_id: str) -> None:
-        await self._tell_pending(connection)
+        await self._send_pending(connection)
         await self._offices.leave(connection.sid, office_id)
 
     def lose(self, connection: Connection) -> None:
-        """A connection has ended: from now on its seats wait for it. `disconnected` has to follow."""
-        self._wait_for(connection.sid, self._limits.resume_grace)
+        """A connection has ended: from now on its seats wait for its client. `disconnected` has to follow."""
+        self._keep_seats(connection.sid, self._limits.resume_grace)
 
     async def disconnected(self, connection: Connection, *, is_clean: bool) -> None:
-        """Seats with an instance are kept for a while after an unexpected end, all others are given up at once.
+        """Keeps seats with an instance for a while after an unexpected end, and releases all others at once.
 
-        Raises `Unavailable` while the store is out of reach: then the seats are given up when their time is over.
+        Raises `Unavailable` while the store is out of reach: then the seats are released when their time is over.
         """
         sid = connection.sid
-        await self._tell_pending(connection)
+        await self._send_pending(connection)
         self._notices.forget(sid)
         for seat in await self._directory.seats(sid):
             if is_clean or seat.instance is None:
@@ -90,76 +159,76 @@ class Seating(Listener):
         if not await self._directory.seats(sid) and (timer := self._absent.pop(sid, None)):
             timer.cancel()
 
-    async def _tell_pending(self, connection: Connection) -> None:
+    async def _send_pending(self, connection: Connection) -> None:
         if pending := self._notices.take_pending(connection.sid):
-            await self._notices.spread(*pending)
+            await self._notices.broadcast(*pending)
 
-    def _wait_for(self, sid: str, seconds: float) -> None:
-        self._absent[sid] = self._background.later(seconds, lambda: self._give_up(sid))
+    def _keep_seats(self, sid: str, seconds: float) -> None:
+        self._absent[sid] = self._background.later(seconds, lambda: self._release_seats(sid))
 
-    async def _give_up(self, sid: str) -> None:
-        """Nobody came back for these seats. While the store is out of reach, they cannot be given to anybody anyway."""
+    async def _release_seats(self, sid: str) -> None:
+        """The client has not come back in time."""
         self._absent.pop(sid, None)
         try:
             await self._offices.vacate(sid)
         except Unavailable:
-            self._wait_for(sid, _TRY_AGAIN)
+            self._keep_seats(sid, _TRY_AGAIN)
 
     def close(self) -> None:
         for timer in self._absent.values():
             timer.cancel()
         self._absent.clear()
 
-    # What the directory tells
+    # What the directory reports
 
-    def turned(self, turn: Turn) -> None:
+    def office_changed(self, office: Office, change: Change) -> None:
         try:
-            self._forget_routes(turn.office)
-            self._apply(turn.change)
+            self._forget_routes(office)
+            self._apply(change)
         except Exception:
             logger.exception("a change of an office was not carried out in full")
 
-    def announced(self, office_id: str, text: str) -> None:
+    def notice_announced(self, office_id: str, text: str) -> None:
         notice, fields = read_notice(office_id, text)
         if notice.event == CANCEL_TOOL_CALL_NOTIFICATION:
             self._cancel(notice, fields)
-        self._notices.tell(notice)
+        self._notices.deliver(notice)
 
-    def _cancel(self, notice: Told, fields: dict[str, object]) -> None:
-        """A call to a computer of this node may be an agent's on another."""
-        office = self._directory.office_at_hand(notice.office_id)
+    def _cancel(self, notice: EncodedNotice, fields: dict[str, object]) -> None:
+        """A call to a computer of this node may come from an agent on another."""
+        office = self._directory.cached_office(notice.office_id)
         if office and office.agent and office.agent.name == fields.get("agent", fields.get("robot_id")):
             self._calls.cancel([office.agent], str(fields["req_id"]), notice.body)
 
-    def posted(self, message: bytes) -> None:
-        self._relay.posted(message)
+    def message_received(self, message: bytes) -> None:
+        self._relay.message_received(message)
 
-    def inherited(self, sids: Collection[str]) -> None:
+    def seats_inherited(self, sids: Collection[str]) -> None:
         for sid in sids:
-            self._wait_for(sid, self._limits.resume_grace)
+            self._keep_seats(sid, self._limits.resume_grace)
 
-    def returned(self, node: str) -> None:
+    def node_returned(self, node: str) -> None:
         self._relay.node_returned(node)
 
-    def back(self) -> None:
+    def reconnected(self) -> None:
         self._relay.store_is_back()
-        self._background.spawn(self._make_good())
+        self._background.spawn(self._repeat_notices())
 
-    async def _make_good(self) -> None:
-        """What computers of this node have said meanwhile is said again, and what those of others may have said."""
-        await self._notices.spread_again()
-        for seat in [seat for each in self._connections for seat in self._directory.seats_at_hand(each.sid) or ()]:
-            office = self._directory.office_at_hand(seat.office_id) if seat.role == "agent" else None
+    async def _repeat_notices(self) -> None:
+        """Repeats updates of this node's computers, and tells its agents to read computers of other nodes again."""
+        await self._notices.broadcast_missed()
+        for seat in [seat for each in self._connections for seat in self._directory.cached_seats(each.sid) or ()]:
+            office = self._directory.cached_office(seat.office_id) if seat.role == "agent" else None
             for computer in office.computers.values() if office else ():
                 if not self._connections.get(computer.sid):
-                    self._notices.tell_anything(computer)
+                    self._notices.deliver_all_updates(computer)
 
-    def lost(self, error: Exception) -> None:
+    def store_lost(self, error: Exception) -> None:
         self._relay.store_lost()
 
-    def displaced(self, member: Member, why: SMCPError) -> None:
-        """It is let go; when it comes back for its seat, it is told who has that."""
-        audit.record("displaced", office=member.office_id, role=member.role, name=member.name, reason=str(why))
+    def seat_lost(self, member: Member, why: SMCPError) -> None:
+        """The member is disconnected. When it comes back for its seat, it is told who has that."""
+        audit("displaced", office=member.office_id, role=member.role, name=member.name, reason=str(why))
         if connection := self._connections.get(member.sid):
             self._dismiss(connection)
 
@@ -167,9 +236,9 @@ class Seating(Listener):
         return [member for member in members if self._is_seated(member)]
 
     def _is_seated(self, member: Member) -> bool:
-        """Here, or away for a while: without an instance it would not come back."""
-        is_away = member.instance is not None and member.sid in self._absent
-        return is_away or self._connections.get(member.sid) is not None
+        """Whether it is connected, or its seat is kept: without an instance it would not come back."""
+        is_kept = member.instance is not None and member.sid in self._absent
+        return is_kept or self._connections.get(member.sid) is not None
 
     # How a change is applied
 
@@ -179,11 +248,10 @@ class Seating(Listener):
             connection.routes.clear()
 
     def _apply(self, change: Change) -> None:
-        """Of an agent that was lost, answers are kept."""
         stays = {(seat.office_id, seat.role, seat.name) for seat in change.enters}
         for seat in change.leaves:
             if (seat.office_id, seat.role, seat.name) not in stays:
-                self._let_go(seat, is_lost=change.is_lost)
+                self._left(seat, is_lost=change.is_lost)
             if connection := self._connections.get(seat.sid):
                 connection.routes.clear()
                 self._connections.leave(seat.office_id, connection)
@@ -193,30 +261,32 @@ class Seating(Listener):
             if connection := self._connections.get(seat.sid):
                 connection.routes.clear()
                 self._connections.enter(seat.office_id, connection)
-                audit.record("joined", office=seat.office_id, role=seat.role, name=seat.name, principal=seat.owner)
+                audit("joined", office=seat.office_id, role=seat.role, name=seat.name, principal=seat.owner)
         for notice in change.notices:
-            self._notices.tell(encode(notice))
+            self._notices.deliver(encode(notice))
 
-    def _let_go(self, seat: Member, *, is_lost: bool) -> None:
-        self._notices.spread_soon(self._notices.take_pending(seat.sid))
+    def _left(self, seat: Member, *, is_lost: bool) -> None:
+        """Ends calls to a computer. Answers for an agent that was lost are kept: it may come back and ask again."""
+        self._notices.broadcast_soon(self._notices.take_pending(seat.sid))
         if seat.role == "computer":
             self._calls.computer_left(seat)
         elif not is_lost:
             self._calls.agent_left(seat)
-        audit.record("left", office=seat.office_id, role=seat.role, name=seat.name)
+        audit("left", office=seat.office_id, role=seat.role, name=seat.name)
 
     def _replace(self, ghost: str, by: str) -> None:
-        """The seats of an older connection belong to another one now. If the older one is still open, it is ended."""
+        """Moves the calls of an older connection to the one that has its seats now, and ends the older one."""
         if timer := self._absent.pop(ghost, None):
             timer.cancel()
-        self._notices.spread_soon(self._notices.take_pending(ghost))
+        self._notices.broadcast_soon(self._notices.take_pending(ghost))
         for call in self._calls.move(ghost, by):
             assert call.cancel is not None
             if connection := self._connections.get(by):
-                self._notices.remind(connection, call.cancel)
+                self._notices.repeat_cancel(connection, call.cancel)
             elif self._connections.get(call.caller.sid):
-                # The computer is on another node: the node of the agent tells the office again.
+                # The computer is on another node: the node of the agent broadcasts the cancel again.
                 office_id, agent = call.caller.office_id, call.caller.sid
-                self._notices.spread_soon([Told(CANCEL_TOOL_CALL_NOTIFICATION, office_id, call.cancel, agent)])
+                notice = EncodedNotice(CANCEL_TOOL_CALL_NOTIFICATION, office_id, call.cancel, agent)
+                self._notices.broadcast_soon([notice])
         if connection := self._connections.get(ghost):
             self._dismiss(connection)

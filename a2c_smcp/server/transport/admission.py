@@ -1,4 +1,4 @@
-"""What the Server holds for peers that have not authenticated: limited by address and in all, the oldest go first."""
+"""Limits on peers that are not authenticated: how many there may be by address and in all, and how fast they guess."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from a2c_smcp.server.http_requests import Request
+from a2c_smcp.server.http_requests import HttpRequest
 from a2c_smcp.server.settings import Network
 
 __all__ = ["Newcomers", "Refusals", "client_address", "is_in"]
@@ -24,9 +24,9 @@ class Newcomer(Protocol):
 
 
 class Newcomers:
-    """Connections, or sessions, in the order in which they came. One without an address is counted in all only.
+    """Connections or sessions that are not authenticated. If there are too many, the oldest is ended.
 
-    `count` is told of each one that had to go.
+    One without an address counts in all only. `count` is called for each one that is ended.
     """
 
     def __init__(self, per_address: int, in_all: int, count: Callable[[], None] = lambda: None) -> None:
@@ -38,17 +38,17 @@ class Newcomers:
 
     def add(self, newcomer: Newcomer, address: str) -> None:
         """Aborts the oldest one if there are too many."""
-        here = self._by_address.setdefault(_home(address), {}) if address else {}
+        here = self._by_address.setdefault(_network(address), {}) if address else {}
         if len(here) >= self._per_address:
             self._abort(next(iter(here)))
         if len(self._all) >= self._in_all:
             self._abort(next(iter(self._all)))
-        self._all[newcomer] = _home(address)
+        self._all[newcomer] = _network(address)
         if address:
-            self._by_address.setdefault(_home(address), here)[newcomer] = None
+            self._by_address.setdefault(_network(address), here)[newcomer] = None
 
     def discard(self, newcomer: Newcomer) -> None:
-        """It has authenticated, or is gone."""
+        """The newcomer is authenticated, or gone."""
         address = self._all.pop(newcomer, None)
         if address and (here := self._by_address.get(address)) is not None:
             here.pop(newcomer, None)
@@ -62,8 +62,8 @@ class Newcomers:
 
 
 def _open_files() -> int:
-    """How many this process may have."""
-    with suppress(ImportError):  # there is none on Windows
+    """How many files this process may have open."""
+    with suppress(ImportError):  # on Windows
         import resource
 
         if (limit := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) != resource.RLIM_INFINITY:
@@ -72,24 +72,25 @@ def _open_files() -> int:
 
 
 class Refusals:
-    """Refused CONNECTs by address. Guessing keys is slowed down; a right key is never kept waiting."""
+    """Counts refused CONNECTs by address, to slow down guessing of keys. A right key is never delayed."""
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[float, int]] = {}
 
     def delay(self, address: str, now: float) -> float:
-        """Counts one more, and says how long to wait before it is told."""
-        began, count = self._counts.pop(_home(address), (now, 0))
+        """Counts a refusal, and returns how long to wait before the client is told."""
+        began, count = self._counts.pop(_network(address), (now, 0))
         if now - began > _MINUTE:
             began, count = now, 0
         while len(self._counts) >= _MOST_ADDRESSES:
             del self._counts[next(iter(self._counts))]
-        self._counts[_home(address)] = began, count + 1
+        self._counts[_network(address)] = began, count + 1
         return _DELAY if count >= _MOST_REFUSALS else 0.0
 
 
-def client_address(request: Request, proxies: Sequence[Network]) -> tuple[str, int] | None:
-    """Who asks: the last address in X-Forwarded-For that is no proxy of ours, if it was one of ours that asked."""
+def client_address(request: HttpRequest, proxies: Sequence[Network]) -> tuple[str, int] | None:
+    """The address of the client. For a request of a trusted proxy, the last one in X-Forwarded-For that is no such
+    proxy."""
     if not (proxies and request.client and is_in(request.client[0], proxies)):
         return request.client
     named = [value.decode("latin-1") for name, value in request.headers if name == b"x-forwarded-for"]
@@ -114,8 +115,8 @@ def _parsed(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def _home(address: str) -> str:
-    """One subscriber has a whole /64 of IPv6 addresses."""
+def _network(address: str) -> str:
+    """The address that counts: for IPv6 its network, because one subscriber has a whole /64."""
     if ":" not in address or (parsed := _parsed(address)) is None or parsed.version == 4:
         return address
     return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))

@@ -1,7 +1,7 @@
-"""The Server mounted in an ASGI application of somebody else's: requests and websockets through plain ASGI.
+"""The Server mounted in another ASGI application: requests and websockets through plain ASGI.
 
 The web server underneath decides how large a frame may be, what a slow reader costs, and how much of a request is read
-before an application hears of it. Everything above is the same as in the program.
+before the application is called. Everything above is the same as in the program.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ import aiohttp
 
 from a2c_smcp.engine.packets import Attachment, Json, Outgoing
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge
-from a2c_smcp.server.cluster.proxy import Onward, Proxy
-from a2c_smcp.server.gate import refusal
-from a2c_smcp.server.http_requests import Request, Response
+from a2c_smcp.server.cluster.proxy import ProxiedRequest, Proxy
+from a2c_smcp.server.http_requests import HttpRequest, HttpResponse, refusal_response
 from a2c_smcp.server.settings import Limits
-from a2c_smcp.server.transport.http import Application
-from a2c_smcp.server.transport.websocket import Owner
+from a2c_smcp.server.transport.interfaces import Application, SocketOwner
 
 __all__ = ["Receive", "Scope", "Send", "serve_http", "serve_websocket"]
 
@@ -34,10 +32,10 @@ _CLOSE_TIMEOUT = 2.0
 _SCHEMES = {"ws": "http", "wss": "https"}
 
 
-def _request(scope: Scope, body: _Body, *, is_upgrade: bool = False) -> Request:
+def _request(scope: Scope, body: _Body, *, is_upgrade: bool = False) -> HttpRequest:
     path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
     client = scope.get("client")
-    return Request(
+    return HttpRequest(
         scope.get("method", "GET"),
         path,
         scope["query_string"].decode("latin-1"),
@@ -61,7 +59,7 @@ async def serve_http(app: Application, limits: Limits, scope: Scope, receive: Re
         await _respond(send, response, "http.response")
 
 
-async def _unless_gone(work: Coroutine[Any, Any, Response], body: _Body) -> Response | None:
+async def _unless_gone(work: Coroutine[Any, Any, HttpResponse], body: _Body) -> HttpResponse | None:
     tasks = working, _ = asyncio.ensure_future(work), asyncio.ensure_future(body.until_gone())
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -72,7 +70,7 @@ async def _unless_gone(work: Coroutine[Any, Any, Response], body: _Body) -> Resp
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _respond(send: Send, response: Response, kind: str) -> None:
+async def _respond(send: Send, response: HttpResponse, kind: str) -> None:
     headers = [*response.headers, (b"content-length", b"%d" % len(response.body))]
     start: Message = {"type": f"{kind}.start", "status": response.status, "headers": headers}
     body: Message = {"type": f"{kind}.body", "body": response.body}
@@ -81,7 +79,7 @@ async def _respond(send: Send, response: Response, kind: str) -> None:
 
 
 class _Body:
-    """What is received of a request."""
+    """The body of a request, received through ASGI."""
 
     def __init__(self, receive: Receive, limits: Limits) -> None:
         self._receive = receive
@@ -125,23 +123,23 @@ async def serve_websocket(
     await receive()  # that it wants to connect
     try:
         outcome = await app.upgrade(_request(scope, _Body(receive, limits), is_upgrade=True))
-        if isinstance(outcome, Onward) and proxy:
+        if isinstance(outcome, ProxiedRequest) and proxy:
             await _exchange(await proxy.open(outcome), receive, send)
             return
     except SMCPError as error:
-        outcome = refusal(error)
-    if not isinstance(outcome, Response | Onward):
-        await WebSocket(outcome, send).serve(receive)
-    elif isinstance(outcome, Response) and "websocket.http.response" in scope.get("extensions", {}):
+        outcome = refusal_response(error)
+    if not isinstance(outcome, HttpResponse | ProxiedRequest):
+        await AsgiWebSocket(outcome, send).serve(receive)
+    elif isinstance(outcome, HttpResponse) and "websocket.http.response" in scope.get("extensions", {}):
         await _respond(send, outcome, "websocket.http.response")
     else:
         await send({"type": "websocket.close"})
 
 
-class WebSocket:
-    """Messages are sent at once, in the task that has them, where the web server takes them without waiting."""
+class AsgiWebSocket:
+    """A websocket through ASGI. A message is sent at once, in the task that has it, if the web server does not wait."""
 
-    def __init__(self, channel: Owner, send: Send) -> None:
+    def __init__(self, channel: SocketOwner, send: Send) -> None:
         self.is_blocked = False
         self._channel = channel
         self._send = send
@@ -152,7 +150,7 @@ class WebSocket:
         self._is_over = False
 
     async def serve(self, receive: Receive) -> None:
-        """Until either side closes."""
+        """Serves until either side closes."""
         try:
             await self._send({"type": "websocket.accept"})
         except BaseException:
@@ -166,7 +164,7 @@ class WebSocket:
                 messages += 1
                 if messages >= _MESSAGES or size >= _BYTES:
                     messages = size = 0
-                    await asyncio.sleep(0)  # others come first
+                    await asyncio.sleep(0)  # other connections have their turn
         finally:
             self._is_over = True
             if self._writing:
@@ -213,7 +211,7 @@ class WebSocket:
             if task:
                 task.cancel()
 
-    # What follows
+    # How it is written
 
     async def _send_all(self, packets: Sequence[Outgoing]) -> None:
         for packet in packets:
@@ -228,10 +226,10 @@ class WebSocket:
         await self._send({"type": "websocket.close", "code": code})
 
     def _start(self, work: Awaitable[None], data: Sequence[Json]) -> None:
-        """Writes now what can be written without waiting. What has to wait blocks all that follows."""
+        """Writes at once if that does not wait. A write that has to wait blocks all later ones."""
         try:
             rest = _begin(work)
-        except Exception:  # its peer is gone, and `receive` will say so
+        except Exception:  # its peer is gone, and `receive` will report it
             self._is_over = True
             return
         if rest is not None:
@@ -248,19 +246,19 @@ class WebSocket:
 
 
 async def _exchange(there: aiohttp.ClientWebSocketResponse, receive: Receive, send: Send) -> None:
-    """Messages both ways, each awaited until it is written, until either side closes."""
+    """Carries messages both ways until either side closes. Each is awaited until it is written."""
     await send({"type": "websocket.accept"})
-    ways = [asyncio.ensure_future(way) for way in (_outward(there, receive), _inward(there, send))]
+    tasks = [asyncio.ensure_future(work) for work in (_to_node(there, receive), _from_node(there, send))]
     try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await there.close()
 
 
-async def _outward(there: aiohttp.ClientWebSocketResponse, receive: Receive) -> None:
+async def _to_node(there: aiohttp.ClientWebSocketResponse, receive: Receive) -> None:
     while (message := await receive())["type"] == "websocket.receive":
         if (text := message.get("text")) is not None:
             await there.send_str(text)
@@ -269,7 +267,7 @@ async def _outward(there: aiohttp.ClientWebSocketResponse, receive: Receive) -> 
     await there.close(code=message.get("code") or 1000)
 
 
-async def _inward(there: aiohttp.ClientWebSocketResponse, send: Send) -> None:
+async def _from_node(there: aiohttp.ClientWebSocketResponse, send: Send) -> None:
     async for message in there:
         kind = "text" if message.type is aiohttp.WSMsgType.TEXT else "bytes"
         await send({"type": "websocket.send", kind: message.data})
@@ -278,7 +276,7 @@ async def _inward(there: aiohttp.ClientWebSocketResponse, send: Send) -> None:
 
 
 def _begin(awaitable: Awaitable[None]) -> asyncio.Task[None] | None:
-    """Runs it as far as it gets without waiting. The task that does the rest, or `None` if it came to its end."""
+    """Runs an awaitable until it waits. Returns the task that does the rest, or `None` if it has ended."""
     work = awaitable if isinstance(awaitable, Coroutine) else _awaited(awaitable)
     try:
         waits_for = work.send(None)
@@ -297,7 +295,7 @@ async def _go_on(work: Coroutine[Any, Any, None], waits_for: Any) -> None:
 
 @coroutine
 def _rest_of(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
-    """What `await` does, from the second step on."""
+    """Does what `await` does, from the second step on."""
     try:
         while True:
             try:

@@ -1,4 +1,4 @@
-"""One HTTP request of the program's web server, from its head to its response, and its body, which comes in parts."""
+"""One HTTP request of the program's own web server from its head to its response, with the body that comes in parts."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import asyncio
 from typing import Protocol
 
 from a2c_smcp.errors import TooLarge
-from a2c_smcp.server.http_requests import Request
+from a2c_smcp.server.http_requests import HttpRequest
 
 __all__ = ["MAX_HELD", "Exchange"]
 
 MAX_HELD = 64 * 1024
-"""Bytes that are kept of a body before it is asked for."""
+"""Bytes of a body that are kept before it is read."""
 
 
-class Reader(Protocol):
+class BodySource(Protocol):
     """The connection that a request comes over."""
 
     def trust(self) -> None:
         """The request belongs to an authenticated session."""
 
     def wants_body(self, exchange: Exchange) -> None:
-        """Reads on."""
+        """Continues to read."""
 
 
 class Exchange:
@@ -32,11 +32,11 @@ class Exchange:
         "request",
     )  # fmt: skip
 
-    def __init__(self, http: Reader, head_size: int, *, keeps_alive: bool, expects: bool) -> None:
+    def __init__(self, http: BodySource, head_size: int, *, keeps_alive: bool, expects: bool) -> None:
         self.is_whole = False
         self.keeps_alive = keeps_alive
         self.expects = expects
-        self.request: Request
+        self.request: HttpRequest
         self._http = http
         self._head_size = head_size
         self._parts: list[bytes] = []
@@ -47,7 +47,7 @@ class Exchange:
 
     @property
     def held(self) -> int:
-        """Bytes that it has taken so far."""
+        """Bytes of the request so far."""
         return self._head_size + self._size
 
     def trust(self) -> None:
@@ -69,7 +69,7 @@ class Exchange:
         return whole
 
     def fed(self, part: bytes) -> bool:
-        """Whether more is welcome. What came is kept: nobody may have had a chance to ask for it yet."""
+        """Takes a part of the body. Whether more may be read now. Parts are kept until the body is read."""
         self._size += len(part)
         self._parts.append(part)
         if self._waiter:
@@ -77,7 +77,7 @@ class Exchange:
         return self._waiter is not None or self._size <= MAX_HELD
 
     def ended(self, error: Exception | None = None) -> None:
-        """The body is whole, or will never be."""
+        """The body is whole, or has failed."""
         self.is_whole, self._error = error is None, error
         if self._waiter and not self._waiter.done():
             if error:
@@ -86,7 +86,7 @@ class Exchange:
                 self._waiter.set_result(None)
 
     def forget(self) -> None:
-        """Nothing may hold a body until the garbage collector comes by: a request and its exchange know each other."""
+        """Frees the body: a request and its exchange refer to each other, so only the garbage collector would."""
         self._parts.clear()
         del self.request
 

@@ -1,11 +1,12 @@
 """The program's own web server: HTTP/1.1 by httptools, one write a response, and limits on what a peer makes us hold.
 
-A connection reads one request after the other. Of each, the head is bounded, and the whole has one deadline: 10 s, or
-60 s for a body that an authenticated session posts (`Body.trust`). A body is kept only if somebody reads it; else the
-request is answered without it, and the connection ends. Requests that come before the one ahead of them is answered
-wait for it, up to a few. One that asks for a websocket gives the connection away: to a `WebSocket`, or to a tunnel.
+A connection reads one request after the other. The head of each is bounded, and the whole has one deadline: 10 s, or
+60 s for a body that an authenticated session posts (`RequestBody.trust`). A body is kept only if the application reads
+it; else the request is answered without it, and the connection ends. Requests that come before an earlier one is
+answered wait for it, up to a few. One that asks for a websocket gives the connection away: to a `WebSocket`, or to a
+tunnel to another node.
 
-No timers here: `Listener.look_after` is called by the timer of the sessions and ends what is late.
+No timers here: `HttpListener.end_late` is called by the timer of the sessions and ends what is late.
 """
 
 from __future__ import annotations
@@ -13,60 +14,69 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from email.utils import formatdate
 from http import HTTPStatus
 from math import inf
 from time import monotonic, time
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 from urllib.parse import unquote_to_bytes
 
 import httptools
 
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError
-from a2c_smcp.server.cluster.proxy import Onward
-from a2c_smcp.server.cluster.tunnel import tunnel
-from a2c_smcp.server.gate import refusal
-from a2c_smcp.server.http_requests import Request, Response
-from a2c_smcp.server.settings import Limits, Network
-from a2c_smcp.server.transport.admission import Newcomers, is_in
+from a2c_smcp.server.cluster.proxy import ProxiedRequest
+from a2c_smcp.server.http_requests import HttpRequest, HttpResponse, refusal_response
+from a2c_smcp.server.settings import Limits
+from a2c_smcp.server.transport.admission import Newcomers
 from a2c_smcp.server.transport.exchange import MAX_HELD, Exchange
-from a2c_smcp.server.transport.websocket import Owner, WebSocket, upgrade_key
-from a2c_smcp.server.transport.websocket_writer import Turns
+from a2c_smcp.server.transport.interfaces import Application, SocketOwner
+from a2c_smcp.server.transport.websocket import upgrade_key
 
-__all__ = ["Application", "Listener"]
+__all__ = ["ConnectionTable", "HttpConnection"]
 
 logger = logging.getLogger(__name__)
 
 _MAX_HEAD = 32 * 1024
 _MAX_AHEAD = 16
-_MAX_FRAME_HELD = 48 * 1024  # picows' buffer, which doubles, stays below 64 KiB with it
 _KEEP_ALIVE = 5.0
 _LINGER = 1.0
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 
-class Application(Protocol):
-    """Who answers."""
+class ConnectionTable(Protocol):
+    """What a connection needs of the listener that has it."""
 
-    async def respond(self, request: Request) -> Response: ...
+    app: Application
+    limits: Limits
+    newcomers: Newcomers
 
-    async def upgrade(self, request: Request) -> Response | Owner | Onward:
-        """A refusal, the session that a websocket belongs to, or where it is to be carried."""
+    def opened(self, http: HttpConnection, transport: asyncio.Transport) -> None: ...
+
+    def closed(self, http: HttpConnection, transport: asyncio.Transport) -> None: ...
+
+    def start_websocket(
+        self, http: HttpConnection, transport: asyncio.Transport, owner: SocketOwner, key: str, ahead: bytes
+    ) -> None:
+        """Gives the connection to a websocket. `ahead` are bytes that came with the upgrade request."""
+
+    async def carry(
+        self, http: HttpConnection, transport: asyncio.Transport, proxied: ProxiedRequest, ahead: bytes
+    ) -> None:
+        """Carries the bytes of a websocket to another node until it ends. Raises `Unavailable`."""
 
 
-class Http(asyncio.Protocol):
-    """One connection."""
+class HttpConnection(asyncio.Protocol):
+    """One connection of a peer."""
 
     __slots__ = (
         "_ahead", "_exchange", "_head", "_headers", "_is_blocked", "_is_closing", "_listener", "_parser", "_reading",
         "_request_began", "_task", "_transport", "_url", "deadline",
     )  # fmt: skip
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: ConnectionTable) -> None:
         self._listener = listener
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport
@@ -105,7 +115,7 @@ class Http(asyncio.Protocol):
             self._transport.abort()
 
     def pause_writing(self) -> None:
-        """A peer that does not read its answers is not asked for more requests."""
+        """While a peer does not read its answers, its requests are not read."""
         self._is_blocked = True
         self.deadline = monotonic() + self._listener.limits.write_timeout
         if not self._transport.is_closing():
@@ -154,7 +164,7 @@ class Http(asyncio.Protocol):
         if self._parser.should_upgrade():
             if (b"upgrade", b"websocket") in ((name, value.lower()) for name, value in self._headers):
                 return
-            exchange.keeps_alive = False  # an upgrade that nobody here knows: answered in plain HTTP, as the last one
+            exchange.keeps_alive = False  # an unknown upgrade: it is answered in plain HTTP, as the last request
         if self._exchange is None:
             self._start(exchange)
         elif len(self._ahead) < _MAX_AHEAD:
@@ -203,7 +213,7 @@ class Http(asyncio.Protocol):
             self.abort()
 
     def shut(self) -> None:
-        """Nothing more is read. What is being answered gets a moment."""
+        """Reads no more requests. One that is being answered has a moment."""
         self._is_closing = True
         if self._exchange is None:
             self._transport.close()
@@ -212,23 +222,23 @@ class Http(asyncio.Protocol):
         with suppress(RuntimeError):  # of uvloop, for one that is closed
             self._transport.abort()
 
-    # What follows
+    # Answers
 
     def _begin_request(self) -> None:
         self._request_began = monotonic()
         self.deadline = self._request_began + self._listener.limits.handshake_timeout
 
-    def _request(self, exchange: Exchange) -> Request:
+    def _request(self, exchange: Exchange) -> HttpRequest:
         assert self._parser
         path, _, query = self._url.partition(b"?")
         if not path.startswith(b"/"):  # in absolute form, as to a proxy
             path = b"/" + path.partition(b"://")[2].partition(b"/")[2]
         peer = self._transport.get_extra_info("peername")
-        return Request(
+        return HttpRequest(
             self._parser.get_method().decode("latin-1"),
             unquote_to_bytes(path).decode(errors="replace").rstrip("/"),
             query.decode("latin-1"),
-            tuple(self._headers),  # trailers are none
+            tuple(self._headers),  # a copy: trailers are ignored
             "https" if self._transport.get_extra_info("sslcontext") else "http",
             (peer[0], peer[1]) if isinstance(peer, tuple) else None,
             exchange,
@@ -246,11 +256,11 @@ class Http(asyncio.Protocol):
             raise
         except Exception:
             logger.exception("%s %s failed", exchange.request.method, exchange.request.path)
-            response = refusal(SMCPError())
+            response = refusal_response(SMCPError())
         self._task = None
         self._write(response, exchange)
 
-    def _write(self, response: Response, exchange: Exchange) -> None:
+    def _write(self, response: HttpResponse, exchange: Exchange) -> None:
         """One whole response, in one write: some clients close as soon as they have the head."""
         keeps_alive = exchange.keeps_alive and exchange.is_whole and not self._is_closing
         self._exchange = None
@@ -271,7 +281,7 @@ class Http(asyncio.Protocol):
             self.deadline = monotonic() + _KEEP_ALIVE
 
     def _close(self, *, is_whole: bool) -> None:
-        """A peer that is still writing could not read the response, if the connection ended now."""
+        """Ends the connection, later if its peer is still writing: it could not read the response."""
         self._is_closing = True
         self._ahead.clear()
         if is_whole:
@@ -281,13 +291,13 @@ class Http(asyncio.Protocol):
             self._read_on()
 
     def _end(self) -> None:
-        """What is written is still sent, if its peer takes it in time."""
+        """Ends the connection. What was written is still sent if its peer reads it in time."""
         self._is_closing = True
         self.deadline = monotonic() + self._listener.limits.write_timeout
         self._transport.close()
 
     def _check_ahead(self) -> None:
-        """Requests that wait for the one ahead of them are held up to this size, all together."""
+        """Ends the connection if requests that wait for an earlier one are too large together."""
         if self._ahead and sum(exchange.held for exchange in self._ahead) > MAX_HELD:
             self._transport.abort()
 
@@ -296,18 +306,18 @@ class Http(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _refuse(self, why: str) -> None:
-        """What cannot be read is answered, whatever else is going on here."""
+        """Answers what cannot be read, also while another request is being answered."""
         self._parser = None
         if self._task:
             self._task.cancel()
-        self._transport.write(_encoded(refusal(BadRequest(why)), is_head=False, keeps_alive=False))
+        self._transport.write(_encoded(refusal_response(BadRequest(why)), is_head=False, keeps_alive=False))
         self._end()
 
     # Websockets
 
     def _upgrade(self, ahead: bytes) -> None:
         exchange, self._parser, self._reading = self._reading, None, None
-        if exchange is None:  # an upgrade to something else, which is being answered
+        if exchange is None:  # an unknown upgrade, which is being answered
             return
         key = upgrade_key(self._headers)
         if key is None or self._exchange or exchange.request.method != "GET":
@@ -319,26 +329,26 @@ class Http(asyncio.Protocol):
             self._open(replace(exchange.request, is_upgrade=True), key, ahead)
         )
 
-    async def _open(self, request: Request, key: str, ahead: bytes) -> None:
+    async def _open(self, request: HttpRequest, key: str, ahead: bytes) -> None:
         try:
             outcome = await self._listener.app.upgrade(request)
-            if isinstance(outcome, Onward):
+            if isinstance(outcome, ProxiedRequest):
                 await self._listener.carry(self, self._transport, outcome, ahead)
                 return
         except SMCPError as error:
-            outcome = refusal(error)
+            outcome = refusal_response(error)
         except Exception:
             logger.exception("an upgrade failed")
-            outcome = refusal(SMCPError())
+            outcome = refusal_response(SMCPError())
         self._task = None
-        if isinstance(outcome, Response):
+        if isinstance(outcome, HttpResponse):
             self._transport.write(_encoded(outcome, is_head=False, keeps_alive=False))
             self._end()
         else:
             self._listener.start_websocket(self, self._transport, outcome, key, ahead)
 
 
-def _encoded(response: Response, *, is_head: bool, keeps_alive: bool) -> bytes:
+def _encoded(response: HttpResponse, *, is_head: bool, keeps_alive: bool) -> bytes:
     lines = [
         b"HTTP/1.1 %d %s" % (response.status, _REASONS.get(response.status, "").encode()),
         b"date: %s" % formatdate(int(time()), usegmt=True).encode(),
@@ -348,75 +358,3 @@ def _encoded(response: Response, *, is_head: bool, keeps_alive: bool) -> bytes:
     if not keeps_alive:
         lines.append(b"connection: close")
     return b"\r\n".join([*lines, b"", b"" if is_head else response.body])
-
-
-class Listener:
-    """Every connection that is not a websocket's yet."""
-
-    def __init__(self, app: Application, limits: Limits, proxies: Sequence[Network]) -> None:
-        self.app = app
-        self.limits = limits
-        self.newcomers = Newcomers(limits.newcomers_per_address, limits.newcomers)
-        self._proxies = proxies
-        self._connections: set[Http] = set()
-        self._tunnels: set[asyncio.Task[None]] = set()
-        self._turns = Turns()
-
-    def protocol(self) -> Http:
-        """For a connection that was accepted."""
-        return Http(self)
-
-    def opened(self, http: Http, transport: asyncio.Transport) -> None:
-        self._connections.add(http)
-        self.newcomers.add(transport, self.counted(transport.get_extra_info("peername")))
-
-    def counted(self, peer: Any) -> str:
-        """The address under which a peer counts; that of a proxy does not."""
-        host = peer[0] if isinstance(peer, tuple) else ""
-        return "" if is_in(host, self._proxies) else host
-
-    def closed(self, http: Http, transport: asyncio.Transport) -> None:
-        self._connections.discard(http)
-        self.newcomers.discard(transport)
-
-    def start_websocket(self, http: Http, transport: asyncio.Transport, owner: Owner, key: str, ahead: bytes) -> None:
-        """From here on the connection belongs to the owner."""
-        self.closed(http, transport)
-        if transport.is_closing():
-            owner.detach()
-            return
-        socket = WebSocket(transport, owner, self._turns)
-        socket.start(key, max_size=self.limits.max_transport, most_held=_MAX_FRAME_HELD)
-        owner.attach(socket)
-        socket.listen(ahead)
-
-    async def carry(self, http: Http, transport: asyncio.Transport, onward: Onward, ahead: bytes) -> None:
-        """A websocket of another node, until it ends. Raises `Unavailable` if that node does not answer."""
-        there = await onward.dial()
-        self.closed(http, transport)
-        task = asyncio.current_task()
-        assert task
-        self._tunnels.add(task)
-        try:
-            await tunnel(transport, there, onward.request(ahead))
-        finally:
-            self._tunnels.discard(task)
-
-    def look_after(self, now: float) -> None:
-        """Ends what is late."""
-        for http in [http for http in self._connections if http.deadline < now]:
-            http.is_late()
-
-    async def close(self, patience: float) -> None:
-        """Ends every connection; what is being answered gets a moment."""
-        for http in list(self._connections):
-            http.shut()
-        for task in list(self._tunnels):
-            task.cancel()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(patience):
-                while self._connections or self._tunnels:  # noqa: ASYNC110, a handful of turns, once
-                    await asyncio.sleep(0.01)
-        for http in list(self._connections):
-            http.abort()
-        await asyncio.sleep(0)

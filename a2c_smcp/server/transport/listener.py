@@ -1,36 +1,119 @@
-"""A listener with TLS, whose peers count as newcomers from the moment they are accepted.
-
-Event loops accept and shake hands by themselves, but tell nobody of a peer that does not begin: it would be held for as
-long as it may take, however many there are.
-"""
+"""Listeners of the program's own web server: the connections that were accepted, in plain or with TLS."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import ssl
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
-from a2c_smcp.server.transport.http import Listener
+from a2c_smcp.server.cluster.proxy import ProxiedRequest, tunnel
+from a2c_smcp.server.settings import Limits, Network
+from a2c_smcp.server.transport.admission import Newcomers, is_in
+from a2c_smcp.server.transport.http import HttpConnection
+from a2c_smcp.server.transport.interfaces import Application, SocketOwner
+from a2c_smcp.server.transport.websocket import WebSocket
+from a2c_smcp.server.transport.websocket_writer import Turns
 
-__all__ = ["TLSDoor"]
+__all__ = ["HttpListener", "TLSServer"]
 
+_MAX_FRAME_HELD = 48 * 1024  # picows' buffer, which doubles, stays below 64 KiB with it
 _AFTER_A_FAILURE = 0.1  # such as too many open files
 
 
-class TLSDoor:
-    """Accepts until it is closed."""
+class HttpListener:
+    """All connections that have not become websockets, and the tunnels to other nodes."""
 
-    def __init__(self, listener: Listener, door: socket.socket, context: ssl.SSLContext) -> None:
+    def __init__(self, app: Application, limits: Limits, proxies: Sequence[Network]) -> None:
+        self.app = app
+        self.limits = limits
+        self.newcomers = Newcomers(limits.newcomers_per_address, limits.newcomers)
+        self._proxies = proxies
+        self._connections: set[HttpConnection] = set()
+        self._tunnels: set[asyncio.Task[None]] = set()
+        self._turns = Turns()
+
+    def protocol(self) -> HttpConnection:
+        """Makes the protocol of a connection that was accepted."""
+        return HttpConnection(self)
+
+    def opened(self, http: HttpConnection, transport: asyncio.Transport) -> None:
+        self._connections.add(http)
+        self.newcomers.add(transport, self.counted(transport.get_extra_info("peername")))
+
+    def counted(self, peer: object) -> str:
+        """The address under which a peer counts; empty for a proxy of ours, which does not count."""
+        host = str(peer[0]) if isinstance(peer, tuple) else ""
+        return "" if is_in(host, self._proxies) else host
+
+    def closed(self, http: HttpConnection, transport: asyncio.Transport) -> None:
+        self._connections.discard(http)
+        self.newcomers.discard(transport)
+
+    def start_websocket(
+        self, http: HttpConnection, transport: asyncio.Transport, owner: SocketOwner, key: str, ahead: bytes
+    ) -> None:
+        self.closed(http, transport)
+        if transport.is_closing():
+            owner.detach()
+            return
+        socket = WebSocket(transport, owner, self._turns)
+        socket.start(key, max_size=self.limits.max_transport, most_held=_MAX_FRAME_HELD)
+        owner.attach(socket)
+        socket.listen(ahead)
+
+    async def carry(
+        self, http: HttpConnection, transport: asyncio.Transport, proxied: ProxiedRequest, ahead: bytes
+    ) -> None:
+        there = await proxied.dial()
+        self.closed(http, transport)
+        task = asyncio.current_task()
+        assert task
+        self._tunnels.add(task)
+        try:
+            await tunnel(transport, there, proxied.upgrade_request() + ahead)
+        finally:
+            self._tunnels.discard(task)
+
+    def end_late(self, now: float) -> None:
+        """Ends connections whose deadline has passed."""
+        for http in [http for http in self._connections if http.deadline < now]:
+            http.is_late()
+
+    async def close(self, patience: float) -> None:
+        """Ends every connection. Requests that are being answered have a moment (`patience`)."""
+        for http in list(self._connections):
+            http.shut()
+        for task in list(self._tunnels):
+            task.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while self._connections or self._tunnels:  # noqa: ASYNC110, a handful of turns, once
+                    await asyncio.sleep(0.01)
+        for http in list(self._connections):
+            http.abort()
+        await asyncio.sleep(0)
+
+
+class TLSServer:
+    """Accepts connections with TLS until it is closed.
+
+    Event loops accept and shake hands by themselves, but report a peer only after its handshake. Here a peer counts as
+    a newcomer from the moment it is accepted: one that does not begin its handshake is limited like any other.
+    """
+
+    def __init__(self, listener: HttpListener, accepting: socket.socket, context: ssl.SSLContext) -> None:
         self._listener = listener
-        self._door = door
+        self._socket = accepting
         self._context = context
         self._handshakes: set[_Handshake] = set()
         self._accepting = asyncio.create_task(self._accept())
 
     def close(self) -> None:
         self._accepting.cancel()
-        self._door.close()
+        self._socket.close()
         for handshake in list(self._handshakes):
             handshake.abort()
 
@@ -38,7 +121,7 @@ class TLSDoor:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                peer, address = await loop.sock_accept(self._door)
+                peer, address = await loop.sock_accept(self._socket)
             except OSError:
                 await asyncio.sleep(_AFTER_A_FAILURE)
                 continue
@@ -64,6 +147,8 @@ class TLSDoor:
 
 
 class _Handshake:
+    """A handshake under way, as a newcomer that can be ended."""
+
     __slots__ = ("task",)
 
     def __init__(self, task: asyncio.Task[None]) -> None:

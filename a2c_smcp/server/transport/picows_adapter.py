@@ -1,10 +1,10 @@
-"""picows' reader of frames on a connection whose upgrade request was read by somebody else.
+"""picows' reader of frames on a connection whose upgrade request our own web server has read.
 
 picows has no documented way to be given an accepted connection, so this file, and no other, uses its `WSProtocol`: it
 is told an upgrade request of our own making and then sees the connection's bytes. `check` finds out, when a Server
 starts, whether the installed picows can still be used like that.
 
-A `Reader` stands between the transport and picows, for two reasons. picows doubles its buffer whenever a read has
+A `FrameReader` stands between the transport and picows, for two reasons. picows doubles its buffer whenever a read has
 filled it and never shrinks it, so one peer could make a single read, and all the frames in it, as large as it likes:
 the reader offers at most `_MOST_AT_ONCE` bytes to a read. And a peer that is not authenticated may not make us hold a
 large frame at all: until `trust` is called the reader counts what is held, and calls
@@ -23,7 +23,7 @@ from picows.picows import WSProtocol  # type: ignore[attr-defined]  # its stubs 
 
 from a2c_smcp.errors import ConfigError
 
-__all__ = ["Reader", "check"]
+__all__ = ["FrameReader", "check"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ _UPGRADE = (
 )
 
 
-class Reader(asyncio.BufferedProtocol):
-    """The protocol of a websocket's transport. `held` is what came of a frame that is not whole yet, until `trust`."""
+class FrameReader(asyncio.BufferedProtocol):
+    """The protocol of a websocket's transport. Until `trust`, `held` counts the bytes of an unfinished frame."""
 
     __slots__ = (
         "_key", "_listener", "_max_size", "_most", "_most_held", "_picows", "_transport", "buffer_updated", "held",
@@ -78,12 +78,12 @@ class Reader(asyncio.BufferedProtocol):
         self._use(self._picows)
 
     def read_little(self, *, is_wanted: bool) -> None:
-        """From here on, of a peer that is trusted: what one read brings is heard in one turn of the loop."""
+        """Makes the next reads of a trusted peer small, or not: all frames of one read are handled in one turn."""
         if not self._most_held:
             self._most = _LITTLE if is_wanted else _MOST_AT_ONCE
 
     def renew(self) -> None:
-        """Leaves a buffer behind that a large message needed. Everything that came must have been heard."""
+        """Drops a buffer that a large message needed. All that came must have been handled."""
         if not self._most_held and len(self._picows.get_buffer(-1)) > _LARGE:
             silent = _Silent(self._transport)
             self._picows = _protocol(silent, self._key, self._max_size, self._listener)
@@ -91,7 +91,7 @@ class Reader(asyncio.BufferedProtocol):
             self._use(self._picows)
 
     def discard(self) -> None:
-        """Reads on, and forgets what comes: a peer that still writes could not read why it is refused."""
+        """Reads on and drops what comes: a peer that is still writing could not read why it is refused."""
         self._most_held, self._most = 0, _MOST_AT_ONCE
         self._picows = _Discarding(self._picows)
         self._use(self._picows)
@@ -101,7 +101,7 @@ class Reader(asyncio.BufferedProtocol):
         return buffer if len(buffer) <= self._most else buffer[: self._most]
 
     def _count(self, size: int) -> None:
-        """`buffer_updated` until `trust`. The listener sets `held` with each frame that it hears."""
+        """`buffer_updated` until `trust`. The listener resets `held` with each frame."""
         self.held += size
         self._picows.buffer_updated(size)
         if self._most_held:
@@ -125,7 +125,7 @@ class Reader(asyncio.BufferedProtocol):
 
 
 class _Discarding:
-    """In the place of picows, which is still told of the end."""
+    """Takes the place of picows, which is still told of the end."""
 
     def __init__(self, picows: Any) -> None:
         self._picows = picows
@@ -143,7 +143,7 @@ _SCRATCH = memoryview(bytearray(_MOST_AT_ONCE))
 
 
 class _Quiet:
-    """The log of picows: it would tell of every connection, and of what its peer does wrong."""
+    """The log of picows, which would log every connection, and every mistake of a peer."""
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802, named by the standard library
         return False
@@ -153,12 +153,12 @@ class _Quiet:
     debug = info = warning = error = log
 
     def exception(self, what: str, *args: Any) -> None:
-        """Of our own listener: picows has ended the connection."""
+        """An exception of our own listener: picows has ended the connection."""
         logger.exception("serving a websocket failed")
 
 
 class _Silent:
-    """A transport that keeps to itself what is written at first: an answer that its peer already has."""
+    """A transport that drops what is written at first: an answer that its peer already has."""
 
     def __init__(self, bare: asyncio.Transport) -> None:
         self.is_silent = True
@@ -189,11 +189,11 @@ _QUIET = _Quiet()
 
 
 def check() -> None:
-    """Frames an echo through a transport that is none. Raises `ConfigError`."""
+    """Echoes a frame through a fake transport. Raises `ConfigError` if the installed picows does not fit."""
     wanted = b"\x81\x02ok"
     try:
         transport: Any = _Fake()
-        reader = Reader(transport, _KEY, _Echo(), max_size=1024, most_held=1024)
+        reader = FrameReader(transport, _KEY, _Echo(), max_size=1024, most_held=1024)
         reader.start()
         reader.read(b"\x81\x82\0\0\0\0ok")
         is_good = bool(transport.written) and transport.written.endswith(b"\r\n\r\n" + wanted)
@@ -215,7 +215,7 @@ class _Echo(WSListener):
 
 
 class _Fake:
-    """A transport, and its socket, on which nothing travels. It claims TLS, so that picows writes to it."""
+    """A fake transport, and its socket. It claims TLS, so that picows writes to it."""
 
     def __init__(self) -> None:
         self.written = b""

@@ -1,13 +1,15 @@
-"""One Engine.IO session on its transports: what the hub writes to, and where what comes is handed to the hub.
+"""The channel of one Engine.IO session: what the hub writes to, and where packets that come are given to the hub.
 
-A session begins on a websocket or on polling, and may move from polling to a websocket once. Who may write where is
-the session's decision (`engine.ServerSession`); a channel carries it out. It has at most one websocket that is current
-(`_socket`), one that wants to take over (`_candidate`) and one poll that waits (`_poll`), and after each thing that
-happens it calls `flush`, which gives what is queued to whichever of them may have it. While a websocket is current,
-nothing is queued, and it is not blocked, a packet is written at once, without the queue.
+Upgrade. A session begins on a websocket or on polling, and may move from polling to a
+websocket once. `engine.ServerSession` decides who may write where (its docstring has the states and the races of an
+upgrade); a channel carries it out. It has at most one websocket that is current (`_socket`), one that tries to take
+over (`_candidate`) and one poll that waits (`_poll`). After each thing that happens it calls `flush`, which gives what
+is queued to the one of them that may have it. While a websocket is current, nothing is queued and it is not blocked, a
+packet is written at once, without the queue: nothing can overtake it, because a queued packet ends that state.
 
-The end has one way too. Whatever ends a session (its client, a deadline, the hub, a lost transport, too much unread)
-closes the engine's session and calls `_finish`, which tells the hub, once, and never from within a call of the hub.
+The end. Whatever ends a session (its client, a deadline, the hub, a lost transport, too much unread) closes the
+engine's session and calls `_finish`, which tells the hub once, and never from within a call of the hub: a client may be
+cut in the middle of a broadcast, and the hub must not see its connections change while it writes to them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from a2c_smcp.engine.events import (
     Ack,
@@ -36,49 +37,53 @@ from a2c_smcp.engine.packets import Json, Outgoing
 from a2c_smcp.engine.server import ServerSession
 from a2c_smcp.engine.session import POLLING, WEBSOCKET
 from a2c_smcp.errors import BadRequest, NotAuthenticated, RateLimited, SMCPError
-from a2c_smcp.protocol.codec import dumps, loads
+from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.server.connections import Connection
-from a2c_smcp.server.handshake import Handshake
-from a2c_smcp.server.http_requests import Request
+from a2c_smcp.server.transport.interfaces import SessionTable, Socket
 from a2c_smcp.smcp import SMCP_NAMESPACE
 
-if TYPE_CHECKING:
-    from a2c_smcp.server.transport.sessions import Sessions, Socket
-
-__all__ = ["Channel"]
+__all__ = ["SessionChannel"]
 
 logger = logging.getLogger(__name__)
 
 _SMCP = SMCP_NAMESPACE.encode()
 
 
-class Channel:
-    """`connection` is there while its client is connected to `/smcp`."""
+class SessionChannel:
+    """`connection` is set while its client is connected to `/smcp`. `opening` is what is kept of its first request."""
 
     __slots__ = (
-        "_batch", "_budget", "_candidate", "_is_finished", "_is_posting", "_opening", "_poll", "_sessions", "_socket",
-        "address", "connection", "due", "session",
+        "_batch", "_budget", "_candidate", "_is_finished", "_is_posting", "_poll", "_sessions", "_socket", "address",
+        "connection", "due", "opening", "session",
     )  # fmt: skip
 
-    def __init__(self, sessions: Sessions, session: ServerSession, request: Request, budget: int) -> None:
+    def __init__(
+        self,
+        sessions: SessionTable[SessionChannel],
+        session: ServerSession,
+        *,
+        address: str,
+        opening: bytes,
+        budget: int,
+    ) -> None:
         self.session = session
         self.connection: Connection | None = None
-        self.address = request.client[0] if request.client else ""
+        self.address = address
+        self.opening = opening
         self._sessions = sessions
-        self._opening = _packed(request)
         self._budget = budget
         self._socket: Socket | None = None
         self._candidate: Socket | None = None
         self._poll: asyncio.Future[list[Outgoing]] | None = None
         self._batch = 0
         self._is_finished = self._is_posting = False
-        self.due: float = inf  # of the table: which bucket it waits in
+        self.due: float = inf  # set by the table: in which bucket it waits
 
     # For the hub
 
     @property
     def sid(self) -> str:
-        """Of Engine.IO."""
+        """The Engine.IO session id."""
         return self.session.sid
 
     @property
@@ -87,7 +92,7 @@ class Channel:
 
     @property
     def unread(self) -> int:
-        """Bytes that the client has not taken yet. A poll's batch counts until the client polls again."""
+        """Bytes that the client has not read yet. The answer to a poll counts until the client polls again."""
         return self.session.queued + (self._socket.unwritten if self._socket else self._batch)
 
     def check_room(self, size: int) -> None:
@@ -96,7 +101,7 @@ class Channel:
             raise RateLimited("this computer reads too slowly, try again later")
 
     def send(self, *parts: Json) -> None:
-        """One whole text packet. A client that has too much unread already is cut."""
+        """Sends one text packet. A client that has too much unread already is cut."""
         socket = self._socket
         if socket is not None and self.session.is_direct and not socket.is_blocked:
             socket.write(parts)
@@ -105,7 +110,7 @@ class Channel:
             self.flush()
 
     def send_all(self, packets: Sequence[bytes]) -> None:
-        """Several text packets, in one write where that is possible."""
+        """Sends several text packets, in one write if possible."""
         socket = self._socket
         if socket is not None and self.session.is_direct and not socket.is_blocked:
             socket.write_all(packets)
@@ -115,27 +120,27 @@ class Channel:
             self.flush()
 
     def send_attached(self, packet: bytes, attachments: Sequence[bytes]) -> None:
-        """A packet with binary parts."""
+        """Sends a packet with binary parts."""
         if self._has_room(len(packet) + sum(map(len, attachments))):
             self.session.send(packet, attachments)
             self.flush()
 
     def dismiss(self) -> None:
-        """Ends `/smcp` for this client, of whom the hub knows nothing any more. It may connect again."""
+        """Disconnects the client from `/smcp`; the hub has ended its connection. It may connect again."""
         self.connection = None
         self.session.disconnect(_SMCP, monotonic())
         self._sessions.is_unauthenticated(self)
         self.flush()
 
     def close(self, reason: Reason = Reason.SERVER) -> None:
-        """The client may still read what was sent to it, and that this is the end."""
+        """Ends the session. The client may still read what was sent, and that this is the end."""
         if not self.session.is_closed:
             self.session.close(reason)
             self.flush()
             self._finish()
 
     def abort(self) -> None:
-        """The end, whether or not the client reads."""
+        """Ends the session at once."""
         self.session.lost(self.session.transport)
         for socket in (self._socket, self._candidate):
             if socket:
@@ -153,7 +158,7 @@ class Channel:
         return True
 
     def attach(self, socket: Socket) -> None:
-        """A websocket with which the session begins, or which tries to take it over."""
+        """Takes a websocket with which the session begins, or which tries to take it over."""
         if self.session.transport is WEBSOCKET:
             self._socket = socket
             socket.write((self.session.open(),))
@@ -239,7 +244,7 @@ class Channel:
     # For polls
 
     async def poll(self) -> list[Outgoing] | None:
-        """What a poll is answered with, as soon as there is something. `None` if it may not poll."""
+        """The packets that answer a poll, as soon as there are some. `None` if the client may not poll."""
         self._batch = 0
         if not self.session.open_poll():
             self.flush()
@@ -251,13 +256,13 @@ class Channel:
         self.flush()
         try:
             return await poll
-        except asyncio.CancelledError:  # nobody is there to read the answer
+        except asyncio.CancelledError:  # the client is gone and cannot read the answer
             self.abort()
             raise
 
     @contextmanager
     def posting(self) -> Iterator[None]:
-        """While a POST is read. Raises `BadRequest` for a second one, whose packets would mix with its own."""
+        """Encloses the reading of a POST. Raises `BadRequest` for a second one: their packets would mix."""
         if self._is_posting:
             raise BadRequest("one POST of a session at a time")
         self._is_posting = True
@@ -273,10 +278,10 @@ class Channel:
         if poll and not poll.done():
             poll.set_result(packets)
 
-    # What follows
+    # What happens to the session
 
     def flush(self) -> None:
-        """Writes what may be written now."""
+        """Writes queued packets, if they may be written now."""
         session, socket = self.session, self._socket
         if socket is None:
             if self._poll and session.poll_is_due:
@@ -324,9 +329,8 @@ class Channel:
 
     async def _authenticate(self, auth: bytes) -> None:
         try:
-            connection = await self._sessions.hub.connect(self, _unpacked(self._opening), auth)
+            connection = await self._sessions.connect(self, auth)
         except SMCPError as error:
-            await self._sessions.before_refusal(self.address)
             self._refuse(_SMCP, error)
             return
         except Exception:
@@ -351,7 +355,7 @@ class Channel:
             self._finish()
 
     def _has_room(self, size: int) -> bool:
-        """Whether so much more may be queued. If not, its client is cut, but not from within a call of the hub."""
+        """Whether so many more bytes may be queued. If not, the client is cut."""
         if self.session.is_closed:
             return False
         if self.unread + size <= self._budget:
@@ -372,28 +376,16 @@ class Channel:
 
     @property
     def is_fetched(self) -> bool:
-        """Whether nothing is left that a poll could fetch."""
+        """Whether no packets are left for a poll to fetch."""
         return self.session.transport is WEBSOCKET or not self.session.queued
 
     def finish(self) -> None:
-        """Tells the hub."""
+        """Tells the hub that the session has ended."""
         self._depart(is_clean=False)
         if self.is_fetched:
             self.forget()
 
     def forget(self) -> None:
-        """Nobody waits any longer for this client to fetch the rest. One that upgrades fetches it by its websocket."""
+        """The client had its time to fetch the last packets: a websocket that tries to take over is closed."""
         if self._candidate:
             self._fail_upgrade()
-
-
-def _packed(request: Request) -> bytes:
-    """What of a request is kept for as long as its session lives: a client may connect again."""
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
-    client = request.client[0] if request.client else None
-    return dumps([headers, request.query, client, request.scheme, request.path]).encode("latin-1")
-
-
-def _unpacked(opening: bytes) -> Handshake:
-    headers, query, client, scheme, path = loads(opening.decode("latin-1"))
-    return Handshake(headers, query, client, scheme, f"{path}/")

@@ -1,4 +1,4 @@
-"""Requests under `/socket.io/` that are no websockets: sessions opened, polls, posts, and questions of browsers."""
+"""Requests under `/socket.io/`: sessions opened, polled, posted to, and taken over by a websocket."""
 
 from __future__ import annotations
 
@@ -6,27 +6,31 @@ import asyncio
 from time import monotonic
 
 from a2c_smcp.engine.packets import Malformed, encode_payload
-from a2c_smcp.engine.session import POLLING
+from a2c_smcp.engine.session import POLLING, WEBSOCKET
 from a2c_smcp.errors import BadRequest, SMCPError
-from a2c_smcp.server.http_requests import Fields, Request, Response, text_response
-from a2c_smcp.server.transport.session_channel import Channel
+from a2c_smcp.server.http_requests import Headers, HttpRequest, HttpResponse, text_response
+from a2c_smcp.server.transport.session_channel import SessionChannel
 from a2c_smcp.server.transport.sessions import Sessions
 
-__all__ = ["respond", "session_of"]
+__all__ = ["open_websocket", "respond"]
 
 _PER_TURN = 64
 
 
-def session_of(request: Request, sessions: Sessions) -> Channel:
-    """The session that a request belongs to. Raises `BadRequest`."""
-    channel = sessions.get(request.parameter("sid") or "")
-    if channel is None or (channel.is_closed and channel.is_fetched):
-        raise BadRequest("no such session")
+def open_websocket(request: HttpRequest, sessions: Sessions) -> SessionChannel:
+    """The session that a websocket belongs to: a new one, or one that it may try to take over. Raises `BadRequest`."""
+    if request.parameter("transport") != WEBSOCKET:
+        raise BadRequest("transport: a websocket is asked for as websocket")
+    if request.parameter("sid") is None:
+        return sessions.open(request, WEBSOCKET)
+    channel = _session_of(request, sessions)
+    if not channel.reserve():
+        raise BadRequest("this session has a websocket already")
     return channel
 
 
-async def respond(request: Request, sessions: Sessions, headers: Fields) -> Response:
-    """Raises `SMCPError`, which ends the session that the request belongs to."""
+async def respond(request: HttpRequest, sessions: Sessions, headers: Headers) -> HttpResponse:
+    """Answers a request that is no websocket. Raises `SMCPError`."""
     if request.method == "OPTIONS":
         return text_response(200, b"OK", headers)
     if request.parameter("transport") not in (None, "polling"):
@@ -34,27 +38,36 @@ async def respond(request: Request, sessions: Sessions, headers: Fields) -> Resp
     if request.method == "GET":
         if request.parameter("sid") is None:
             return text_response(200, sessions.open(request, POLLING).session.open(), headers)
-        packets = await _trusted(session_of(request, sessions), request).poll()
+        packets = await _trusted(_session_of(request, sessions), request).poll()
         if packets is None:
             raise BadRequest("this session is not polled here, or by somebody else already")
         return text_response(200, encode_payload(packets), headers)
-    if request.method == "HEAD":  # of another node, before it reads a large body
-        is_authenticated = session_of(request, sessions).session.is_authenticated
+    if request.method == "HEAD":  # from another node, before it reads a large body
+        is_authenticated = _session_of(request, sessions).session.is_authenticated
         return text_response(200 if is_authenticated else 404, b"", headers)
     if request.method != "POST":
         return text_response(405, b"Method not allowed", headers)
-    await _post(request, _trusted(session_of(request, sessions), request))
+    await _post(request, _trusted(_session_of(request, sessions), request))
     return text_response(200, b"OK", headers)
 
 
-def _trusted(channel: Channel, request: Request) -> Channel:
+def _session_of(request: HttpRequest, sessions: Sessions) -> SessionChannel:
+    """The session that a request names. Raises `BadRequest`."""
+    channel = sessions.get(request.parameter("sid") or "")
+    if channel is None or (channel.is_closed and channel.is_fetched):
+        raise BadRequest("no such session")
+    return channel
+
+
+def _trusted(channel: SessionChannel, request: HttpRequest) -> SessionChannel:
     if channel.session.is_authenticated:
         request.body.trust()
     return channel
 
 
-async def _post(request: Request, channel: Channel) -> None:
-    """One at a time. What is not taken whole ends the session: it would go on with a gap."""
+async def _post(request: HttpRequest, channel: SessionChannel) -> None:
+    """Handles the packets of a POST, one POST at a time. One that is not read as a whole ends the session, which would
+    have a gap."""
     try:
         with channel.posting():
             body = await request.body.read(channel.session.max_frame)

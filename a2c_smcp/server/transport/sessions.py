@@ -1,8 +1,8 @@
-"""Every Engine.IO session of this node: opened, found, pinged and ended; and one timer for all that is due.
+"""All Engine.IO sessions of this node: opened, found, authenticated, pinged and ended, with one timer for all.
 
 A session is due when its engine says so (`deadline`: a ping to send, a pong that is missing, a handshake or an upgrade
-that takes too long). Sessions wait in buckets of one `_period` each. A deadline that moved away meanwhile is noticed
-when its bucket comes up, so nothing has to be moved on the way of a message.
+that takes too long). Sessions wait in buckets of one `_period` each. A deadline that has moved away meanwhile is
+noticed when its bucket comes up, so a message that comes in moves nothing.
 """
 
 from __future__ import annotations
@@ -10,52 +10,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from math import inf
 from time import monotonic
-from typing import Protocol
 
-from a2c_smcp.engine.packets import Json, Outgoing
 from a2c_smcp.engine.server import ServerSession
 from a2c_smcp.engine.session import EngineLimits, Transport
+from a2c_smcp.errors import SMCPError
+from a2c_smcp.protocol.codec import dumps, loads
+from a2c_smcp.server.auth.authentication import Handshake
+from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.directory.nodes import sid_at
-from a2c_smcp.server.http_requests import Request
+from a2c_smcp.server.http_requests import HttpRequest
 from a2c_smcp.server.hub import Hub
 from a2c_smcp.server.monitoring import Metrics
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport.admission import Newcomers, Refusals
-from a2c_smcp.server.transport.session_channel import Channel
+from a2c_smcp.server.transport.interfaces import Socket
+from a2c_smcp.server.transport.session_channel import SessionChannel
 
-__all__ = ["Sessions", "Socket"]
+__all__ = ["Sessions"]
 
 logger = logging.getLogger(__name__)
 
 _CLOSE_GRACE = 2.0
-_HEAD_ROOM = 64  # what is passed on gets another head, and may not outgrow the limit by it
+_HEAD_ROOM = 64  # a packet that is passed on gets another head, and must still fit
 _PER_TURN = 256
 
 
-class Socket(Protocol):
-    """A websocket, whichever web server has it."""
-
-    is_blocked: bool
-
-    @property
-    def unwritten(self) -> int: ...
-
-    def trust(self) -> None: ...
-
-    def write(self, parts: Sequence[Json]) -> None: ...
-
-    def write_all(self, packets: Sequence[Outgoing]) -> None: ...
-
-    def close(self, code: int = 1000) -> None: ...
-
-    def abort(self) -> None: ...
-
-
 class Sessions:
-    """Starts its timer with the first session: a Server that is mounted is not told when it begins."""
+    """The timer starts with the first session: a Server that is mounted is not told when it starts."""
 
     def __init__(self, hub: Hub, limits: Limits, metrics: Metrics, node: str | None) -> None:
         self.hub = hub
@@ -71,7 +55,7 @@ class Sessions:
         )
         self._metrics = metrics
         self._node = node
-        self._channels: dict[str, Channel] = {}
+        self._channels: dict[str, SessionChannel] = {}
         self._newcomers = Newcomers(limits.newcomers_per_address, limits.newcomers, self.count_cut)
         self._refusals = Refusals()
         self._period = max(
@@ -80,7 +64,7 @@ class Sessions:
                 0.5, min(limits.ping_interval, limits.ping_timeout, limits.handshake_timeout, limits.write_timeout) / 8
             ),
         )
-        self._due: dict[float, set[Channel]] = {}
+        self._due: dict[float, set[SessionChannel]] = {}
         self._tick = 0
         self._timer: asyncio.TimerHandle | None = None
         self._chores: list[Callable[[float], None]] = []
@@ -88,28 +72,31 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._channels)
 
-    def __iter__(self) -> Iterator[Channel]:
+    def __iter__(self) -> Iterator[SessionChannel]:
         return iter(list(self._channels.values()))
 
-    def open(self, request: Request, transport: Transport) -> Channel:
-        """A new session, which this request opens."""
+    def open(self, request: HttpRequest, transport: Transport) -> SessionChannel:
+        """Opens a session for this request."""
         self.start()
         token = secrets.token_urlsafe(15)
         sid = sid_at(self._node, token) if self._node else token
         session = ServerSession(sid, self._engine_limits, monotonic(), transport)
-        channel = self._channels[sid] = Channel(self, session, request, self._limits.unread_bytes)
+        address = request.client[0] if request.client else ""
+        channel = self._channels[sid] = SessionChannel(
+            self, session, address=address, opening=_packed(request), budget=self._limits.unread_bytes
+        )
         self._newcomers.add(channel, channel.address)
         self.schedule(channel)
         return channel
 
-    def get(self, sid: str) -> Channel | None:
+    def get(self, sid: str) -> SessionChannel | None:
         channel = self._channels.get(sid)
         if channel:
             channel.tick(monotonic())
         return channel
 
     def start(self, chore: Callable[[float], None] | None = None) -> None:
-        """Starts the timer. The chore is done whenever it goes off."""
+        """Starts the timer. `chore` is called each time it goes off."""
         if chore:
             self._chores.append(chore)
         if self._timer is None:
@@ -126,29 +113,33 @@ class Sessions:
 
     # For channels
 
-    def is_authenticated(self, channel: Channel) -> None:
+    def is_authenticated(self, channel: SessionChannel) -> None:
         self._newcomers.discard(channel)
 
-    def is_unauthenticated(self, channel: Channel) -> None:
+    def is_unauthenticated(self, channel: SessionChannel) -> None:
         self._newcomers.add(channel, channel.address)
         self.schedule(channel)
 
-    async def before_refusal(self, address: str) -> None:
-        """Waits, if this address was refused too often."""
-        if delay := self._refusals.delay(address, monotonic()):
-            await asyncio.sleep(delay)
+    async def connect(self, channel: SessionChannel, auth: bytes) -> Connection:
+        """Authenticates a CONNECT. Raises `SMCPError`, after a delay if its address was refused too often."""
+        try:
+            return await self.hub.connect(channel, _unpacked(channel.opening), auth)
+        except SMCPError:
+            if delay := self._refusals.delay(channel.address, monotonic()):
+                await asyncio.sleep(delay)
+            raise
 
     def count_cut(self) -> None:
         self._metrics.count("cut_total")
 
-    def cut(self, channel: Channel) -> None:
-        """Ends a session whose client does not read, in a moment: its caller may be in the middle of something."""
+    def cut(self, channel: SessionChannel) -> None:
+        """Ends a session whose client does not read, in a later step: the hub may be in the middle of a broadcast."""
         self.count_cut()
         channel.session.lost(channel.session.transport)
         asyncio.get_running_loop().call_soon(channel.abort)
 
-    def finished(self, channel: Channel) -> None:
-        """Whoever polls may still fetch what was sent last."""
+    def finished(self, channel: SessionChannel) -> None:
+        """Removes a session that has ended. A client that polls has a moment to fetch the last packets."""
         self._newcomers.discard(channel)
         self._due.get(channel.due, set()).discard(channel)
         channel.finish()
@@ -157,12 +148,12 @@ class Sessions:
         else:
             asyncio.get_running_loop().call_later(_CLOSE_GRACE, self._forget, channel)
 
-    def _forget(self, channel: Channel) -> None:
+    def _forget(self, channel: SessionChannel) -> None:
         self._channels.pop(channel.sid, None)
         channel.forget()
 
-    def schedule(self, channel: Channel) -> None:
-        """To be called when its deadline may have come nearer."""
+    def schedule(self, channel: SessionChannel) -> None:
+        """Has to be called when the deadline of the session may have come nearer."""
         if channel.session.deadline < inf:
             due = int(channel.session.deadline / self._period) + 1
             if due < channel.due:
@@ -177,7 +168,7 @@ class Sessions:
     def _go_off(self) -> None:
         now = monotonic()
         self._wait()
-        due: list[Channel] = []
+        due: list[SessionChannel] = []
         while self._tick <= now / self._period:
             due += [channel for channel in self._due.pop(self._tick, ()) if channel.due == self._tick]
             self._tick += 1
@@ -189,8 +180,8 @@ class Sessions:
         for chore in self._chores:
             chore(now)
 
-    def _tick_some(self, due: list[Channel]) -> None:
-        """A few in a turn of the loop: thousands may have come at the same time, and are due at the same time."""
+    def _tick_some(self, due: list[SessionChannel]) -> None:
+        """Ticks a few sessions in a turn of the loop: thousands may be due at the same time."""
         now = monotonic()
         for channel in due[:_PER_TURN]:
             channel.due = inf
@@ -201,3 +192,15 @@ class Sessions:
             self.schedule(channel)
         if rest := due[_PER_TURN:]:
             asyncio.get_running_loop().call_soon(self._tick_some, rest)
+
+
+def _packed(request: HttpRequest) -> bytes:
+    """What is kept of the request that opened a session, as long as the session lives: a client may connect again."""
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
+    client = request.client[0] if request.client else None
+    return dumps([headers, request.query, client, request.scheme, request.path]).encode("latin-1")
+
+
+def _unpacked(opening: bytes) -> Handshake:
+    headers, query, client, scheme, path = loads(opening.decode("latin-1"))
+    return Handshake(headers, query, client, scheme, f"{path}/")

@@ -1,32 +1,28 @@
-"""Reads the fields of a payload that the Server decides by, and leaves everything else as the bytes it came as.
+"""The fields of a payload that the Server decides by, read without parsing the rest.
 
-Parsing four mebibytes of JSON takes up to half a second, in which nobody else is served; scanning them takes some ten
-milliseconds. So a large payload is only ever scanned: it is checked to be JSON, the fields below are taken out of it,
-and of those none is looked into that is an array or an object.
+Parsing four mebibytes of JSON takes up to half a second, in which no other connection is served; scanning them takes
+some ten milliseconds. So a large payload is only scanned: it is checked to be JSON, the fields below are taken out of
+it, and arrays and objects among them are not read.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 from typing_extensions import TypedDict
 
-__all__ = ["LARGE", "NAMES", "Json", "Request", "is_array", "raw_params", "read_fields", "read_request"]
+from a2c_smcp.engine.packets import LARGE, Json
 
-Json: TypeAlias = bytes | memoryview
-"""JSON as it came, which is passed on untouched; of what is large, a view of it."""
-
-LARGE = 64 * 1024
-"""From this size on, in bytes, nothing is parsed as a whole."""
+__all__ = ["NAMES", "RequestFields", "is_array", "raw_params", "read_fields", "read_request"]
 
 _OBJECT, _ARRAY, _STRING = b'{["'
 _NOT_READ = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 class _Object(msgspec.Struct):
-    """Any object: what is in it is checked to be JSON, and made nothing of."""
+    """Any object: its content is checked to be JSON, and dropped."""
 
 
 class _Fields(TypedDict, total=False):
@@ -46,8 +42,8 @@ class _Fields(TypedDict, total=False):
     params: _Object
 
 
-class Request(msgspec.Struct, eq=False):
-    """The fields of a request to a computer that is as nearly all are: read into slots, with their types checked."""
+class RequestFields(msgspec.Struct, eq=False):
+    """The fields of an ordinary request to a computer: read into slots, with their types checked."""
 
     agent: str | UnsetType = UNSET
     robot_id: str | UnsetType = UNSET
@@ -63,7 +59,7 @@ class Request(msgspec.Struct, eq=False):
 
 
 NAMES = frozenset(_Fields.__annotations__)
-"""The routing fields: everything else in a payload passes unseen."""
+"""The routing fields. All other fields of a payload are passed on unread."""
 
 
 class _Params(TypedDict, total=False):
@@ -71,12 +67,12 @@ class _Params(TypedDict, total=False):
 
 
 class _Elements(msgspec.Struct, array_like=True):
-    """Any array: its elements are checked, and made nothing of."""
+    """Any array: its elements are checked to be JSON, and dropped."""
 
 
 _RawFields: Any = TypedDict("_RawFields", dict.fromkeys(NAMES, msgspec.Raw), total=False)  # type: ignore[misc]
 _fields = msgspec.json.Decoder(_Fields)
-_request = msgspec.json.Decoder(Request)
+_request = msgspec.json.Decoder(RequestFields)
 _raw_fields = msgspec.json.Decoder(_RawFields)
 _params = msgspec.json.Decoder(_Params)
 _elements = msgspec.json.Decoder(_Elements)
@@ -84,11 +80,11 @@ _value: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 class _UnreadObject(dict[str, Any]):
-    """Stands for an object that nobody here has to look into."""
+    """Stands for an object that was not read."""
 
 
 class _UnreadArray(list[Any]):
-    """Stands for an array: no field that is read here may be one."""
+    """Stands for an array that was not read: no field below may be one."""
 
 
 _AN_OBJECT = _UnreadObject()
@@ -96,8 +92,8 @@ _STAND_INS = {_OBJECT: _AN_OBJECT, _ARRAY: _UnreadArray()}
 _NO_NAME = "\ud800"
 
 
-def read_fields(body: Json) -> dict[str, Any] | None:
-    """The known fields of a JSON object. `None` if it is none, or a small one that has to be parsed to be read."""
+def read_fields(body: Json) -> dict[str, object] | None:
+    """The routing fields of a JSON object. `None` if it is none, or a small one that has to be parsed as a whole."""
     try:
         fields: Any = _fields.decode(body) if len(body) < LARGE else _fields_of_large(body)
     except _NOT_READ:
@@ -107,8 +103,8 @@ def read_fields(body: Json) -> dict[str, Any] | None:
     return fields  # type: ignore[no-any-return]
 
 
-def read_request(body: Json) -> Request | None:
-    """`None` for a request that is large or unusual, which `read_fields` can read all the same, or wrong."""
+def read_request(body: Json) -> RequestFields | None:
+    """The fields of a request. `None` if it is large, unusual or wrong: then use `read_fields`."""
     if len(body) >= LARGE:
         return None
     try:
@@ -118,7 +114,7 @@ def read_request(body: Json) -> Request | None:
 
 
 def raw_params(body: Json) -> Json:
-    """The field `params` of a JSON object as it came; empty where there is none, or where it cannot be told."""
+    """The bytes of the field `params` of a JSON object; empty if there is none, or if it cannot be found."""
     try:
         return memoryview(_params.decode(body).get("params", b""))
     except _NOT_READ:
@@ -133,7 +129,7 @@ def raw_params(body: Json) -> Json:
 
 
 def is_array(body: Json) -> bool:
-    """Whether this is a JSON array. Of a small one that has to be parsed to be read, `False`."""
+    """Whether this is a JSON array; `False` also for a small one that has to be parsed as a whole."""
     return _is_array(body) or (len(body) >= LARGE and _is_array(_without_halves(body)))
 
 
@@ -159,12 +155,12 @@ def _shallow(raw: memoryview) -> Any:
 
 
 def _shallow_without_halves(raw: memoryview) -> Any:
-    """No name may hold half a surrogate pair: what may have held one is nothing that could be a name."""
+    """No name may hold half a surrogate pair: a string that may have held one becomes one that is no name."""
     return _NO_NAME if raw[0] == _STRING and b"\\ue" in bytes(raw).lower() else _shallow(raw)
 
 
 def _without_halves(body: Json) -> bytes:
-    """Of the same length, with private characters, which no name of a field has, for escaped surrogates.
+    """The same JSON with private characters in place of escaped surrogates, so that its length is the same.
 
     Halves of surrogate pairs are JSON when they are escaped, and are passed on, but the decoder refuses them.
     """

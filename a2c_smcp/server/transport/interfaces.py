@@ -1,0 +1,102 @@
+"""What the parts of the transport know of one another.
+
+A web server asks the `Application` for each request. A websocket (`Socket`) belongs to a `SocketOwner`, the channel of
+its session, which writes to it and is told what comes. A channel belongs to the table of all sessions
+(`SessionTable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from a2c_smcp.engine.packets import Json, Outgoing
+from a2c_smcp.server.cluster.proxy import ProxiedRequest
+from a2c_smcp.server.connections import Connection
+from a2c_smcp.server.http_requests import HttpRequest, HttpResponse
+from a2c_smcp.server.hub import Hub
+
+__all__ = ["Application", "SessionTable", "Socket", "SocketOwner"]
+
+C = TypeVar("C", contravariant=True)
+
+
+class Socket(Protocol):
+    """A websocket, whichever web server has it."""
+
+    is_blocked: bool
+
+    @property
+    def unwritten(self) -> int:
+        """Bytes that the peer has not taken yet."""
+
+    def trust(self) -> None:
+        """The peer is authenticated."""
+
+    def write(self, parts: Sequence[Json]) -> None:
+        """Writes one text message, which comes in parts."""
+
+    def write_all(self, packets: Sequence[Outgoing]) -> None:
+        """Writes several messages."""
+
+    def close(self, code: int = 1000) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+class SocketOwner(Protocol):
+    """Is told what comes over a websocket: the channel of its session."""
+
+    def attach(self, socket: Socket) -> None:
+        """From here on the websocket belongs to this owner."""
+
+    def detach(self) -> None:
+        """The websocket that was to be attached is gone before it was."""
+
+    def heard(self, socket: Socket, text: bytes) -> None: ...
+
+    def heard_binary(self, socket: Socket, data: bytes) -> None: ...
+
+    def heard_too_much(self, socket: Socket) -> None:
+        """The peer sent too many frames that carry nothing, or, before authentication, too large a message."""
+
+    def blocked(self, socket: Socket) -> None:
+        """The peer does not read what is written."""
+
+    def unblocked(self, socket: Socket) -> None: ...
+
+    def ended(self, socket: Socket) -> None: ...
+
+
+class Application(Protocol):
+    """Answers requests."""
+
+    async def respond(self, request: HttpRequest) -> HttpResponse: ...
+
+    async def upgrade(self, request: HttpRequest) -> HttpResponse | SocketOwner | ProxiedRequest:
+        """A refusal, the session that a websocket belongs to, or the request for the node that has its session."""
+
+
+class SessionTable(Protocol[C]):
+    """What a channel (`C`) needs of the table of all sessions."""
+
+    hub: Hub
+    blocked: dict[Socket, float]
+
+    async def connect(self, channel: C, auth: bytes) -> Connection:
+        """Authenticates a CONNECT. Raises `SMCPError`, after a delay if its address was refused too often."""
+
+    def is_authenticated(self, channel: C) -> None: ...
+
+    def is_unauthenticated(self, channel: C) -> None: ...
+
+    def schedule(self, channel: C) -> None:
+        """Has to be called when the deadline of the session may have come nearer."""
+
+    def count_cut(self) -> None: ...
+
+    def cut(self, channel: C) -> None:
+        """Ends a session whose client does not read, in a later step of the event loop."""
+
+    def finished(self, channel: C) -> None:
+        """The session has ended."""
