@@ -66,7 +66,7 @@ CONFIGURED = {
             "disabled": False,
             "forbidden_tools": ["content"],
             "tool_meta": {"content": {"auto_apply": True, "alias": "structured", "tags": ["production"]}},
-            "server_parameters": {"url": "", "headers": {"FieldContent-Type": MASKED}, "timeout": "PT30S"},
+            "server_parameters": {"url": "", "headers": {"Content-Type": MASKED}, "timeout": "PT30S"},
         }
     },
     "inputs": [{"id": "content", "type": "promptString", "description": "", "password": True}],
@@ -91,16 +91,7 @@ WORDS += [
     "readOnlyHint",
     "auto_apply",
 ]
-WORDS += [
-    "servers",
-    "server_parameters",
-    "streamable",
-    "headers",
-    "FieldContent-Type",
-    "promptString",
-    "password",
-    "inputs",
-]
+WORDS += ["servers", "server_parameters", "streamable", "headers", "Content-Type", "promptString", "password", "inputs"]
 
 
 @pytest.mark.covers("secrets-structure")
