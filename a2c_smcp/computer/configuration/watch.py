@@ -1,4 +1,13 @@
-"""Configuration files that are watched: only what has changed is restarted."""
+"""Watches configuration files, and applies their changes: those that need consent after the owner's yes.
+
+The task that watches never waits for a change: a server may be slow to stop, and the owner may be away. Changes and the
+question to the owner are tasks of their own. There is one question at a time; when the files change again it is
+cancelled, and the new difference is asked about, if there still is one. What is applied after a yes is what the owner
+was shown, even if the files have changed meanwhile; the next look at them finds the new change.
+
+A change without a yes must not take effect by a restart of the program either. So it is kept (`RefusedChanges`) before
+the owner is asked and when the program ends, and the next start asks about it.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +36,11 @@ _INTERVAL = 1.0
 
 _Stamp: TypeAlias = tuple[int, int, int, int]
 Consent: TypeAlias = Callable[[Sequence[object]], Awaitable[bool]]
-"""Shows the owner what would change, a line each; only `True` lets it."""
+"""Shows the changes to the owner, a line each. Only `True` is a yes."""
 
 
 async def trusting(differences: Sequence[object]) -> bool:
-    """Agrees to every change."""
+    """A `Consent` that agrees to every change."""
     return True
 
 
@@ -44,13 +53,12 @@ async def watch(
     refused: RefusedChanges | None = None,
     interval: float = _INTERVAL,
 ) -> None:
-    """Follows the files for ever. While they are wrong, nothing changes and the owner is told why.
+    """Apply changes of the files until cancelled. While they are wrong, `on_fault` gets the reason and nothing changes.
 
-    `consent` is asked before a change that needs it is applied (see `consent.py`); without, none of these is. An answer
-    counts until a file changes again. `refused` keeps what was not agreed to, for the next start; so the files are
-    looked at once more at the end.
+    `consent` is asked before a change that needs it is applied (see `consent.py`); without it no such change is.
+    `refused` keeps changes without a yes for the next start, so the files are read once more at the end.
     """
-    stamps: list[_Stamp | None] = []  # the first look is at the contents: they may have changed since
+    stamps: list[_Stamp | None] = []  # the files are read first of all: they may have changed since the start
     async with _Changes(computer, known, on_fault, consent, refused) as changes:
         try:
             while True:
@@ -69,7 +77,7 @@ async def watch(
 
 
 class _Changes:
-    """Makes a computer what its files say. No change waits for another: a server may be slow, its owner away."""
+    """Applies changes of the configuration to a computer, each in a task of its own."""
 
     def __init__(
         self,
@@ -96,35 +104,35 @@ class _Changes:
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def consider(self, after: Configuration) -> None:
-        """Applies what needs no consent, and asks for the rest. Raises `ConfigError` before anything is done."""
+        """Apply the changes that need no consent, and ask for the others. Raises `ConfigError` before any change."""
         if self._asking:
             self._asking.cancel()  # the files have changed again: the question is out of date
         await self._check(after)
         weighed = weigh(self._known, after)
-        self._make(weighed.at_once)
-        self._keep(after, weighed.waiting)  # until there is a yes, however this program ends
+        self._apply(weighed.at_once)
+        self._keep(after, weighed.waiting)  # until there is a yes, even if this program is killed
         if not weighed.waiting:
             return
         if self._consent is None:
             logger.warning(
                 "a change of the configuration is not applied, since nobody can be asked: %s. "
                 "Start again on a terminal, and say yes; --trust-changes applies such changes without asking",
-                _told(weighed.waiting),
+                _joined(weighed.waiting),
             )
             return
         self._asking = self._begin(self._ask(self._consent, after, weighed.waiting))
 
     async def _ask(self, consent: Consent, after: Configuration, waiting: Sequence[Difference]) -> None:
-        """What is applied is what was shown, whatever is in the files by then."""
+        """Apply what was shown, whatever is in the files by then."""
         if await consent(waiting) is not True:
-            logger.warning("a change of the configuration was declined: %s", _told(waiting))
+            logger.warning("a change of the configuration was declined: %s", _joined(waiting))
             return
-        self._make(after)
+        self._apply(after)
         self._keep(after, ())
-        logger.warning("a change of the configuration is applied: %s", _told(waiting))
+        logger.warning("a change of the configuration is applied: %s", _joined(waiting))
 
     def keep_for_next_start(self, after: Configuration) -> None:
-        """What would have waited for a yes still does when this program is started again."""
+        """Keep the changes that would need a yes, for the next start of this program."""
         self._keep(after, weigh(self._known, after).waiting)
 
     def _keep(self, after: Configuration, waiting: Sequence[Difference]) -> None:
@@ -143,8 +151,8 @@ class _Changes:
         known = self._known.servers
         return [config for name, config in after.servers.items() if _differs(known.get(name), config)]
 
-    def _make(self, after: Configuration) -> None:
-        """Begins what is to be done."""
+    def _apply(self, after: Configuration) -> None:
+        """Begin all changes that lead to this configuration."""
         before, changed = self._known, self._changed(after)
         self._known = after
         for words in sorted({*after.unknown} - {*before.unknown}):
@@ -172,7 +180,7 @@ class _Changes:
             logger.error("a change of the configuration failed", exc_info=error)
 
 
-def _told(differences: Sequence[Difference]) -> str:
+def _joined(differences: Sequence[Difference]) -> str:
     return "; ".join(map(str, differences))
 
 
@@ -185,7 +193,7 @@ def _stamps(paths: list[Path]) -> list[_Stamp | None]:
 
 
 def _stamp(path: Path) -> _Stamp | None:
-    """The time of the last modification can be set to any; that of the last change of status cannot."""
+    """What changes with a file. Programs can set the time of modification to any value, not that of status change."""
     try:
         known = path.stat()
     except OSError:
@@ -194,7 +202,7 @@ def _stamp(path: Path) -> _Stamp | None:
 
 
 class RefusedChanges:
-    """Of one set of files. What is kept is a digest of their meaning, and lines for the owner without secrets."""
+    """Changes of one set of files that have no yes: a digest of the configuration, and lines without secrets."""
 
     def __init__(self, files: Iterable[Path], folder: Path | None = None) -> None:
         # links are not followed: a file that is replaced by a link to another is the same file to its owner
@@ -203,16 +211,16 @@ class RefusedChanges:
         self._store = PrivateJSONFile((folder or default_folder()) / "changes" / f"{digest}.json")
 
     def note(self, configuration: Configuration, lines: Sequence[str]) -> None:
-        """From now on, a start with this configuration needs a yes; an earlier one does not any more."""
+        """From now on a start with this configuration needs a yes. Replaces an earlier note."""
         self._save({"configuration": _digest(configuration), "lines": [*lines]})
 
     def clear(self) -> None:
-        """What the files say now is agreed to."""
+        """The owner has agreed to what the files have now."""
         if self._load():
             self._save({})
 
     def lines_of(self, configuration: Configuration) -> list[str]:
-        """What was not agreed to in this configuration; nothing if it is another one."""
+        """The changes in this configuration that have no yes. Empty for any other configuration."""
         kept = self._load()
         return [*map(str, kept["lines"])] if kept.get("configuration") == _digest(configuration) else []
 
@@ -232,7 +240,7 @@ class RefusedChanges:
 
 
 def _digest(configuration: Configuration) -> str:
-    """The same for files that mean the same, however they are written."""
+    """A digest that is the same for files that mean the same, however they are written."""
     servers = {name: source(each) for name, each in configuration.servers.items()}
     inputs = {id_: each.model_dump(mode="json") for id_, each in configuration.inputs.items()}
     return hashlib.sha256(json.dumps([servers, inputs], sort_keys=True).encode()).hexdigest()

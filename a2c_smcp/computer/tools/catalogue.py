@@ -1,4 +1,4 @@
-"""What a Computer offers now: the tools of its servers and its functions, as one table that is kept up to date."""
+"""The tools that a Computer offers now: those of its MCP servers and its Python functions, as one table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from a2c_smcp.computer.secrets import TOOL, Mask
 from a2c_smcp.computer.secrets.messages import NAME
 from a2c_smcp.computer.tools.arguments import bad_arguments
-from a2c_smcp.computer.tools.names import Precedence
+from a2c_smcp.computer.tools.names import NameOrder
 from a2c_smcp.computer.tools.table import ToolRoute, ToolTable, build_table, diff, fitted
 from a2c_smcp.computer.types import OwnedTool
 from a2c_smcp.errors import ToolNotFound
@@ -29,19 +29,19 @@ __all__ = ["FUNCTIONS", "Catalogue", "Functions"]
 
 logger = logging.getLogger(__name__)
 
-_HEAD_ROOM = 16 * 1024  # what else the answer holds: its id, servers that are starting
+_HEAD_ROOM = 16 * 1024  # for the rest of the answer: its id, the servers that are starting
 
 
 class Catalogue:
-    """`refresh` it whenever something may have changed."""
+    """The table of tools. Call `refresh` whenever something may have changed."""
 
     def __init__(self, max_message: int) -> None:
         self.functions = Functions()
         self._room = max_message - min(_HEAD_ROOM, max_message // 8)
         self._table = ToolTable()
-        self._precedence = Precedence()
+        self._name_order = NameOrder()
         self._known: dict[str, list[dict[str, Any]]] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._starting: list[str] = []
         self._refreshed = asyncio.Event()
         self._written: tuple[ToolTable, int, list[str], Written] | None = None
@@ -55,7 +55,7 @@ class Catalogue:
         return self._table.resolve(name)
 
     async def await_tool(self, name: TOOL_NAME) -> ToolRoute:
-        """As `resolve`, but waits for a server that is starting where the tool may be one of its own."""
+        """As `resolve`, but waits while the tool may be one of a server that is starting."""
         while True:
             try:
                 return self.resolve(name)
@@ -65,35 +65,35 @@ class Catalogue:
             await self._refreshed.wait()
 
     def _may_come(self, name: TOOL_NAME) -> bool:
-        """Of a server that starts again its tools are known; one that starts for the first time may have any."""
+        """Whether a server that is starting may have the tool: one that starts for the first time may have any."""
         if server := self._table.absent.get(name):
             return server in self._starting
         return any(not self._known[server] for server in self._starting)
 
     def refresh(self, hosting: Hosting | None) -> bool:
-        """Whether agents see a difference."""
+        """Rebuild the table. Returns whether agents see a difference."""
         waited_for, self._starting = self._starting, hosting.starting if hosting else []
         servers = self._servers(hosting)
-        self._precedence.configured(servers)
+        self._name_order.configured(servers)
         self._known = {name: self._known.get(name, []) for name in servers}
         down = {name for name, server in servers.items() if not self._learn(name, server)}
         offers = {name: (server.config, self._known[name]) for name, server in servers.items()}
         before = self._table
-        table = build_table(offers, before, precedence=self._precedence.of, down=down)
+        table = build_table(offers, before, order=self._name_order.of, down=down)
         self._table = fitted(table, self._room)
         self._refreshed.set()
         self._refreshed = asyncio.Event()
         return bool(diff(before, self._table)) or not set(waited_for) <= set(self._starting)
 
     def warn(self) -> None:
-        """Tells the owner what he should know about the tools, each thing once."""
+        """Log each new warning once."""
         for warning in self._table.warnings:
-            if warning not in self._told:
-                self._told.add(warning)
+            if warning not in self._logged:
+                self._logged.add(warning)
                 logger.warning("%s", warning)
 
     def shown(self, mask: Mask) -> list[OwnedTool]:
-        """Each tool with its server. Names are not masked: as long as they are listed they can be called."""
+        """Each tool with its server, masked except for its name, by which it can be called."""
         routes = self._table.routes
         listed = [
             mask.data(tool, TOOL, route.server) for tool, route in zip(self._table.listed, routes.values(), strict=True)
@@ -108,9 +108,10 @@ class Catalogue:
         return self._table.routes
 
     def written(self, mask: Mask, req_id: str, approved: bool | list[TOOL_NAME]) -> Written:
-        """The answer to a request for the tools. Its text is the same until they change, or the secrets do.
+        """The answer to a request for the tools. Its text is kept until the tools or the secrets change.
 
-        `starting` names servers whose tools are still missing, where there are some; `approved` is for this agent.
+        In the answer, `starting` has the servers whose tools are still missing, if there are any; `approved` has the
+        tools that this agent need not ask for.
         """
         table, version, starting = self._table, mask.version, self._starting
         if self._written is None or self._written[:3] != (table, version, starting):
@@ -123,17 +124,17 @@ class Catalogue:
         return Written({**listed, **own}, f"{listed.text[:-1]},{dumps(own)[1:]}")
 
     def _learn(self, name: str, server: _Server) -> bool:
-        """Whether its tools are known. One that is down has those that it had before, and will have again."""
+        """Take in the tools of a server. False if it is down; then its tools are those that it had before."""
         if server.tools or server.state in ("ready", "disabled"):
             self._known[name] = server.tools
-            self._precedence.listed(name, [tool["name"] for tool in server.tools])
+            self._name_order.listed(name, [tool["name"] for tool in server.tools])
             return True
         if server.state in ("backoff", "failed", "auth_required"):
-            self._precedence.failed(name)
+            self._name_order.failed(name)
         return False
 
     def _servers(self, hosting: Hosting | None) -> dict[str, _Server]:
-        """The program's own functions come first, then what is configured."""
+        """The Python functions first, then the configured servers."""
         servers = {FUNCTIONS: _Server(*self.functions.offer(), "ready")} if len(self.functions) else {}
         if hosting is None:
             return servers
@@ -153,11 +154,11 @@ class _Server(NamedTuple):
 
 
 FUNCTIONS = "python"
-"""The server that functions seem to belong to, unless one is configured under this name."""
+"""The name of the server that Python functions belong to, unless a server is configured under this name."""
 
 
 class Functions:
-    """Their arguments must fit the schema that agents see, and then whatever else their annotations ask for."""
+    """Python functions as tools. Arguments must fit the schema that agents see, and the annotations of the function."""
 
     def __init__(self) -> None:
         self._registry = MCPRegistry()
@@ -168,20 +169,20 @@ class Functions:
         return len(self._registry)
 
     def add(self, function: Callable[..., Any], name: str | None, meta: ToolMeta) -> None:
-        """Raises `TypeError` where no tool can be made of the function, and says why."""
+        """Raise `TypeError` if the parameters of the function cannot be described by a schema."""
         self._registry.tool(name=name)(function)
         name = name or function.__name__
         self._parameters[name] = Parameters(function, {})
         self._meta[name] = meta
 
     def offer(self) -> tuple[BaseServerConfig, list[dict[str, Any]]]:
-        """What a server would have in its configuration, and what it would list."""
+        """The configuration and the tools of a server with these functions."""
         return BaseServerConfig(name=FUNCTIONS, tool_meta=self._meta), self._registry.describe("mcp")
 
     async def call(self, name: TOOL_NAME, params: dict[str, Any], begin: Callable[[], None]) -> dict[str, Any]:
-        """The result in MCP's spelling. Raises `BadRequest` for arguments that the function would not take.
+        """The result as an MCP result. Raises `BadRequest` for arguments that the function does not accept.
 
-        `begin` is called directly before the function is.
+        `begin` is called directly before the function is called.
         """
         try:
             self._parameters[name].bind(params)

@@ -1,17 +1,25 @@
-"""The tools of all MCP servers as one table: what an agent is shown, and which tool of which server a name means."""
+"""The tools of all MCP servers as one table: what agents are shown, and which tool of which server a name means."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import count
-from typing import Any, TypeAlias
+from typing import Any
 
+from a2c_smcp.computer.tools.names import (
+    META_FIELDS,
+    OfferedTool,
+    Order,
+    Servers,
+    assign_names,
+    clash_warning,
+    tools_of,
+)
 from a2c_smcp.errors import ToolForbidden, ToolNotFound
-from a2c_smcp.mcp_host.config.servers import BaseServerConfig, ToolMeta
+from a2c_smcp.mcp_host.config.servers import ToolMeta
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.names import MAX_TOOL_NAME, fault_in
 from a2c_smcp.registry.schemas.check import Schema
@@ -32,17 +40,10 @@ __all__ = [
 A2C_TOOL_META = "a2c_tool_meta"
 MCP_TOOL_ANNOTATION = "MCP_TOOL_ANNOTATION"
 
-_META_FIELDS = set(ToolMeta.model_fields)
-
-_Precedence: TypeAlias = Callable[[SERVER_NAME, TOOL_NAME], int]
-
-Servers: TypeAlias = Mapping[SERVER_NAME, tuple[BaseServerConfig, Sequence[dict[str, Any]]]]
-"""Every configured server, in the order of the configuration, with its tools as on MCP's wire."""
-
 
 @dataclass(frozen=True)
 class ToolRoute:
-    """Where a call goes: `tool` is the name that its MCP server knows. `meta` is the effective one."""
+    """Where a call goes: `tool` is the name that its MCP server knows, `meta` the effective ToolMeta."""
 
     server: SERVER_NAME
     tool: TOOL_NAME
@@ -52,17 +53,26 @@ class ToolRoute:
 
 @dataclass(frozen=True)
 class ToolTable:
-    """What is listed, by server name and then as each server lists; what it leads to; what its owner should know."""
+    """The tools that are listed, by the names of servers and then as each server lists them, with their routes.
+
+    `warnings` are for the owner. `absent` are the names of tools whose servers are down.
+    """
 
     listed: list[SMCPTool] = field(default_factory=list)
     routes: dict[TOOL_NAME, ToolRoute] = field(default_factory=dict)
     forbidden: frozenset[TOOL_NAME] = frozenset()
     warnings: list[str] = field(default_factory=list)
     absent: dict[TOOL_NAME, SERVER_NAME] = field(default_factory=dict)
-    """Names of tools whose servers are down."""
+
+    @property
+    def schemas(self) -> dict[tuple[SERVER_NAME, TOOL_NAME], Schema]:
+        return {(route.server, route.tool): route.schema for route in self.routes.values()}
 
     def resolve(self, name: TOOL_NAME) -> ToolRoute:
-        """Raises `ToolForbidden` for either name of a forbidden tool, unless another tool is listed under it."""
+        """The route of a name.
+
+        Raises `ToolNotFound`, or `ToolForbidden` for either name of a forbidden tool that no other tool has.
+        """
         if route := self.routes.get(name):
             return route
         if name in self.forbidden:
@@ -72,7 +82,7 @@ class ToolTable:
 
 @dataclass(frozen=True)
 class ToolChanges:
-    """Names whose tool an agent sees for the first time, no longer, or differently. False if there are none."""
+    """The names of tools that are new, gone or different for agents. False if there are none."""
 
     added: tuple[TOOL_NAME, ...] = ()
     removed: tuple[TOOL_NAME, ...] = ()
@@ -82,73 +92,54 @@ class ToolChanges:
         return bool(self.added or self.removed or self.changed)
 
 
-@dataclass(frozen=True)
-class _Offer:
-    """A tool as its server offers it."""
-
-    server: SERVER_NAME
-    raw: dict[str, Any]
-    meta: ToolMeta | None
-    forbidden: bool
-
-    @property
-    def tool(self) -> TOOL_NAME:
-        name: TOOL_NAME = self.raw["name"]
-        return name
-
-    @property
-    def wanted(self) -> TOOL_NAME:
-        return (self.meta and self.meta.alias) or self.tool
-
-    @property
-    def fallback(self) -> TOOL_NAME:
-        return f"{self.server}__{self.tool}"
-
-
 def build_table(
     servers: Servers,
     before: ToolTable | None = None,
     *,
-    precedence: _Precedence | None = None,
+    order: Order | None = None,
     down: Collection[SERVER_NAME] = (),
 ) -> ToolTable:
-    """The table of these servers' tools. What `before` has compiled is taken from there.
+    """The table of the tools of these servers. Schemas that `before` has compiled are reused.
 
-    Where two tools want one name, the smaller `precedence` has it; without one, the earlier server. Tools of servers
-    that are `down` are not listed, but nobody else gets their names.
+    If two tools want one name, the smaller `order` has it; without an order, the earlier server. Tools of servers that
+    are `down` are not listed, but keep their names.
     """
-    offers = list(_offers(servers))
-    allowed = [offer for offer in offers if not offer.forbidden]
-    owners = _owners(allowed, servers, precedence)
-    names = {id(offer): name for name, offer in owners.items()}
-    compiled = {(route.server, route.tool): route.schema for route in (before or ToolTable()).routes.values()}
-    table = ToolTable(
-        forbidden=frozenset(name for offer in offers if offer.forbidden for name in (offer.tool, offer.wanted))
-    )
-    warnings = table.warnings
-    for offer in sorted(allowed, key=lambda offer: offer.server):
-        name = names.get(id(offer))
-        if offer.server in down:
+    offered = list(tools_of(servers))
+    allowed = [tool for tool in offered if not tool.forbidden]
+    table = ToolTable(forbidden=_forbidden_names(offered))
+    owners = assign_names(allowed, servers, order)
+    names = {id(tool): name for name, tool in owners.items()}
+    compiled = before.schemas if before else {}
+    for tool in sorted(allowed, key=lambda tool: tool.server):
+        name = names.get(id(tool))
+        if tool.server in down:
             if name is not None:
-                table.absent[name] = offer.server
+                table.absent[name] = tool.server
             continue
-        if name != offer.wanted:
-            warnings.append(_clash(offer, name, owners))
-        if name is None:
-            continue
-        if fault := fault_in(name, MAX_TOOL_NAME):
-            warnings.append(f"{_called(offer)} is not listed: its name {fault}; give it an alias")
-            continue
-        route = _route(offer, compiled.get((offer.server, offer.tool)))
-        if unusable := route.schema.unusable_if_known():
-            warnings.append(f"{_called(offer)}: arguments are not checked, {unusable}")
-        table.routes[name] = route
-        table.listed.append(_listed(name, offer))
+        if name != tool.wanted:
+            table.warnings.append(clash_warning(tool, name, owners))
+        if name is not None:
+            _add(table, name, tool, compiled.get((tool.server, tool.tool)))
     return table
 
 
+def _forbidden_names(tools: Iterable[OfferedTool]) -> frozenset[TOOL_NAME]:
+    return frozenset(name for tool in tools if tool.forbidden for name in (tool.tool, tool.wanted))
+
+
+def _add(table: ToolTable, name: TOOL_NAME, tool: OfferedTool, compiled: Schema | None) -> None:
+    if fault := fault_in(name, MAX_TOOL_NAME):
+        table.warnings.append(f"{tool} is not listed: its name {fault}; give it an alias")
+        return
+    route = _route(tool, compiled)
+    if unusable := route.schema.unusable_if_known():
+        table.warnings.append(f"{tool}: arguments are not checked, {unusable}")
+    table.routes[name] = route
+    table.listed.append(_listed(name, tool))
+
+
 def diff(old: ToolTable, new: ToolTable) -> ToolChanges:
-    """What an agent that knows the old table sees of the new one."""
+    """What an agent that knows the old table sees changed in the new one."""
     before, after = ({tool["name"]: tool for tool in table.listed} for table in (old, new))
     return ToolChanges(
         added=tuple(name for name in after if name not in before),
@@ -157,92 +148,31 @@ def diff(old: ToolTable, new: ToolTable) -> ToolChanges:
     )
 
 
-def _offers(servers: Servers) -> Iterator[_Offer]:
-    for server, (config, tools) in servers.items():
-        for raw in tools:
-            meta = _effective(config.default_tool_meta, config.tool_meta.get(raw["name"]))
-            names = {raw["name"], meta.alias if meta else None}
-            yield _Offer(server, raw, meta, forbidden=not names.isdisjoint(config.forbidden_tools))
-
-
-def _effective(default: ToolMeta | None, own: ToolMeta | None) -> ToolMeta | None:
-    """WIRE §7: field by field, what is not null wins."""
-    if default is None or own is None:
-        return own or default
-    fields = {name: getattr(own, name) for name in _META_FIELDS}
-    return default.model_copy(update={name: value for name, value in fields.items() if value is not None})
-
-
-def _owners(
-    offers: Sequence[_Offer], servers: Collection[SERVER_NAME], precedence: _Precedence | None
-) -> dict[TOOL_NAME, _Offer]:
-    """Who has which name: the first to come has the one it wants."""
-    owners: dict[TOOL_NAME, _Offer] = {}
-    for offer in sorted(offers, key=lambda offer: precedence(offer.server, offer.tool)) if precedence else offers:
-        free = (name for name in _candidates(offer, servers) if name not in owners)
-        if name := next(free, None):
-            owners[name] = offer
-    return owners
-
-
-def _candidates(offer: _Offer, servers: Collection[SERVER_NAME]) -> Iterator[TOOL_NAME]:
-    if _may_have(offer.server, offer.wanted, servers):
-        yield offer.wanted
-    if _may_have(offer.server, offer.fallback, servers):
-        yield from _numbered(offer.fallback)
-
-
-def _may_have(server: SERVER_NAME, name: TOOL_NAME, servers: Collection[SERVER_NAME]) -> bool:
-    """WIRE §7: `<server>__<tool>` belongs to that server. Where two servers fit, to the one with the longer name."""
-    owner = max((each for each in servers if name.startswith(f"{each}__")), key=len, default=server)
-    return owner == server
-
-
-def _clash(offer: _Offer, name: TOOL_NAME | None, owners: Mapping[TOOL_NAME, _Offer]) -> str:
-    owner = owners.get(offer.wanted)
-    why = (
-        f"server {owner.server!r} has a tool {offer.wanted!r}" if owner else "that is a name for another server's tools"
-    )
-    if name is None:
-        return f"{_called(offer)} is not listed, because {why}; give it an alias"
-    alias = next(each for each in _numbered(f"{offer.server}_{offer.tool}") if each not in owners)
-    return f"{_called(offer)} is listed as {name!r}, because {why}; an alias would tell them apart, such as {alias!r}"
-
-
-def _numbered(name: TOOL_NAME) -> Iterator[TOOL_NAME]:
-    yield name
-    yield from (f"{name}_{number}" for number in count(2))
-
-
-def _called(offer: _Offer) -> str:
-    return f"tool {offer.tool!r} of server {offer.server!r}"
-
-
-def _route(offer: _Offer, known: Schema | None) -> ToolRoute:
-    raw = offer.raw.get("inputSchema") or {}
+def _route(tool: OfferedTool, known: Schema | None) -> ToolRoute:
+    raw = tool.raw.get("inputSchema") or {}
     schema = known if known is not None and known.raw == raw else Schema(raw)
-    return ToolRoute(offer.server, offer.tool, offer.meta or ToolMeta(), schema)
+    return ToolRoute(tool.server, tool.tool, tool.meta or ToolMeta(), schema)
 
 
-def _listed(name: TOOL_NAME, offer: _Offer) -> SMCPTool:
+def _listed(name: TOOL_NAME, tool: OfferedTool) -> SMCPTool:
     return SMCPTool(
         name=name,
-        description=offer.raw.get("description") or "",
-        params_schema=offer.raw.get("inputSchema") or {},
-        return_schema=offer.raw.get("outputSchema"),
-        meta=_attributes(offer),
+        description=tool.raw.get("description") or "",
+        params_schema=tool.raw.get("inputSchema") or {},
+        return_schema=tool.raw.get("outputSchema"),
+        meta=_attributes(tool),
     )
 
 
-def _attributes(offer: _Offer) -> Attributes:
-    """000, "SMCPTool.meta": the server's own entries, and ours, which nobody else can write."""
-    own = offer.raw.get("_meta") or {}
+def _attributes(tool: OfferedTool) -> Attributes:
+    """000, "SMCPTool.meta": the entries of the server, and our two, which the server cannot set."""
+    own = tool.raw.get("_meta") or {}
     attributes = {
         key: _attribute(value) for key, value in own.items() if key not in (A2C_TOOL_META, MCP_TOOL_ANNOTATION)
     }
-    if offer.meta is not None:
-        attributes[A2C_TOOL_META] = json.dumps(offer.meta.model_dump(mode="json", include=_META_FIELDS))
-    if annotations := offer.raw.get("annotations"):
+    if tool.meta is not None:
+        attributes[A2C_TOOL_META] = json.dumps(tool.meta.model_dump(mode="json", include=META_FIELDS))
+    if annotations := tool.raw.get("annotations"):
         attributes[MCP_TOOL_ANNOTATION] = json.dumps(annotations)
     return attributes
 
@@ -255,11 +185,17 @@ def _attribute(value: Any) -> AttributeValue:
     return value if plain or texts else json.dumps(value)
 
 
-_AROUND = 64  # what a tool has around it in the message, its server's name aside
+# Tools that fit into one message
+
+_AROUND = 64  # bytes around a tool in the message, without the name of its server
 
 
 def fitted(table: ToolTable, room: int) -> ToolTable:
-    """The table with as many tools as fit into `room` bytes, and a warning for each server that lost some."""
+    """The table with as many tools as fit into `room` bytes, and a warning for each server that has lost tools.
+
+    Each server has the same share of the message; what one does not use, others may. So a server with few tools never
+    loses one because another has many. Of a server that is over its share the first tools stay.
+    """
     servers = [route.server for route in table.routes.values()]
     sizes = [_size(tool) + len(server.encode()) for tool, server in zip(table.listed, servers, strict=True)]
     if (total := sum(sizes)) <= room:
@@ -293,7 +229,7 @@ def _sums(sizes: Iterable[tuple[SERVER_NAME, int]]) -> Mapping[SERVER_NAME, int]
 
 
 def _share(sums: Mapping[SERVER_NAME, int], room: int) -> int:
-    """The most that every server may use, so that all of them together have enough."""
+    """How many bytes every server may use so that all of them fit."""
     left = len(sums)
     for size in sorted(sums.values()):
         if size * left > room:
