@@ -300,7 +300,7 @@ REFUSED = {
     ),
     "server --keys-file {folder}/keys.json": (
         "{folder}/keys.json: …",
-        "Correct that; `a2c-smcp key --help` tells of keys and the files that hold them.",
+        "Correct that; `a2c-smcp key --help` describes keys and the files that hold them.",
     ),
     "server --tls-cert {cert}": ("--tls-cert and --tls-key go together.", "Give both, or neither."),
     "server --port 70000": (

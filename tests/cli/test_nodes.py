@@ -120,7 +120,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str, str]] = {
         "PEM",
     ),
     "a name that cannot be one": (("--redis", REMOTE, "--node", "no rth"), 2, "--node: a node's name", "another"),
-    "a name of nothing": (("--node", "north"), 2, "say nothing of a Server alone", "Give --redis"),
+    "a name of nothing": (("--node", "north"), 2, "have no meaning for a single Server", "Give --redis"),
     "an address of no machine": (
         ("--redis", REMOTE, "--host", "0.0.0.0", *KEY),
         2,

@@ -78,7 +78,7 @@ def _post(pid: int) -> dict[str, Any] | None:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return None
-    told = [each.partition(b"=")[2] for each in variables if each.startswith(b"A2C_WORKER_POST=")]
+    told = [each.partition(b"=")[2] for each in variables if each.startswith(b"A2C_WORKER=")]
     return json.loads(told[0]) if told else None
 
 

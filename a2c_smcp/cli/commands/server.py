@@ -1,4 +1,4 @@
-"""`a2c-smcp server`: the signalling hub."""
+"""`a2c-smcp server`: run the Server, the signalling hub between agents and computers."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ __all__ = ["server"]
 logger = logging.getLogger(__name__)
 
 _HERE = "where clients do"
-_OF_KEYS = "Correct that; `a2c-smcp key --help` tells of keys and the files that hold them."
-_OF_TOKENS = "Correct that; `a2c-smcp server --help` tells of the options for tokens."
+_OF_KEYS = "Correct that; `a2c-smcp key --help` describes keys and the files that hold them."
+_OF_TOKENS = "Correct that; `a2c-smcp server --help` describes the options for tokens."
 _OPTIONS: list[str] = []
 
 
@@ -120,7 +120,7 @@ def server(
 
     Each option can also be given in the environment, as A2C_SERVER_ and its name: A2C_SERVER_PORT, A2C_SERVER_API_KEY,
     … SIGTERM and Ctrl-C let calls in flight finish, SIGHUP reads key files again. With --redis it is one node of many,
-    which share all offices; with --workers it is several of them.
+    which share all offices; with --workers it runs several nodes in processes of their own.
 
     Examples:
 
@@ -132,13 +132,12 @@ def server(
     A2C_SERVER_REDIS="$REDIS" a2c-smcp server --node north --node-url http://10.0.0.5:7000
     a2c-smcp server --workers 4
     """
-    post = WorkerSettings.from_environment()
+    worker = WorkerSettings.from_environment()
     logs.set_up(log_level, as_json=log_json)
     address = ListenAddress(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
     identity = _identity(redis, node, node_url, address, workers)
-    who = post or identity
-    logs.set_up(log_level, as_json=log_json, node=who.node if who else "")
-    if not post and (unused := unused_variables(_OPTIONS)):
+    _name_node_in_logs(worker or identity, log_level, as_json=log_json)
+    if not worker and (unused := unused_variables(_OPTIONS)):
         logger.warning("%s", unused)
     tokens = {"secret": jwt_secret, "key_file": jwt_key_file, "jwks_file": jwt_jwks_file}
     auth = _auth(api_key or [], keys_file, tokens, jwt_algorithm or [], issuer=jwt_issuer, audience=jwt_audience)
@@ -155,21 +154,28 @@ def server(
         metrics=metrics,
         trusted_proxies=_networks(trusted_proxy or []),
     )
-    if post:
-        run_program(serve_as_worker(settings, address, post))
+    if worker:
+        run_program(serve_as_worker(settings, address, worker))
     elif identity and workers:
         run_program(supervise(settings, address, workers, identity))
     else:
         run_program(serve(settings, address, identity))
 
 
+def _name_node_in_logs(node: WorkerSettings | NodeIdentity | None, level: logs.LogLevel, *, as_json: bool) -> None:
+    if node:
+        logs.set_up(level, as_json=as_json, node=node.node)
+
+
 def _identity(
     redis: str | None, node: str | None, node_url: str | None, address: ListenAddress, workers: int | None
 ) -> NodeIdentity | None:
-    """Who this process is among others, if it is to have any."""
+    """The name and the URL of this node; `None` for a Server alone. Raises `WrongUse`."""
     if redis is None and workers is None:
         if node or node_url:
-            raise WrongUse("--node and --node-url say nothing of a Server alone", "Give --redis or --workers too.")
+            raise WrongUse(
+                "--node and --node-url have no meaning for a single Server", "Give --redis or --workers too."
+            )
         return None
     identity = NodeIdentity(redis=redis or "", node=_name(node), url=node_url)
     if redis is not None:
@@ -191,24 +197,29 @@ def _name(node: str | None) -> str:
 def _auth(
     api_keys: list[str], keys_file: Path | None, tokens: dict[str, Any], algorithms: list[str], **expected: Any
 ) -> AuthenticationProvider | None:
-    """The provider that the options describe, if any."""
+    """The provider that the options describe, if any. Raises `WrongUse`."""
     source = {name: value for name, value in tokens.items() if value is not None}
-    if source and (api_keys or keys_file):
+    has_keys, has_checks = bool(api_keys or keys_file), bool(algorithms or any(expected.values()))
+    if source and has_keys:
         raise WrongUse("API keys and JSON Web Tokens do not go together", "Give either, not both.")
-    if not source and (algorithms or any(expected.values())):
+    if has_checks and not source:
         raise WrongUse(
-            "--jwt-algorithm, --jwt-issuer and --jwt-audience say nothing without a key",
+            "--jwt-algorithm, --jwt-issuer and --jwt-audience have no meaning without a key",
             "Give --jwt-secret, --jwt-key-file or --jwt-jwks-file too.",
         )
     try:
-        if source:
-            default = ["HS256"] if "secret" in source else []
-            return JWTAuthenticationProvider(**source, algorithms=algorithms or default, **expected)
-        if api_keys or keys_file:
-            return DefaultAuthenticationProvider(api_keys, keys_file)
+        return _jwt(source, algorithms, expected) if source else _keys(api_keys, keys_file)
     except ValueError as error:
         raise WrongUse(str(error), _OF_TOKENS if source else _OF_KEYS) from None
-    return None
+
+
+def _jwt(source: dict[str, Any], algorithms: list[str], expected: dict[str, Any]) -> AuthenticationProvider:
+    default = ["HS256"] if "secret" in source else []
+    return JWTAuthenticationProvider(**source, algorithms=algorithms or default, **expected)
+
+
+def _keys(api_keys: list[str], keys_file: Path | None) -> AuthenticationProvider | None:
+    return DefaultAuthenticationProvider(api_keys, keys_file) if api_keys or keys_file else None
 
 
 def _check_exposure(host: str, auth: AuthenticationProvider | None, *, insecure: bool) -> None:

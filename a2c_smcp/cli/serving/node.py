@@ -1,4 +1,9 @@
-"""One process that serves, alone or as a node of many: where it listens, who it is, and its orderly end."""
+"""One serving process: a Server alone, a node among others, or a worker that shares its port with other workers.
+
+A parent (`workers.py`) gives a worker its settings in an environment variable, which other users cannot read as they
+could read arguments, and one end of a socket pair. The worker writes to it when it serves, and ends when the other end
+is closed: that happens when the parent has died, in whatever way.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +61,7 @@ _LARGE_BLOCK = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenAddress:
-    """Where clients come in."""
+    """Where clients connect."""
 
     host: str
     port: int
@@ -74,7 +79,7 @@ class ListenAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeIdentity:
-    """A node among those who share a store. Without a `url` others find it where clients do."""
+    """A node, and the store that it shares with others. `url`: where other nodes reach it; default: as clients do."""
 
     redis: str
     node: str
@@ -82,7 +87,7 @@ class NodeIdentity:
 
 
 async def serve(settings: Settings, address: ListenAddress, identity: NodeIdentity | None) -> None:
-    """Until a signal. Raises `Failed` or `WrongUse`."""
+    """Serve until a signal. Raises `Failed` or `WrongUse`."""
     listener = _listener(address.host, address.port)
     place = f"{address.scheme}://{address_of(listener)}"
     known = replace(identity, url=identity.url or place) if identity else None
@@ -90,18 +95,18 @@ async def serve(settings: Settings, address: ListenAddress, identity: NodeIdenti
     await _serve(settings, address, listener, known, partial(announce, settings, address, f"{place}{who}"))
 
 
-async def serve_as_worker(settings: Settings, address: ListenAddress, post: WorkerSettings) -> None:
-    """As a worker, on the port that all of them share. Nothing is printed: the parent does that."""
-    lifeline = ParentSocket(post.lifeline)
-    lifeline.watch()
-    listener = _listener(address.host, post.port, is_shared=True)
-    side_door = _listener(post.side_host, post.side_port, remedy=_FREE_SIDE)
-    identity = NodeIdentity(redis=post.redis, node=post.node, url=f"http://{address_of(side_door)}")
-    await _serve(settings, address, listener, identity, lifeline.tell_ready, side_door)
+async def serve_as_worker(settings: Settings, address: ListenAddress, worker: WorkerSettings) -> None:
+    """Serve as a worker, on the port that all workers share. The parent prints where, not the worker."""
+    parent = ParentSocket(worker.parent_socket)
+    parent.stop_when_closed()
+    listener = _listener(address.host, worker.port, is_shared=True)
+    node_listener = _listener(worker.node_host, worker.node_port, remedy=_FREE_PORTS)
+    identity = NodeIdentity(redis=worker.redis, node=worker.node, url=f"http://{address_of(node_listener)}")
+    await _serve(settings, address, listener, identity, parent.send_ready, node_listener)
 
 
 def announce(settings: Settings, address: ListenAddress, place: str) -> None:
-    """Says where it listens, on stdout, as JSON where the log is. Warns if that is for everybody, or in plain."""
+    """Print where it listens, as JSON if logs are. Warn if there is no authentication, or no encryption."""
     if settings.auth is None:
         who = "everybody on this machine" if is_loopback(address.host) else "EVERYBODY WHO CAN REACH IT"
         logger.warning("no authentication: %s may connect (--api-key changes that)", who)
@@ -117,8 +122,8 @@ async def _serve(
     address: ListenAddress,
     listener: socket.socket,
     identity: NodeIdentity | None,
-    tell: Callable[[], None],
-    side_door: socket.socket | None = None,
+    on_ready: Callable[[], None],
+    node_listener: socket.socket | None = None,
 ) -> None:
     _collect_rarely()
     _return_large_blocks()
@@ -129,14 +134,14 @@ async def _serve(
         with usable(identity.redis):
             await app.start()
     on_hangup(app.hub.reload)
-    async with serving(app, listener, node_listener=side_door, **address.tls):
-        tell()
+    async with serving(app, listener, node_listener=node_listener, **address.tls):
+        on_ready()
         await stop.wait()
         logger.info("stopping: calls in flight may finish (again to stop at once)")
 
 
 def check_node_url(url: str | None, address: ListenAddress, redis: str) -> None:
-    """Others must be able to reach this node. Raises `WrongUse`."""
+    """Raises `WrongUse` if other nodes could not reach this one."""
     if url is not None:
         check_spelling(url)
     elif _is_everywhere(address.host):
@@ -154,12 +159,12 @@ def cannot_listen(host: str, port: int, error: OSError, remedy: str = "") -> Fai
     return Failed(f"Cannot listen on {host}:{port}: {error.strerror}", remedy or usual)
 
 
-_FREE_SIDE = "Give --node-url an address of this machine, and a port from which on enough are free."
+_FREE_PORTS = "Give --node-url an address of this machine, and a port from which on enough are free."
 _GIVE_URL = "Say where they do with --node-url, such as http://10.0.0.5:7000."
 
 
 def check_spelling(url: str) -> None:
-    """Of what is given as the URL of a node. Raises `WrongUse`."""
+    """Raises `WrongUse` for a --node-url that is no URL of a node."""
     try:
         parts = urlsplit(url)
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.username
@@ -184,65 +189,68 @@ def _listener(host: str, port: int, *, is_shared: bool = False, remedy: str = ""
 
 
 def _collect_rarely() -> None:
-    """Nearly all that a Server makes dies with its request, without the garbage collector's help."""
+    """Let the garbage collector run rarely: reference counts free nearly everything that a Server makes."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
 
 def _return_large_blocks() -> None:
-    """Memory of large messages goes back to the system. By itself glibc would soon keep it, in pieces, for later."""
+    """Return the memory of large messages to the system at once; by default glibc would keep it, fragmented."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
 
 
-_VARIABLE = "A2C_WORKER_POST"
+_VARIABLE = "A2C_WORKER"
 _READY = b"ready"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """A worker's place: its name, the store and the port that it shares, and where other nodes find it alone."""
+    """What a parent gives a worker: its name, the shared store and port, and where other nodes reach it.
+
+    `parent_socket` is the descriptor of its end of the socket pair.
+    """
 
     node: str
     redis: str
     port: int
-    side_host: str
-    side_port: int
-    lifeline: int = -1
+    node_host: str
+    node_port: int
+    parent_socket: int = -1
 
     @classmethod
     def from_environment(cls) -> WorkerSettings | None:
-        """What this process was told, if it is a worker. Nobody whom it starts is told the same."""
-        told = os.environ.pop(_VARIABLE, None)
-        return cls(**json.loads(told)) if told else None
+        """The settings of this process, if it is a worker. Processes that it starts do not inherit them."""
+        given = os.environ.pop(_VARIABLE, None)
+        return cls(**json.loads(given)) if given else None
 
     def environment(self) -> Mapping[str, str]:
-        """That of a worker: a parent's own, and this post, which is no argument that others could read."""
+        """The environment of a worker: that of its parent, and these settings."""
         return {**os.environ, _VARIABLE: json.dumps(asdict(self))}
 
 
 class ParentSocket:
-    """A worker's end of the line. When the other end is closed, its parent is gone, however it died."""
+    """The worker's end of the socket pair."""
 
     def __init__(self, descriptor: int) -> None:
-        self._line = socket.socket(fileno=descriptor)
-        self._line.setblocking(False)
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.setblocking(False)
 
-    def watch(self) -> None:
-        """Ends this process, as SIGTERM would, if its parent is gone."""
+    def stop_when_closed(self) -> None:
+        """Send SIGTERM to this process when the parent has ended."""
         loop = asyncio.get_running_loop()
 
-        def lost() -> None:
-            loop.remove_reader(self._line)
+        def stop() -> None:
+            loop.remove_reader(self._socket)
             os.kill(os.getpid(), signal.SIGTERM)
 
-        loop.add_reader(self._line, lost)
+        loop.add_reader(self._socket, stop)
 
-    def tell_ready(self) -> None:
-        self._line.send(_READY)
+    def send_ready(self) -> None:
+        self._socket.send(_READY)
 
 
-async def is_ready(line: socket.socket) -> bool:
-    """A parent waits until the worker at the other end serves; `False` if it has ended before."""
-    line.setblocking(False)
-    return await asyncio.get_running_loop().sock_recv(line, len(_READY)) == _READY
+async def is_ready(worker: socket.socket) -> bool:
+    """Wait, in the parent, until the worker serves; `False` if it ended before."""
+    worker.setblocking(False)
+    return await asyncio.get_running_loop().sock_recv(worker, len(_READY)) == _READY

