@@ -1,4 +1,8 @@
-"""The subcommands, joined. Only the one that is wanted is imported."""
+"""The command line: its subcommands, of which only the needed one is imported, and how it ends.
+
+An error ends as one sentence on what happened, one on what to do, and an exit code: 1 failed, 2 wrong use. `--debug`
+also shows the traceback.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +29,22 @@ from a2c_smcp.errors import SMCPError
 __all__ = ["COMMANDS", "Ending", "build", "build_for", "carry_out", "ending_of"]
 
 COMMANDS = ("demo", "up", "server", "nodes", "computer", "agent", "key", "doctor", "import", "export")
-"""Each is a module here, with a function or a group of its name; that of a word of Python's own ends in `_`."""
+"""Each is a module in `commands/` with a function or group of its name; a keyword of Python has a `_` at its end."""
 
 
 _COMPLETED = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
-"""Where a shell that wants a word completed puts those that stand there: bash, and the others."""
+"""Variables in which a shell passes the line to complete: bash, and other shells."""
 
 
 def build_for(words: Sequence[str]) -> typer.Typer:
-    """As much of the command line as these words need, or those that a shell wants completed."""
+    """The command line, as far as these words need it, or the words that a shell wants to complete."""
     typed = next((os.environ[name].split()[1:] for name in _COMPLETED if name in os.environ), None)
     wanted = next((word for word in typed or words if not word.startswith("-")), None)
     return _outline() if typed is not None and wanted not in COMMANDS else build(wanted)
 
 
 def build(wanted: str | None = None) -> typer.Typer:
-    """The command line, with all its subcommands unless one is wanted that exists."""
+    """The command line with the wanted subcommand, or with all if there is no such one."""
     app = _without_commands()
     for name in (wanted,) if wanted in COMMANDS else COMMANDS:
         own = f"{name}_" if iskeyword(str(name)) else str(name)
@@ -53,7 +57,7 @@ def build(wanted: str | None = None) -> typer.Typer:
 
 
 def _outline() -> typer.Typer:
-    """The names of the subcommands, which is all that completing one takes."""
+    """The names of the subcommands without their code: completing a name needs no more."""
     app = _without_commands()
     for name in COMMANDS:
         app.command(name)(lambda: None)
@@ -107,18 +111,18 @@ _PLAIN_WORDS = tuple(
         ("Value error, ", ""),
     )
 )
-"""What the library says of a value, and what we say."""
+"""Messages of the library about a value, and plainer ones."""
 
 
 class Ending(NamedTuple):
-    """The exit code, and what is said on stderr."""
+    """The exit code, and the message on stderr."""
 
     code: int
     words: str
 
 
 def carry_out(app: typer.Typer, words: Sequence[str]) -> NoReturn:
-    """Runs the program to its end, whatever that is."""
+    """Run the command line, and exit."""
     try:
         code = app(words, standalone_mode=False, color=False if os.environ.get("NO_COLOR") else None)
     except Exception as error:
@@ -132,7 +136,7 @@ def carry_out(app: typer.Typer, words: Sequence[str]) -> NoReturn:
 
 
 def _say(words: str) -> None:
-    """On stderr, as JSON where the log of this program is."""
+    """Print on stderr, as JSON if logs are."""
     if line := logs.as_json_line(logger, logging.ERROR, words):
         typer.echo(line, err=True)
     else:
@@ -141,7 +145,7 @@ def _say(words: str) -> None:
 
 @singledispatch
 def ending_of(error: Exception) -> Ending:
-    """What a user is told of an error; of one that nobody has foreseen, without the values it may quote."""
+    """How the program ends after an error. The text of an unexpected one is not shown: it may quote secrets."""
     return Ending(
         _FAILED,
         f"This is a bug in a2c-smcp: {type(error).__name__} was not foreseen. "
@@ -161,7 +165,7 @@ def _(error: WrongUse) -> Ending:
 
 @ending_of.register(_UsageError)
 def _(error: Any) -> Ending:
-    """Wrong options and arguments. Where help was all that was wanted, it has been shown."""
+    """Wrong options and arguments. If only help was wanted, it has been printed already."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return Ending(_WRONG_USE, "")
     what = error.format_message().removeprefix("Invalid value: ")
@@ -178,7 +182,7 @@ def _(error: SMCPError) -> Ending:
 
 @ending_of.register
 def _(error: OSError) -> Ending:
-    """The system says no, to this user or for now."""
+    """The operating system refuses something."""
     what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or type(error).__name__
     return Ending(_FAILED, f"{sentence(what)} Make that possible, and try again.")
 
@@ -195,7 +199,7 @@ def _is_option(word: str) -> bool:
 
 
 def _unabridged(error: BaseException) -> BaseException:
-    """With all that it came from: `from None` is for those who need not know."""
+    """The error with all its causes, also those hidden by `from None`."""
     link: BaseException | None = error
     while link:
         link.__suppress_context__ = False

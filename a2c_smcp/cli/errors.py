@@ -1,4 +1,7 @@
-"""What went wrong, in one sentence, and what to do about it, in another."""
+"""Errors that a user sees: one sentence on what went wrong, and one on what to do about it.
+
+Commands raise `Failed` (exit code 1) or `WrongUse` (exit code 2). The tables here add the remedy to errors of others.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,13 @@ __all__ = [
 
 
 def sentence(text: str) -> str:
-    """With one mark at its end: what it is made of may bring its own."""
+    """The text with exactly one mark at its end."""
     text = text.rstrip(" \n\t.,;:")
     return text if text.endswith(("?", "!", "…")) else f"{text}."
 
 
 class Failed(Exception):
-    """Something that is told to the user, who can do something about it."""
+    """The command failed, and the user can do something about it."""
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what, self.remedy = what.rstrip("."), remedy
@@ -40,7 +43,7 @@ class Failed(Exception):
 
 
 class WrongUse(typer.BadParameter):
-    """Found before anything was done: an option, or a file that one names, cannot be meant."""
+    """An option, or a file that an option names, is wrong; nothing has been done yet."""
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what, self.remedy = sentence(what), remedy
@@ -48,7 +51,7 @@ class WrongUse(typer.BadParameter):
 
 
 class _Advice(NamedTuple):
-    """Both are filled in with what was tried; `{message}` is the error's own."""
+    """What to say of an error. `{message}`, `{url}` and `{office}` are filled in."""
 
     remedy: str
     what: str = "{message}"
@@ -89,7 +92,7 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
     errors.Unavailable: _Advice("Start a Server with a2c-smcp server, or say with --url where it is."),
     ConnectionLost: _Advice(_LATER),
 }
-"""By class; a class without a row has that of the class above it."""
+"""By class; a class without a row has that of its base class."""
 
 _UNAVAILABLE = {
     "mismatch": _Advice(
@@ -106,7 +109,7 @@ _UNAVAILABLE = {
         "{url} is there, but no A2C-SMCP Server",
     ),
 }
-"""By words in the message of a Server that cannot be reached."""
+"""By words in the message of `Unavailable`."""
 
 _AGAIN = "It is tried again; correct its configuration if that does not help."
 
@@ -114,7 +117,7 @@ _MEANWHILE = {
     **{words: advice.remedy for words, advice in _UNAVAILABLE.items()},
     "cannot be reached": _ADVICE[errors.Unavailable].remedy,
 }
-"""By words in what is told of a connection to a Server that is tried again."""
+"""By words in the message about a connection to a Server while it is tried again."""
 
 _OF_MCP_SERVERS = {
     "mismatch": "Write the name that its certificate is for in its url.",
@@ -128,7 +131,7 @@ _OF_MCP_SERVERS = {
     "MCP server did not start": _AGAIN,
     "MCP server is gone": _AGAIN,
 }
-"""By words in what is told of an MCP server that is not ready."""
+"""By words in the message about an MCP server that is not ready."""
 
 _LISTED = 10
 
@@ -137,7 +140,7 @@ _UNSAID = {"url": "The Server", "office": "of this name"}
 
 
 def explained(error: SMCPError, tried: Mapping[str, str] = _UNSAID) -> Failed:
-    """`tried` is where: `url` and `office`."""
+    """The error with its remedy. `tried` has the `url` and the `office` that were used."""
     advice = next(_ADVICE[kind] for kind in type(error).__mro__ if kind in _ADVICE)
     if isinstance(error, errors.Unavailable):
         advice = next((known for words, known in _UNAVAILABLE.items() if words in error.message), advice)
@@ -145,17 +148,17 @@ def explained(error: SMCPError, tried: Mapping[str, str] = _UNSAID) -> Failed:
 
 
 def file_error(error: SMCPError) -> WrongUse:
-    """What is wrong with a file that an option names."""
+    """The error of a file that an option names."""
     return WrongUse(error.message, explained(error).remedy)
 
 
 def with_server_remedy(told: str) -> str:
-    """What is told of a connection to a Server, with what to do about it, where there is something to do."""
+    """A message about the connection to a Server, with a remedy if there is one."""
     return _with_remedy(told, _MEANWHILE)
 
 
 def with_mcp_server_remedy(told: str) -> str:
-    """The same for an MCP server of a Computer."""
+    """A message about an MCP server, with a remedy if there is one."""
     return _with_remedy(told, _OF_MCP_SERVERS)
 
 
@@ -171,7 +174,7 @@ def members_hint(office: str, computers: Sequence[str]) -> str:
 
 
 def name_hint(name: str, known: Sequence[str]) -> str:
-    """What else could have been meant."""
+    """Similar names, or all names there are."""
     if close := difflib.get_close_matches(name, known, cutoff=0.5):
         return f"Did you mean {' or '.join(close)}?"
     return f"It has {_enumerated(known)}." if known else "It has no tools at all."

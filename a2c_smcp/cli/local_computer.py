@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from a2c_smcp.cli.errors import Failed, WrongUse, file_error, with_server_remedy
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.progress import ServerProgress
-from a2c_smcp.cli.prompt.approvals import PendingRequests
+from a2c_smcp.cli.prompt.approvals import PendingApprovals
 from a2c_smcp.cli.prompt.questions import Questions
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.computer.approval import approve_all
@@ -244,7 +244,7 @@ class InteractiveOwner:
     def __init__(self, terminal: Terminal, questions: Questions, progress: ServerProgress) -> None:
         self._terminal, self._questions, self._progress = terminal, questions, progress
         self._errors: dict[str, str] = {}
-        self.approve = PendingRequests()
+        self.approve = PendingApprovals()
 
     def on_state(self, name: str, state: State, reason: str) -> None:
         if state in _FAILING:

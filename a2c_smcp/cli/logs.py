@@ -1,4 +1,4 @@
-"""Logs of the programs: lines for people, or JSON for machines, on stderr."""
+"""Logging of the programs, on stderr: lines for people, or JSON for machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["JSONLines", "LogLevel", "as_json_line", "set_up"]
 
 
 class LogLevel(StrEnum):
-    """How much is said."""
+    """What --log-level takes."""
 
     debug = "debug"
     info = "info"
@@ -22,7 +22,7 @@ class LogLevel(StrEnum):
 
 
 class JSONLines(logging.Formatter):
-    """One object a line."""
+    """Formats a record as one JSON object on one line."""
 
     def __init__(self, node: str = "") -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class JSONLines(logging.Formatter):
 
 
 def set_up(level: LogLevel, *, as_json: bool = False, node: str = "") -> None:
-    """Configures logging for this process, one `node` of many where it has a name.
+    """Configure logging for this process. A `node` is named in each line.
 
     Libraries show what peers send: they speak only of errors.
     """
@@ -55,7 +55,7 @@ def set_up(level: LogLevel, *, as_json: bool = False, node: str = "") -> None:
 
 
 def as_json_line(logger: logging.Logger, level: int, message: str) -> str | None:
-    """What would be logged of this if the log of this process is JSON; `None` if it is for people."""
+    """The message as a JSON line if this process logs JSON; otherwise `None`."""
     formatter = next((handler.formatter for handler in logging.getLogger().handlers), None)
     if not isinstance(formatter, JSONLines):
         return None
@@ -63,12 +63,12 @@ def as_json_line(logger: logging.Logger, level: int, message: str) -> str | None
 
 
 class _Lines(logging.Formatter):
-    """For people: nothing in a line moves the cursor of whoever looks at it."""
+    """Formats a record as a line for people, with control characters escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         return escaped(super().format(record), keep="\n\t")
 
 
 def _lines(node: str) -> logging.Formatter:
-    """A node's name is made of letters, digits, `-` and `_`: nothing that a format means something by."""
+    """The name of a node can be put into a format: it has letters, digits, `-` and `_` only."""
     return _Lines(f"%(asctime)s %(levelname)-7s {f'[{node}] ' if node else ''}%(message)s")

@@ -1,4 +1,4 @@
-"""The line to try next: a command that can be pasted into a shell, with a tool that is really there."""
+"""Commands to try next, ready to be pasted into a shell: how this program is started, and a call of a harmless tool."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _HARMLESS = frozenset({
     "help", "info", "list", "look", "ping", "read", "search", "show", "status", "sum", "time", "version",
     "view", "weather",
 })
-"""Words in the names of tools that only look, where nothing else tells."""
+"""Words in the names of tools that probably only read, if their annotations do not say."""
 _PRIVATE = frozenset({
     "auth", "cookie", "cookies", "credential", "credentials", "env", "environment", "key", "keys", "mail", "message",
     "messages", "password", "passwords", "secret", "secrets", "token", "tokens",
 })
-"""Words in the names of tools whose answers nobody wants on a screen by surprise."""
+"""Words in the names of tools whose answers may be private: these are not suggested."""
 _FREE_TEXT = frozenset({
     "a", "b", "content", "greeting", "input", "keyword", "message", "msg", "name", "phrase", "prompt", "q", "query",
     "search", "sentence", "string", "term", "text", "title", "topic", "value", "word", "words", "x", "y",
 })
-"""Words in the names of arguments for which any text will do: not for a path, a URL, an id."""
+"""Words in the names of arguments that take any text, unlike a path, a URL or an id."""
 # fmt: on
 _BY_TYPE: dict[str, Any] = {"string": "hello", "integer": 1, "number": 1, "boolean": True, "array": [], "object": {}}
 
 
 def agent_line(words: Sequence[str], *, url: str, office: str, key_file: Path) -> str:
-    """`a2c-smcp agent WORDS`, with nothing for a shell to expand: the agent finds the key of a running `up` itself.
+    """`a2c-smcp agent WORDS`, with nothing for a shell to expand: the agent finds the key of a running `up`.
 
     On Windows it cannot, and the key is read where it is kept, so that it gets into no history of commands.
     """
@@ -56,7 +56,7 @@ def _in_powershell(word: str) -> str:
 
 
 def suggested_call(computer: str, tools: Iterable[SMCPTool], *, may_ask: bool) -> list[str] | None:
-    """The words of a call that only reads or seems to, and needs the least; `None` if there is no such tool.
+    """The words of a call that only reads, or seems to, with as few guessed arguments as possible; `None` if none fits.
 
     `may_ask`: tools that need approval will get it, or their owner is there to be asked.
     """
@@ -68,7 +68,7 @@ def suggested_call(computer: str, tools: Iterable[SMCPTool], *, may_ask: bool) -
 
 
 class _Candidate(NamedTuple):
-    """Sorted by what speaks against it."""
+    """A possible call. The smallest one is suggested."""
 
     may_change: bool
     guesses: int
@@ -81,18 +81,24 @@ def _candidate(tool: SMCPTool, *, may_ask: bool) -> _Candidate | None:
     may_run = may_ask or _object(tool, A2C_TOOL_META).get("auto_apply") is True
     if not may_run or only_reads is False or not _is_harmless(tool["name"], only_reads=only_reads is True):
         return None
-    schema = tool["params_schema"]
+    arguments, guesses = _example_arguments(tool["params_schema"])
+    if arguments is None:
+        return None
+    words = tuple(f"{name}={_word(value)}" for name, value in arguments.items())
+    return _Candidate(only_reads is not True, guesses, tool["name"], words)
+
+
+def _example_arguments(schema: dict[str, Any]) -> tuple[dict[str, Any] | None, int]:
+    """Values for the required arguments that the schema accepts, or `None`; and how many of them are guessed."""
     properties = schema.get("properties") or {}
     required = [name for name in schema.get("required") or () if isinstance(properties.get(name), Mapping)]
     guessed = [name for name in required if not _has_example(properties[name])]
     arguments = {name: _example(properties[name]) for name in required}
     if not all(_is_guessable(name, arguments[name]) for name in guessed):
-        return None
+        return None, 0
     compiled = Schema(schema)
-    if compiled.ready.validator is None or find_faults(compiled, arguments):  # nobody waits for a heavy one
-        return None
-    words = tuple(f"{name}={_word(value)}" for name, value in arguments.items())
-    return _Candidate(only_reads is not True, len(guessed), tool["name"], words)
+    is_heavy = compiled.ready.validator is None  # it would be checked in another process
+    return (None, 0) if is_heavy or find_faults(compiled, arguments) else (arguments, len(guessed))
 
 
 def _is_harmless(name: str, *, only_reads: bool) -> bool:
@@ -101,7 +107,7 @@ def _is_harmless(name: str, *, only_reads: bool) -> bool:
 
 
 def _is_guessable(argument: str, value: Any) -> bool:
-    """Whether a value of the right type will do: a number, or a text where the argument is just a text."""
+    """Whether any value of the right type will do: a number, or a text if the argument takes any text."""
     words = _words_in(argument)
     if isinstance(value, str):
         return not words.isdisjoint(_FREE_TEXT)
@@ -122,7 +128,7 @@ def _has_example(schema: Mapping[str, Any]) -> bool:
 
 
 def _example(schema: Mapping[str, Any]) -> Any:
-    """A value that the schema names, else one of its type."""
+    """A value that the schema names, or else one of its type."""
     for key in ("const", "default"):
         if key in schema:
             return schema[key]
@@ -135,7 +141,7 @@ def _example(schema: Mapping[str, Any]) -> Any:
 
 
 def _word(value: Any) -> str:
-    """As `a2c-smcp agent call` reads it back: text that would be taken for JSON is quoted."""
+    """The value as `a2c-smcp agent call` reads it: text that looks like JSON is quoted."""
     if not isinstance(value, str):
         return json.dumps(value)
     try:
@@ -149,7 +155,10 @@ _NAME = "a2c-smcp"
 
 
 def invocation() -> list[str]:
-    """The words that start it again from this folder: the bare name only where the PATH leads here."""
+    """The words that start this program again in this folder: the bare name only if the PATH leads to it.
+
+    A virtual environment is often not on the PATH.
+    """
     started = Path(sys.argv[0])
     if started.name == "__main__.py":
         return [sys.executable, "-m", "a2c_smcp"]
@@ -159,7 +168,7 @@ def invocation() -> list[str]:
 
 
 def invocation_anywhere() -> list[str]:
-    """The same for another terminal: in another folder, and without the virtual environment that is active here."""
+    """The same for another terminal: in another folder, and without this virtual environment."""
     first, *others = invocation()
     if first == _NAME:
         found, environment = shutil.which(_NAME), os.environ.get("VIRTUAL_ENV")

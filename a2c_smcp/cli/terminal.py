@@ -1,6 +1,10 @@
-"""The owner's terminal: what he reads, logs too, and the questions he answers. Nothing tears a question.
+"""What commands write: results on stdout (`put_…`), everything else on stderr, through a `Terminal`.
 
-Without a terminal it is stderr, and nobody is asked.
+Lines, logs, a display that is redrawn, questions and a prompt share one screen, and output never interrupts a question
+or a line that is typed. Every output is a function that writes. Normally it runs at once, above the display. While a
+question is open (`asking`) the functions are held back, in order; while a prompt is open (`lent`) they are passed to
+its editor, which runs them between two keys. One lock orders all of this, because logs come from any thread. Without a
+terminal everything is written at once, and nothing is asked.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ _FRAMES_PER_SECOND = 8
 
 
 class Terminal:
-    """A display may stand below the lines; it is taken away while the owner is asked, and what is shown waits."""
+    """stderr. Lines go above a display that may be redrawn below them."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
@@ -50,19 +54,19 @@ class Terminal:
         self.print(Text(printable(line), style), soft_wrap=True)
 
     def print(self, what: RenderableType, **how: Any) -> None:
-        """What has colours, where there is a console."""
+        """Print something with colours; only if there is a console."""
         assert self.console
         self._do(partial(self.console.print, what, **how))
 
     def write(self, text: str) -> None:
-        """Whole lines: also what the handlers of logs call."""
+        """Write whole lines. Handlers of logs call it, too."""
         self._do(partial(self._write, text))
 
     def flush(self) -> None:
         sys.stderr.flush()
 
     def put_below(self, render: Callable[[], RenderableType]) -> None:
-        """Shows what is rendered, again and again, below everything else."""
+        """Show the display below everything else, and draw it again and again."""
         with self._lock:
             self._render = render
             self._raise()
@@ -74,7 +78,7 @@ class Terminal:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """The terminal is the question's alone, and left as it was found, also if the question is given up."""
+        """Hide the display and hold output back while a question is open; restore the terminal's modes afterwards."""
         modes = _modes()
         with self._lock:
             self._lower()
@@ -90,7 +94,7 @@ class Terminal:
 
     @contextmanager
     def lent(self, show: Callable[[Callable[[], None]], None]) -> Iterator[None]:
-        """Meanwhile the screen belongs to somebody who does what writes to it in his own time."""
+        """Pass all output to `show`, as functions that the prompt's editor runs when it can."""
         with self._lock:
             self._show = show
         try:
@@ -142,7 +146,7 @@ class Terminal:
 
 
 def printable(text: str) -> str:
-    """What would move the cursor, change colours or hide text is escaped: the words may be anybody's."""
+    """The text with everything escaped that would control a terminal or hide text: it may come from others."""
     return escaped(text, keep="\n\t")
 
 
@@ -154,7 +158,7 @@ def _console() -> Console | None:
 
 
 def _modes() -> list[Any] | None:
-    """How the terminal is set: whether it echoes, above all."""
+    """The modes of the terminal, such as echo."""
     try:
         import termios
     except ModuleNotFoundError:  # Windows
@@ -171,35 +175,35 @@ def _set_modes(modes: list[Any] | None) -> None:
 
 _GAP = 2
 _LEAST = 16
-"""Columns of a table: between two of them, and what is always left of one that is cut."""
+"""Characters between two columns of a table, and the least width of a column that is cut."""
 _SENTENCE = re.compile(r".*?(?:(?<!e\.g)(?<!i\.e)(?<!etc)[.!?](?=\s)|[。！？])")
 
 
 def is_for_programs(asked: bool | None) -> bool:
-    """Whether JSON is wanted: as asked, otherwise where stdout is no terminal."""
+    """Whether to print JSON: as asked, or if stdout is no terminal."""
     return not sys.stdout.isatty() if asked is None else asked
 
 
 def put_json(value: Any, *, in_one_line: bool = False) -> None:
-    """On a terminal, what it would obey, or what would hide text, is escaped: it is the same JSON."""
+    """Print JSON on stdout. On a terminal, control characters in it are escaped, as JSON allows."""
     text = json.dumps(value, ensure_ascii=False, indent=None if in_one_line else 2)
     _write(escaped(text, keep="\n") if sys.stdout.isatty() else text)
 
 
 def put_text(text: str) -> None:
-    """As it is, but nothing that a terminal would obey."""
+    """Print text on stdout. On a terminal, control characters in it are escaped."""
     _write(printable(text) if sys.stdout.isatty() else text)
 
 
 def first_sentence(text: str) -> str:
-    """Of what a tool says of itself, in one line."""
+    """The first sentence of a description, in one line."""
     paragraph = " ".join(text.strip().partition("\n\n")[0].split())
     found = _SENTENCE.match(paragraph)
     return found[0] if found else paragraph
 
 
 def put_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, cut: str = "") -> None:
-    """Columns that are empty in all rows are left out; the one to `cut` has what the others leave of the width."""
+    """Print a table on stdout, without columns that are empty; the column to `cut` gets the rest of the width."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -230,7 +234,7 @@ def _room_for(index: int, filled: Sequence[int], rows: Sequence[Sequence[str]], 
 
 
 def _write(text: str) -> None:
-    """A lone surrogate, which JSON allows and UTF-8 does not, is written escaped."""
+    """Write, and escape lone surrogates, which JSON allows and UTF-8 does not."""
     line = text if text.endswith("\n") else f"{text}\n"
     encoding = sys.stdout.encoding
     sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))

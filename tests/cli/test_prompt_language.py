@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.cli.options import default_agent_name
-from a2c_smcp.cli.prompt.approvals import OWNER, Grants, NothingToAnswer, PendingRequests
+from a2c_smcp.cli.prompt.approvals import OWNER, Grants, NothingToAnswer, PendingApprovals
 from a2c_smcp.cli.prompt.language import (
     BadLine,
     CompletionSource,
@@ -140,7 +140,7 @@ def request(tool: str = "paint", agent: str = "planner") -> ApprovalRequest:
     return ApprovalRequest(Caller("desk", agent), tool, "good", tool, {})
 
 
-async def waiting_for(requests: PendingRequests, *wanted: ApprovalRequest) -> list[asyncio.Task[Any]]:
+async def waiting_for(requests: PendingApprovals, *wanted: ApprovalRequest) -> list[asyncio.Task[Any]]:
     asking = [asyncio.create_task(requests(each)) for each in wanted]
     await asyncio.sleep(0)
     return asking
@@ -148,7 +148,7 @@ async def waiting_for(requests: PendingRequests, *wanted: ApprovalRequest) -> li
 
 @pytest.mark.covers("prompt-approvals")
 async def test_an_answer_is_for_the_oldest_that_was_there_when_its_line_was_begun() -> None:
-    requests = PendingRequests()
+    requests = PendingApprovals()
     requests.remember_oldest()
     first, second = await waiting_for(requests, request(), request("crash"))
     with pytest.raises(NothingToAnswer):
@@ -168,7 +168,7 @@ async def test_an_answer_is_for_the_oldest_that_was_there_when_its_line_was_begu
 @pytest.mark.covers("prompt-approvals")
 @pytest.mark.parametrize(("decision", "answered"), [("yes", 1), ("always", 2), ("always_for_agent", 3)])
 async def test_what_is_allowed_for_good_answers_all_that_it_is_for(decision: Any, answered: int) -> None:
-    requests = PendingRequests()
+    requests = PendingApprovals()
     asking = await waiting_for(requests, request(), request(), request("crash"), request(agent="other"))
     requests.answer(requests.find("1"), decision)
     assert [await each for each in asking[:answered]] == [decision] + ["yes"] * (answered - 1)
@@ -179,7 +179,7 @@ async def test_what_is_allowed_for_good_answers_all_that_it_is_for(decision: Any
 
 @pytest.mark.covers("prompt-approvals")
 async def test_the_owner_needs_no_leave_and_nobody_can_pass_for_him() -> None:
-    requests = PendingRequests()
+    requests = PendingApprovals()
     assert await requests(ApprovalRequest(OWNER, "paint", "good", "paint", {})) == "yes"
     (impostor,) = await waiting_for(requests, ApprovalRequest(Caller("", ""), "paint", "good", "paint", {}))
     assert len([*requests]) == 1

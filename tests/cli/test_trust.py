@@ -11,7 +11,7 @@ import pytest
 
 from a2c_smcp.cli.options import exposed
 from a2c_smcp.cli.prompt import views
-from a2c_smcp.cli.prompt.approvals import PendingRequest
+from a2c_smcp.cli.prompt.approvals import PendingApproval
 from a2c_smcp.computer.approval import ApprovalRequest, Caller
 from tests.cli.programs import PROGRAM, Place, good
 from tests.computer.pseudo_terminal import on_a_terminal
@@ -33,7 +33,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 def asked(arguments: dict[str, Any], *, in_full: bool = False) -> list[str]:
     """What stands below who wants what."""
     request = ApprovalRequest(Caller("desk", "planner"), "run", "files", "run", arguments)
-    return views.request(PendingRequest(1, request, None), in_full=in_full).split("\n")[1:]  # type: ignore[arg-type]
+    return views.request(PendingApproval(1, request, None), in_full=in_full).split("\n")[1:]  # type: ignore[arg-type]
 
 
 @pytest.mark.covers("prompt-approvals")

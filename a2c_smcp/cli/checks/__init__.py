@@ -1,1 +1,1 @@
-"""What `a2c-smcp doctor` looks at. Each check is a function from the situation to its findings."""
+"""The checks of `a2c-smcp doctor`. Each is a function from a `Situation` to its findings."""

@@ -1,4 +1,4 @@
-"""Whether the files can be used: what is wrong in them, commands that are not there, inputs without a value."""
+"""Checks of the configuration files: errors in them, missing commands, inputs without a value, and secrets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _ELSE = "Install it, or write its full path into the file."
 
 
 def read(paths: Iterable[Path]) -> tuple[Configuration, tuple[str, ...]]:
-    """What the files hold, as far as they can be used, and all that is wrong in them."""
+    """Read the files, as far as they can be used. Returns the configuration and all errors."""
     found, faults = Configuration(), list[str]()
     usable = [path for path in paths if not _add_faults(path, faults)]
     try:
@@ -93,7 +93,7 @@ def _counted(paths: Iterable[Path], found: Configuration) -> Finding:
 
 
 def commands(situation: Situation) -> Iterator[Finding]:
-    """Of the servers that are programs. Those with an input in them are known only when they start."""
+    """Whether the commands of stdio servers exist. Commands that contain inputs are not checked."""
     programs = [server for server in _enabled(situation) if isinstance(server, StdioConfig)]
     known = [server for server in programs if not ids_in([_command(server), server.server_parameters.cwd or ""])]
     faults = [fault for server in known if (fault := _command_fault(server))]
@@ -118,26 +118,31 @@ def _command_fault(server: StdioConfig) -> Finding | None:
 
 
 async def inputs(situation: Situation) -> list[Finding]:
-    """Only those that servers use. The commands of inputs are not run."""
-    definitions = situation.configuration.inputs
+    """Whether the inputs that servers use have a value. The commands of inputs are not run."""
     if exposed := [remedy for path in map(values_file_of, situation.files) if (remedy := remedy_for(path))]:
         return [problem("The values of inputs can be changed by others on this machine.", f"Run: {exposed[0]}")]
     try:
         values = read_input_values(None, situation.files)
     except WrongUse as error:
         return [problem(error.what, error.remedy)]
-    known = Inputs(definitions.values(), values=values)
+    found = await _used_inputs(situation, Inputs(situation.configuration.inputs.values(), values=values))
+    return [*found, *_committed(situation.files)]
+
+
+async def _used_inputs(situation: Situation, known: Inputs) -> list[Finding]:
+    """Inputs that are not defined, and those without a value; or that all have one."""
     users = {id_: server.name for server in _enabled(situation) for id_ in sorted(ids_in(source(server)))}
-    unknown = [_undefined(id_, users[id_]) for id_ in users if id_ not in definitions]
-    used = [id_ for id_ in users if id_ in definitions]
-    found = [await _input(id_, known, situation) for id_ in used]
+    defined = [id_ for id_ in users if id_ in situation.configuration.inputs]
+    undefined = [_undefined(id_, server) for id_, server in users.items() if id_ not in defined]
+    found = [await _input(id_, known, situation) for id_ in defined]
     missing = [finding for finding in found if finding]
-    settled = [ok(f"All have a value, or a command for it: {', '.join(used)}.")] if used and not missing else []
-    return [*unknown, *missing, *settled, *_committed(situation.files)]
+    if defined and not missing:
+        return [*undefined, ok(f"All have a value, or a command for it: {', '.join(defined)}.")]
+    return [*undefined, *missing]
 
 
 def _committed(paths: Iterable[Path]) -> list[Finding]:
-    """Files of values that git would take."""
+    """Files with values of inputs that git does not ignore."""
     found = [file for file in map(values_file_of, paths) if file.is_file() and git_would_take(file)]
     return [
         warning(f"git does not ignore {file.name}, which holds secrets.", "Put it on .gitignore.") for file in found

@@ -1,4 +1,4 @@
-"""What a check is given, and what it finds."""
+"""What checks are given (`Situation`, with a probe of a Server) and what they return (`Finding`)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class Severity(StrEnum):
-    """A problem means that it would not work."""
+    """With a problem, it would not work."""
 
     ok = "ok"
     warning = "warning"
@@ -48,7 +48,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence on what there is, and one on what to do about it."""
+    """One sentence on what was found, and one on what to do about it."""
 
     level: Severity
     what: str
@@ -69,7 +69,7 @@ def problem(what: str, remedy: str) -> Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """`files` are used and `aside` are not; `faults` are what is wrong in the files; `note` is of an `up` that runs."""
+    """`files` are used, `aside` are not; `faults`: errors in the files; `up`: where an `a2c-smcp up` runs."""
 
     files: tuple[Path, ...] = ()
     aside: tuple[Path, ...] = ()
@@ -91,7 +91,7 @@ _HTTP = {"ws": "http", "wss": "https"}
 
 @dataclass(frozen=True)
 class Certificate:
-    """Until when it is valid, in epoch seconds; or why it is not accepted, with OpenSSL's number of that."""
+    """When it expires, in epoch seconds; or why it is not accepted, with OpenSSL's error number."""
 
     expires: float = 0.0
     fault: str = ""
@@ -100,7 +100,7 @@ class Certificate:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerProbe:
-    """`health` is the status of /healthz; `ahead` how many seconds our clock is ahead of the Server's.
+    """`health`: status of /healthz; `ahead`: seconds that our clock is ahead of the Server's.
 
     `None` stands for what could not be learned, and a `refusal` of `None` for none.
     """
@@ -115,7 +115,7 @@ class ServerProbe:
 
 
 async def probe_server(endpoint: Endpoint, *, api_key: str | None) -> ServerProbe:
-    """Looks at everything, joins no office, and leaves."""
+    """Ask for health, certificate and clock, and connect once, without joining an office."""
     looked = await asyncio.gather(_certificate(endpoint), _health(endpoint), _knock(endpoint))
     certificate, (health, ahead), refusal = looked
     return ServerProbe(
@@ -138,7 +138,7 @@ async def _knock(endpoint: Endpoint) -> SMCPError | None:
 
 
 async def _health(endpoint: Endpoint) -> tuple[int | None, float | None]:
-    """The status of /healthz, and the difference of the clocks."""
+    """The status of /healthz, and how far our clock is ahead."""
     parts = urlsplit(endpoint.url)
     address = parts._replace(scheme=_HTTP.get(parts.scheme, parts.scheme), path="/healthz", query="").geturl()
     try:
@@ -159,7 +159,7 @@ def _ahead(date: str) -> float | None:
 
 
 async def _certificate(endpoint: Endpoint) -> Certificate | None:
-    """Of a Server that has one, unless a proxy stands in between."""
+    """The certificate of the Server, if it uses TLS and is not behind a proxy of ours."""
     parts = urlsplit(endpoint.url)
     if parts.scheme not in ("https", "wss") or endpoint.proxy:
         return None

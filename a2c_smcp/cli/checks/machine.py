@@ -1,4 +1,4 @@
-"""Whether this machine has what is needed: Python, extras, a keyring, a port, and a folder for what is kept."""
+"""Checks of this machine: Python, extras, keyring, port, and the folder for kept files."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def extras(situation: Situation) -> Iterator[Finding]:
 
 
 def _needed(situation: Situation) -> set[str]:
-    """A Server is run here unless there is one elsewhere."""
+    """The extras that are needed here; that of the Server unless there is one elsewhere."""
     servers = situation.configuration.servers.values()
     needed = {"cli": True, "server": not situation.probe, "computer": servers, "vrl": any(each.vrl for each in servers)}
     return {extra for extra, is_needed in needed.items() if is_needed}
 
 
 def keyring(situation: Situation) -> Iterator[Finding]:
-    """Secrets that have to be kept somewhere: what a command prints is not kept."""
+    """Whether secrets can be kept. Those that a command prints need not be."""
     found, kept, known = backend(), _kept_in_files(situation), situation.configuration.inputs.values()
     asked = [each.id for each in known if is_secret(each) and not isinstance(each, CommandInput)]
     secrets = [id_ for id_ in asked if id_ not in kept]
@@ -74,7 +74,7 @@ def keyring(situation: Situation) -> Iterator[Finding]:
 
 
 def _kept_in_files(situation: Situation) -> dict[str, str]:
-    """The ids whose values stand in a file values_file_of a configuration, with its name."""
+    """Inputs whose values are in a file beside a configuration, with the name of that file."""
     with suppress(WrongUse):  # the check of inputs tells of a file that cannot be read
         files = {path: values_file_of(path).name for path in situation.files}
         return {id_: name for path, name in files.items() for id_ in read_input_values(None, [path])}
@@ -82,7 +82,7 @@ def _kept_in_files(situation: Situation) -> dict[str, str]:
 
 
 def port(situation: Situation) -> Iterator[Finding]:
-    """Only of interest where a Server is to be run on this machine."""
+    """Whether the port is free, unless a Server elsewhere is used."""
     if situation.up:
         yield ok(f"a2c-smcp up is running at {situation.up.url}.")
     if situation.probe:
@@ -133,7 +133,7 @@ def state(situation: Situation) -> Iterator[Finding]:
 
 
 def _exposed(folder: Path) -> list[Path]:
-    """What others than the owner have any right to."""
+    """Files that others than their owner can use."""
     if os.name != "posix" or not folder.exists():
         return []
     return [path for path in (folder, *sorted(folder.rglob("*"))) if _rights_of_others(path)]

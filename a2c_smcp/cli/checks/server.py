@@ -1,4 +1,4 @@
-"""Whether a Server would let us in: its health, its certificate, its clock, our key and the protocol."""
+"""Checks of a Server: its health, certificate and clock, our key, and the protocol version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["certificate", "clock", "health", "key", "protocol"]
 _DAY = 24 * 3600
 _SOON = 14
 _SKEW = 30.0
-"""Beyond so many seconds, tokens that have just been made or are about to expire are refused."""
+"""Seconds between the clocks from which on tokens may be refused as not valid yet, or as expired."""
 
 _RENEW = "Whoever runs the Server has to renew it."
 _VOUCH = "--ca names a file of certificates that vouch for it."
@@ -28,7 +28,7 @@ _FAULTS = {
     62: "Use the name that it is for in --url.",
     64: "Use the name that it is for in --url.",
 }
-"""What to do, by OpenSSL's numbers."""
+"""What to do, by OpenSSL's error numbers."""
 
 
 def health(situation: Situation) -> Iterator[Finding]:

@@ -59,9 +59,9 @@ def group_options(
 ) -> None:
     """Use the computers of an office: see their tools, call them, look at desktops, watch who comes and goes.
 
-    An office holds one agent at a time, so each command enters, does its work and leaves, and one that finds another
-    there waits for a moment. The key of an a2c-smcp up that you run on this machine is found by itself. The options
-    below may stand before or after the command. Exit codes: 0 done, 1 failed or stopped, 2 wrong use.
+    An office holds one agent at a time: each command joins, does its work and leaves, and waits for a moment if another
+    agent is there. The key of an a2c-smcp up that you run on this machine is found automatically. The options below may
+    stand before or after the command. Exit codes: 0 done, 1 failed or stopped, 2 wrong use.
 
     Examples, with a2c-smcp server and a2c-smcp computer --name laptop running:
 
@@ -86,7 +86,7 @@ def group_options(
 
 
 def _command(prepare: Callable[..., Work]) -> Callable[..., Work]:
-    """Makes a subcommand, which also takes the options of the group, of what reads its own and returns the work."""
+    """Make a subcommand from a function that reads its own options and returns the work; add the group's options."""
 
     @wraps(prepare)
     def command(context: typer.Context, **given: Any) -> None:
@@ -103,7 +103,7 @@ def _command(prepare: Callable[..., Work]) -> Callable[..., Work]:
 
 
 def _again(parameter: inspect.Parameter) -> inspect.Parameter:
-    """An option of the group, as it is said again after the command: by default it is not."""
+    """An option of the group, as it may be repeated after the subcommand; without a default."""
     kind, found = get_args(parameter.annotation)
     info = copy(found)
     info.envvar, info.show_default, info.rich_help_panel = None, False, "Where"
@@ -157,7 +157,7 @@ def call(
     ] = 60,
     as_json: AsJSON = False,
 ) -> Work:
-    """ToolCallWork a tool. Its text goes to stdout, or to stderr if it fails (exit code 1).
+    """Call a tool. Its text goes to stdout, or to stderr if it fails (exit code 1).
 
     Ctrl-C cancels the call on the computer (exit code 1); a second one quits at once.
 
@@ -218,7 +218,7 @@ def room(as_json: JSONOrTable = None) -> Work:
 
 @_command
 def watch(as_json: AsJSON = False) -> Work:
-    """Tell who comes and goes and what changes, a line for each, until Ctrl-C.
+    """Print a line for each computer that comes or goes and for each change, until Ctrl-C.
 
     Examples:
 

@@ -85,7 +85,7 @@ def _cluster() -> Callable[[StepPrinter], Coroutine[Any, Any, None]]:
 async def _run_demo(printer: StepPrinter) -> None:
     typer.secho("A2C-SMCP: an agent uses the tools of a computer it cannot reach, through a Server", bold=True)
     printer.section("Starting")
-    key, listener, events = new_key(), listen("127.0.0.1", 0), _Events()
+    key, listener, events = new_key(), listen("127.0.0.1", 0), _DemoEvents()
     url = f"http://{address_of(listener)}"
     async with serving(create_app(Settings(auth=DefaultAuthenticationProvider(key))), listener):
         await printer.step("server", f"listens on {url} and wants an API key")
@@ -112,7 +112,7 @@ async def _run_demo(printer: StepPrinter) -> None:
     typer.echo(f"next: {program} up --help, {program} computer --help, {program} agent --help")
 
 
-class _Events(AgentEvents):
+class _DemoEvents(AgentEvents):
     """Queues the desktop updates of the agent and the questions to the owner, for the steps that wait for them."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class _Events(AgentEvents):
         return True
 
 
-def _laptop(owner: _Events) -> Computer:
+def _laptop(owner: _DemoEvents) -> Computer:
     """A computer with two MCP servers and a Python function. One of its tools needs approval."""
     computer = Computer(COMPUTER, approve=owner.approve)
     for name in ("notes", "abacus"):

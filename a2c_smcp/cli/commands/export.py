@@ -1,4 +1,4 @@
-"""`a2c-smcp export`: our MCP servers as the `mcpServers` of other programs."""
+"""`a2c-smcp export`: print our MCP servers as the `mcpServers` of another program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["export"]
 
 
 class TargetProgram(StrEnum):
-    """Who is to read it."""
+    """The program that will read the file."""
 
     claude_code = "claude-code"
     cursor = "cursor"
@@ -43,8 +43,8 @@ def export(
 ) -> None:
     """Print the MCP servers of a file as {"mcpServers": {…}}.
 
-    Inputs become variables, and so do secrets that are written out in the file: no secret is printed. What other
-    programs cannot express is told on stderr.
+    Inputs become variables, and so do secrets that are written out in the file: no secret is printed. What the other
+    program cannot express is reported on stderr.
 
     Examples:
 

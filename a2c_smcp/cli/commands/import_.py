@@ -1,4 +1,4 @@
-"""`a2c-smcp import`: the MCP servers that other programs have, put into a file of ours."""
+"""`a2c-smcp import`: copy the MCP servers of other programs into a file of ours, and report it without secrets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FILE = "a2c-smcp import FILE takes any file with mcpServers."
 
 
 class Secrets(StrEnum):
-    """What becomes of secrets that are written out."""
+    """What to do with secrets that are written out in the file."""
 
     inputs = "inputs"
     keep = "keep"
@@ -76,11 +76,11 @@ def import_(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")] = False,
 ) -> None:
-    """Take over the MCP servers of Claude Desktop, Claude Code, Cursor, VS Code, or of any file with mcpServers.
+    """Import the MCP servers of Claude Desktop, Claude Code, Cursor, VS Code, or of any file with mcpServers.
 
-    Shows what would change in a2c.json, without secrets; --write changes it. Nothing that is there is lost. Secrets
-    leave the file: they become inputs, whose values are kept in the keyring. What cannot be taken over is told (exit
-    code 1 if it is a server).
+    Shows what would change in a2c.json, without secrets; --write changes it. Existing entries are kept. Secrets leave
+    the file: they become inputs, whose values are kept in the keyring. What cannot be imported is reported (exit code 1
+    if it is a server).
 
     Examples:
 
@@ -134,7 +134,7 @@ def _target(into: Path) -> Target:
 
 
 def _to_keep(conversion: Conversion, secrets: Secrets | None, terminal: Terminal, *, may_ask: bool) -> set[str]:
-    """The ids of secrets that stay where they are."""
+    """The ids of secrets that stay in the file."""
     if secrets is Secrets.ask and not terminal.can_ask:
         raise WrongUse("Nobody can be asked without a terminal", "Say --secrets inputs, or --secrets keep.")
     if secrets is Secrets.keep:
@@ -151,7 +151,7 @@ def _leaves_the_file(secret: Secret) -> bool:
 def _write(
     target: Target, merged: Merged, conversion: Conversion, inputs: Path | None, *, replace: bool
 ) -> StoredValues:
-    """The values first: a secret that has left one file must be somewhere else."""
+    """Keep the values first, then write the file: no secret may get lost between the two."""
     values, file = conversion.values(merged.taken), _values(target.path, inputs)
     try:
         kept = run_program(store_values(values, file, use_keyring=inputs is None, replace=replace))
@@ -171,7 +171,7 @@ _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 @dataclass(frozen=True)
 class Outcome:
-    """`kept` says where values are now; without it nothing was written. `values` is the file for them."""
+    """What was imported, or would be. `kept`: where values are now, `None` if nothing was written."""
 
     files: tuple[Path, ...]
     before: Target
@@ -186,24 +186,24 @@ class Outcome:
 
     @property
     def held_back(self) -> dict[str, str]:
-        """Servers that were not taken, with the reason."""
+        """Servers that were not imported, with the reason."""
         return {**self.conversion.refused, **self.merged.clashes}
 
     @property
     def leaving(self) -> list[str]:
-        """Inputs that stand for secrets."""
+        """Inputs that replace secrets."""
         return sorted(self.conversion.values(self.merged.taken))
 
     @property
     def asked_for(self) -> list[str]:
-        """Inputs whose values nobody knows yet."""
+        """Inputs without a known value."""
         used = ids_in([self.conversion.servers[name] for name in self.merged.taken])
         inputs = self.conversion.inputs
         return sorted(id_ for id_ in used if id_ not in self.leaving and "default" not in inputs[id_])
 
     @property
     def next_line(self) -> str:
-        """What puts the servers on an office."""
+        """The command that offers the servers in an office."""
         words = [*invocation(), "computer", "--config", str(self.before.path)]
         if self.kept and self.kept.in_file:
             words += ["--inputs", str(self.values)]

@@ -21,7 +21,7 @@ _EXAMPLE = "Write one such as 2027-01-01T00:00:00Z, where Z is UTC, or 2027-01-0
 
 
 class KeyRole(StrEnum):
-    """A role that a key may be for."""
+    """A role that a key may be limited to."""
 
     agent = "agent"
     computer = "computer"
@@ -48,7 +48,7 @@ def key(
 ) -> None:
     """Make an API key, and the entry that lets its holder in.
 
-    The Server keeps only the entry. The key itself is shown once, here, and cannot be had back from the entry.
+    The Server keeps only the entry. The key itself is shown once, here, and cannot be recovered from the entry.
 
     Examples:
 
@@ -77,7 +77,7 @@ def _check_names(option: str, names: list[str]) -> None:
 
 
 def _check_moment(text: str) -> None:
-    """Raises `WrongUse`, also for what is over: nobody wants a key that opens nothing."""
+    """Raises `WrongUse` for what is no date and time with a time zone, and for one in the past."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -89,7 +89,7 @@ def _check_moment(text: str) -> None:
 
 
 def _add(path: Path, entries: dict[str, Any]) -> None:
-    """Writes a keys file anew, with these entries too: whole or not at all, and for its owner alone."""
+    """Add entries to a keys file, which is replaced in one step and readable by its owner only. Raises `WrongUse`."""
     try:
         known = read_entries(path) if path.exists() else {}
         draft = path.with_name(f".{path.name}.{os.getpid()}")

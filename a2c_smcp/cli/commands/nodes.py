@@ -1,4 +1,4 @@
-"""`a2c-smcp nodes`: the nodes that share a store, as it knows them."""
+"""`a2c-smcp nodes`: list the nodes that share a store."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def server(
     if not worker and (unused := unused_variables(_OPTIONS)):
         logger.warning("%s", unused)
     tokens = {"secret": jwt_secret, "key_file": jwt_key_file, "jwks_file": jwt_jwks_file}
-    auth = _auth(api_key or [], keys_file, tokens, jwt_algorithm or [], issuer=jwt_issuer, audience=jwt_audience)
+    auth = _auth(api_key, keys_file, tokens, jwt_algorithm, issuer=jwt_issuer, audience=jwt_audience)
     _check_exposure(host, auth, insecure=insecure)
     _check_version(require_version)
     _check_tls(tls_cert, tls_key)
@@ -152,7 +152,7 @@ def server(
         trusted_hosts=None if auth or insecure else frozenset(),
         legacy_notices=legacy_notices,
         metrics=metrics,
-        trusted_proxies=_networks(trusted_proxy or []),
+        trusted_proxies=_networks(trusted_proxy),
     )
     if worker:
         run_program(serve_as_worker(settings, address, worker))
@@ -195,7 +195,11 @@ def _name(node: str | None) -> str:
 
 
 def _auth(
-    api_keys: list[str], keys_file: Path | None, tokens: dict[str, Any], algorithms: list[str], **expected: Any
+    api_keys: list[str] | None,
+    keys_file: Path | None,
+    tokens: dict[str, Any],
+    algorithms: list[str] | None,
+    **expected: Any,
 ) -> AuthenticationProvider | None:
     """The provider that the options describe, if any. Raises `WrongUse`."""
     source = {name: value for name, value in tokens.items() if value is not None}
@@ -213,13 +217,13 @@ def _auth(
         raise WrongUse(str(error), _OF_TOKENS if source else _OF_KEYS) from None
 
 
-def _jwt(source: dict[str, Any], algorithms: list[str], expected: dict[str, Any]) -> AuthenticationProvider:
+def _jwt(source: dict[str, Any], algorithms: list[str] | None, expected: dict[str, Any]) -> AuthenticationProvider:
     default = ["HS256"] if "secret" in source else []
     return JWTAuthenticationProvider(**source, algorithms=algorithms or default, **expected)
 
 
-def _keys(api_keys: list[str], keys_file: Path | None) -> AuthenticationProvider | None:
-    return DefaultAuthenticationProvider(api_keys, keys_file) if api_keys or keys_file else None
+def _keys(api_keys: list[str] | None, keys_file: Path | None) -> AuthenticationProvider | None:
+    return DefaultAuthenticationProvider(api_keys or [], keys_file) if api_keys or keys_file else None
 
 
 def _check_exposure(host: str, auth: AuthenticationProvider | None, *, insecure: bool) -> None:
@@ -230,9 +234,9 @@ def _check_exposure(host: str, auth: AuthenticationProvider | None, *, insecure:
         )
 
 
-def _networks(given: list[str]) -> tuple[Network, ...]:
+def _networks(given: list[str] | None) -> tuple[Network, ...]:
     try:
-        return tuple(ipaddress.ip_network(network) for network in given)
+        return tuple(ipaddress.ip_network(network) for network in given or ())
     except ValueError as error:
         raise WrongUse(f"--trusted-proxy: {error}", "Write an address or a network, such as 10.0.0.0/8.") from None
 

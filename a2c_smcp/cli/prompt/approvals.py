@@ -1,6 +1,6 @@
 """Approval by the owner: calls of agents that wait for an answer, and permissions that the owner has granted for good.
 
-The Computer awaits `PendingRequests` for each call that needs approval; the owner answers at the prompt. An answer
+The Computer awaits `PendingApprovals` for each call that needs approval; the owner answers at the prompt. An answer
 without a number means the request that was the oldest when the owner began to type: a request that arrives while the
 owner types must not be approved by mistake, and one that is withdrawn meanwhile is not replaced by the next.
 
@@ -24,7 +24,7 @@ from a2c_smcp.cli.options import default_agent_name
 from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller, Decision, Grant
 from a2c_smcp.computer.private_files import PrivateFileUnusable, PrivateJSONFile
 
-__all__ = ["OWNER", "Grants", "NothingToAnswer", "PendingRequest", "PendingRequests"]
+__all__ = ["OWNER", "Grants", "NothingToAnswer", "PendingApproval", "PendingApprovals"]
 
 OWNER = Caller("", "")
 """The caller of commands at the prompt. It needs no approval, and is compared by identity: no agent can pass for it."""
@@ -35,7 +35,7 @@ class NothingToAnswer(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class PendingRequest:
+class PendingApproval:
     """A call that waits for approval. The owner names it by its number."""
 
     number: int
@@ -43,25 +43,25 @@ class PendingRequest:
     answer: asyncio.Future[Decision] = field(repr=False)
 
 
-class PendingRequests:
+class PendingApprovals:
     """The `approve` callback of a Computer: it returns when the owner has answered at the prompt.
 
     `on_added` and `on_removed` are called for each request; `first_added` is set by the first one.
     """
 
     def __init__(self) -> None:
-        self.on_added: Callable[[PendingRequest], None] = lambda pending: None
-        self.on_removed: Callable[[PendingRequest], None] = lambda pending: None
+        self.on_added: Callable[[PendingApproval], None] = lambda pending: None
+        self.on_removed: Callable[[PendingApproval], None] = lambda pending: None
         self.first_added = asyncio.Event()
         self._numbers = count(1)
-        self._pending: dict[int, PendingRequest] = {}
-        self._oldest_seen: PendingRequest | None = None
+        self._pending: dict[int, PendingApproval] = {}
+        self._oldest_seen: PendingApproval | None = None
 
     async def __call__(self, request: ApprovalRequest) -> Decision:
         if request.caller is OWNER:
             return "yes"
         number = next(self._numbers)
-        pending = self._pending[number] = PendingRequest(number, request, asyncio.get_running_loop().create_future())
+        pending = self._pending[number] = PendingApproval(number, request, asyncio.get_running_loop().create_future())
         self.first_added.set()
         self.on_added(pending)
         try:
@@ -70,14 +70,14 @@ class PendingRequests:
             self._pending.pop(number, None)
             self.on_removed(pending)
 
-    def __iter__(self) -> Iterator[PendingRequest]:
+    def __iter__(self) -> Iterator[PendingApproval]:
         return iter([*self._pending.values()])
 
     def remember_oldest(self) -> None:
         """Called when the owner begins a line: an answer without a number is for the request that is the oldest now."""
         self._oldest_seen = next(iter(self), None)
 
-    def find(self, number: str | None = None) -> PendingRequest:
+    def find(self, number: str | None = None) -> PendingApproval:
         """The request with this number, or the one that an answer without a number means. Raises `NothingToAnswer`."""
         if number is not None:
             wanted = number.removeprefix("#")
@@ -91,7 +91,7 @@ class PendingRequests:
             raise NothingToAnswer(f"request #{self._oldest_seen.number} has been withdrawn, nothing was answered")
         return self._oldest_seen
 
-    def answer(self, pending: PendingRequest, decision: Decision) -> None:
+    def answer(self, pending: PendingApproval, decision: Decision) -> None:
         """Answer a request. A permanent grant also answers the pending requests that it covers."""
         grant = pending.request.granted_by(decision)
         self._decide(pending, decision)
@@ -104,7 +104,7 @@ class PendingRequests:
         for pending in self:
             self._decide(pending, "no")
 
-    def _decide(self, pending: PendingRequest, decision: Decision) -> None:
+    def _decide(self, pending: PendingApproval, decision: Decision) -> None:
         del self._pending[pending.number]
         if not pending.answer.done():
             pending.answer.set_result(decision)

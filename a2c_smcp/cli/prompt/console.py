@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.cli.errors import sentence
 from a2c_smcp.cli.prompt import views
-from a2c_smcp.cli.prompt.approvals import Grants, PendingRequest, PendingRequests
+from a2c_smcp.cli.prompt.approvals import Grants, PendingApproval, PendingApprovals
 from a2c_smcp.cli.prompt.language import BackgroundJob, BadLine
 from a2c_smcp.cli.prompt.questions import Questions
 from a2c_smcp.cli.terminal import Terminal, printable
@@ -39,7 +39,7 @@ class Console:
         computer: Computer,
         terminal: Terminal,
         questions: Questions,
-        requests: PendingRequests,
+        requests: PendingApprovals,
         *,
         url: str,
         office: str,
@@ -113,11 +113,11 @@ class Console:
         self.requests.refuse_all()
         self.grants.enter(self.connection.url, self.connection.office)
 
-    def _on_request(self, pending: PendingRequest) -> None:
+    def _on_request(self, pending: PendingApproval) -> None:
         self.say(f"{views.request(pending)}\n  {ANSWERS}", "yellow")
         self.refresh()
 
-    def _on_request_gone(self, pending: PendingRequest) -> None:
+    def _on_request_gone(self, pending: PendingApproval) -> None:
         if pending.answer.cancelled():
             self.say(f"#{pending.number} is withdrawn", "yellow")
         self.refresh()

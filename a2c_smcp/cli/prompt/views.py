@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.cli.progress import STATE_COLOURS
-from a2c_smcp.cli.prompt.approvals import PendingRequest
+from a2c_smcp.cli.prompt.approvals import PendingApproval
 from a2c_smcp.cli.prompt.language import Command
 from a2c_smcp.cli.terminal import first_sentence, printable
 from a2c_smcp.computer.approval import Grant
@@ -97,14 +97,14 @@ def _input_row(known: InputState) -> Sequence[str]:
     return known.id, known.source or "not known yet", value, known.definition.description or ""
 
 
-def who_wants(pending: PendingRequest) -> str:
+def who_wants(pending: PendingApproval) -> str:
     """The agent and the tool of a request, in one line."""
     wanted, caller = pending.request, pending.request.caller
     alias = f" ({wanted.tool})" if wanted.name != wanted.tool else ""
     return f"#{pending.number} {caller.agent} in {caller.office} wants {wanted.name}{alias} of {wanted.server}"
 
 
-def request(pending: PendingRequest, *, in_full: bool = False) -> str:
+def request(pending: PendingApproval, *, in_full: bool = False) -> str:
     """The agent, the tool and the arguments of a request."""
     return "\n  ".join([who_wants(pending), *_arguments(pending.request.arguments, in_full=in_full)])
 
