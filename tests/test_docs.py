@@ -16,7 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from a2c_smcp.cli.app import build
-from a2c_smcp.computer.configuration.files import loads, parse_configuration
+from a2c_smcp.computer.configuration.files import parse_configuration
+from a2c_smcp.computer.configuration.text import loads
 from a2c_smcp.protocol.events import EVENTS
 from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider
 from reference.commands import environment
