@@ -85,7 +85,7 @@ class ClientSession(Session):
         return opened
 
     def tick(self, now: float) -> Closed | None:
-        """What the passing of time does. To be called when `deadline` has come."""
+        """Does what is due. Has to be called when `deadline` has come."""
         return self._end(Reason.PING_TIMEOUT) if now >= self.deadline else None
 
     def close(self, reason: Reason = Reason.CLIENT) -> Closed:
@@ -107,7 +107,7 @@ class ClientSession(Session):
         return packets.PROBE
 
     def probed(self, packet: bytes) -> bool:
-        """The answer to the probe. Whether it is the right one: then begin no more polls."""
+        """The answer to the probe came. Returns whether it is the right one: then begin no more polls."""
         self._is_pausing = packet == packets.PROBED
         return self._is_pausing
 

@@ -1,4 +1,4 @@
-"""What happens to a session: the closed union `Happening`. JSON in it is unread: bytes, or a view of a large frame."""
+"""What can happen to a session: the closed union `Happening`. JSON is not parsed: bytes, or a view of a large frame."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Fault(StrEnum):
 
 
 class Faulty(NamedTuple):
-    """A packet that is not taken. With an `id`, answer it (an event) or fail its call (an ack); without, ignore it.
+    """A packet that is refused. With an `id`, answer it (an event) or fail its call (an ack); without, ignore it.
 
     `name` is the JSON of the event's name, or empty. `size` and `limit` are set for `TOO_LARGE`. A packet that came in
     place of an attachment is a happening of its own, `next`.
@@ -123,7 +123,7 @@ class Reason(StrEnum):
 
 
 class Closed(NamedTuple):
-    """The session is over: nothing happens to it any more."""
+    """The session has ended. This is its last happening."""
 
     reason: Reason
 

@@ -1,4 +1,4 @@
-"""Packets as bytes: Engine.IO's kinds and polling payloads, Socket.IO's heads. Nothing here has state.
+"""Packets as bytes: Engine.IO packets and polling payloads, Socket.IO heads. Nothing here has state.
 
 A Socket.IO packet travels inside an Engine.IO MESSAGE, so its text begins with `4`:
 
@@ -37,7 +37,7 @@ _HEAD = re.compile(rb"([0-6])(?:(\d+)-)?(?:(/[^,]*)(?:,|\Z))?(\d*)")
 
 
 class Malformed(ValueError):
-    """These bytes are no packet."""
+    """Bytes that are not a packet."""
 
 
 class Attachment(NamedTuple):
@@ -78,7 +78,7 @@ def read_packet(text: bytes, start: int = 1) -> Packet:
 
 
 def packet_head(kind: int, namespace: bytes, number: int | None = None, attachments: int = 0) -> bytes:
-    """All of a packet but its body, with the `4` of its MESSAGE."""
+    """A packet without its body, with the `4` of its MESSAGE."""
     return b"4%d%s%s%s" % (
         kind,
         b"%d-" % attachments if kind in (BINARY_EVENT, BINARY_ACK) else b"",
@@ -111,7 +111,7 @@ def payload_size(packet: Outgoing) -> int:
 
 
 def decode_payload(body: bytes, most: int) -> list[Outgoing]:
-    """The packets of a payload, at most so many. Raises `Malformed` if one of them is no Engine.IO packet."""
+    """The packets of a payload. Raises `Malformed` if one is no Engine.IO packet, or there are more than `most`."""
     packets = body.split(_SEPARATOR, most)
     if len(packets) > most:
         raise Malformed(f"more than {most} packets in one payload")

@@ -1,7 +1,7 @@
 """The server's end of a session.
 
-Connecting. A session begins without a namespace: it is unauthenticated. Then CONNECT is all that is read; what else
-comes is dropped, not kept. At most three CONNECTs of it are undecided or refused; the third refusal ends it. The
+Connecting. A session begins without a namespace: it is unauthenticated. Then only CONNECT is read; all other packets
+are dropped. At most three CONNECTs of it are undecided or refused; the third refusal ends it. The
 first `accept` makes it authenticated, the end of its last namespace makes it unauthenticated again. In that state it
 has `handshake_timeout` to connect.
 
@@ -21,13 +21,13 @@ is lost by a failure. From `probed` on, polls are answered at once, with NOOP if
 its polls before it sends "5". Three things may race with "5", which arrives on another connection than polls and
 posts:
 
-- a poll that is still open: it gets a NOOP and nothing of the queue, which goes to the websocket from here on;
+- a poll that is still open: it is answered with NOOP, and the queue goes to the websocket from here on;
 - a POST that arrives later: a client waits for its posts before it sends "5", so this is a mistake or a replay. It is
   refused and not read, because its packets could otherwise follow younger ones;
 - another websocket: refused, while a candidate is there and after it has taken over.
 
 A session that is closed while its candidate is `probed` still lets it take over if something is queued: that client
-polls no more, and would not read why it was closed.
+does not poll any more, and could not read why it was closed otherwise.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LONGEST_NAMESPACE = 1024
 
 
 class ServerSession(Session):
-    """A session with one client. A `raw` one knows no Socket.IO: its happenings are Engine.IO messages."""
+    """A session with one client. A `raw` one does not read Socket.IO: its happenings are Engine.IO messages."""
 
     __slots__ = (
         "_candidate", "_handshake_by", "_is_pinged", "_is_polled", "_ping_at", "_refusals", "_undecided", "_upgrade_by",
@@ -78,7 +78,7 @@ class ServerSession(Session):
     def max_frame(self) -> int:
         """The most bytes that a frame or a POST may have now.
 
-        Of a longer frame before authentication hand in the beginning, up to this size: a CONNECT is then refused.
+        If a frame is longer before authentication, pass its beginning up to this size: a CONNECT is then refused.
         """
         return self._limits.max_payload if self.is_authenticated else self._limits.max_unauthenticated
 
@@ -123,7 +123,7 @@ class ServerSession(Session):
         return super()._read(packet, now) if self.is_authenticated else self._read_connect(packet)
 
     def _read_connect(self, packet: bytes) -> Connect | None:
-        """Reads a CONNECT and nothing else; of a large one only the namespace."""
+        """Reads a CONNECT and nothing else. Only the namespace of a large one is read."""
         if packet[1:2] in _NOT_CONNECT or len(self._undecided) + self._refusals >= self._limits.max_refusals:
             return None
         size = len(packet) - 1
@@ -170,7 +170,7 @@ class ServerSession(Session):
         return None if kind in packets.KINDS else self._end(Reason.PROTOCOL)
 
     def tick(self, now: float) -> Closed | UpgradeFailed | None:
-        """What the passing of time does. To be called when `deadline` has come."""
+        """Does what is due. Has to be called when `deadline` has come."""
         if now < self.deadline:
             return None
         if now >= self._handshake_by:
@@ -202,7 +202,7 @@ class ServerSession(Session):
     # Polls
 
     def open_poll(self) -> bool:
-        """A poll came. Whether it may wait for packets.
+        """A poll came. Returns whether it may wait for packets.
 
         A second poll at a time ends the session. After the end one more may fetch what is still queued.
         """
@@ -231,14 +231,14 @@ class ServerSession(Session):
     # Upgrade
 
     def upgrade_opens(self, now: float) -> bool:
-        """A websocket came that names this session. Whether it may try to take over."""
+        """A websocket came that names this session. Returns whether it may try to take over."""
         if self.is_closed or self.transport is not POLLING or self._candidate != _NONE:
             return False
         self._set_candidate(_OPEN, now + self._limits.handshake_timeout)
         return True
 
     def upgrade_receives(self, packet: bytes, now: float) -> bytes | Upgraded | None:
-        """A packet of the candidate: write the answer to it, or it has taken over, or (`None`) close it."""
+        """A packet of the candidate. Returns the answer to write to it, `Upgraded`, or `None` to close it."""
         expected = {_OPEN: packets.PROBE, _PROBED: packets.UPGRADE}.get(self._candidate)
         is_over = self.is_closed and not (self._candidate == _PROBED and self._queue)
         if is_over or packet != expected:

@@ -1,4 +1,4 @@
-"""Engine.IO and Socket.IO as far as both ends are alike: packets that come, the queue of packets to send, the end.
+"""What both ends of a session share: packets that come become events, packets to send are queued, the end.
 
 A session calls nothing and keeps no clock. Bytes go in by `receive`, `receive_binary` and `receive_payload`, each
 packet gives at most one happening. Packets to send are queued; the shell (the code that owns the sockets) writes what
@@ -10,12 +10,12 @@ and the queue is empty) the shell may write a packet straight to the websocket. 
 until it is taken, so nothing overtakes the queue.
 
 Incoming order. A packet with attachments is complete when the last of them has come. Until then no other Socket.IO
-packet may come; one that does spoils the packet that waits, and is taken by itself.
+packet may come; one that does makes the waiting packet a fault, and is then read by itself.
 
 Fast path. Nearly all traffic is `42/smcp,<id>[…]` and `43/smcp,<id>[…]` of the namespace that was connected last.
 `receive` recognises these by two heads. In every state in which they may not be taken (no namespace connected, an
-attachment is awaited, raw, closed) there are no heads: one comparison asks for the state. The slow path reads every
-packet, these too, with the same result.
+attachment is awaited, raw, closed) there are no heads, so one comparison also checks the state. The slow path reads
+every packet, these too, with the same result.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class EngineLimits:
 
 
 class _Incoming:
-    """A packet of which attachments are still to come."""
+    """A packet whose attachments have not all come yet."""
 
     __slots__ = ("packet", "parts", "size")
 
@@ -106,7 +106,7 @@ class Session:
     # Packets that come
 
     def receive(self, packet: bytes, now: float) -> Happening | None:
-        """One text packet of the current transport."""
+        """Reads one text packet of the current transport."""
         if packet.startswith(self._event_head):
             at, size = self._head_size, len(packet)
             start = packet.find(b"[", at, at + _LONGEST_ID)
@@ -128,7 +128,7 @@ class Session:
         return self._receive_slowly(packet, now)
 
     def receive_binary(self, data: bytes, now: float) -> Happening | None:
-        """One binary packet of the current transport. It is ignored if no packet waits for it."""
+        """Reads one binary packet of the current transport. It is ignored if no packet waits for it."""
         if self._is_raw and not self.is_closed:
             return Message(data, is_binary=True)
         incoming = self._incoming
@@ -143,7 +143,7 @@ class Session:
         return happening or _whole(incoming.packet, tuple(incoming.parts))
 
     def receive_payload(self, body: bytes, now: float) -> Iterator[Happening]:
-        """The packets of a POST, or of the response to a poll.
+        """Reads the packets of a POST, or of the response to a poll.
 
         Raises `Malformed` before any of them is read, if one is malformed, which ends the session, or if the session
         is not polling. Packets for a session that is closed are ignored as long as something is queued: a client whose
@@ -186,11 +186,11 @@ class Session:
             return Faulty(b"/", None, False, b"", Fault.MALFORMED, str(error))
 
     def _control(self, packet: bytes, now: float) -> Happening | None:
-        """An Engine.IO packet other than MESSAGE, or no packet at all."""
+        """Reads an Engine.IO packet other than MESSAGE, or bytes that are no packet."""
         raise NotImplementedError
 
     def _read(self, packet: bytes, now: float) -> Happening | None:
-        """A Socket.IO packet. Raises `Malformed`."""
+        """Reads a Socket.IO packet. Raises `Malformed`."""
         read, size = packets.read_packet(packet), len(packet) - 1
         if read.type in _OF_NAMESPACES:
             return self._change_namespace(read, size, now)
@@ -248,12 +248,12 @@ class Session:
     # Packets to send
 
     def next_id(self) -> int:
-        """An id for an event that expects an ack."""
+        """A new id, for an event that expects an ack."""
         self._ids += 1
         return self._ids
 
     def send(self, packet: bytes, attachments: Sequence[bytes] = ()) -> None:
-        """Queues a text packet, which begins with `4`, and its attachments. After the end it does nothing."""
+        """Queues a text packet, which begins with `4`, and its attachments. After the end this does nothing."""
         if not self.is_closed:
             self._push(packet)
             for data in attachments:
@@ -275,7 +275,7 @@ class Session:
         return taken
 
     def _take_batch(self, most: int) -> list[Outgoing]:
-        """The next packets for one payload: one, or several of so many bytes together."""
+        """The next packets for one payload: one, or several of at most so many bytes together."""
         count = size = 0
         for packet in self._queue[: self._limits.batch_packets]:
             size += packets.payload_size(packet)
@@ -323,7 +323,7 @@ class Session:
 
 @lru_cache(maxsize=64)
 def _heads(namespace: bytes) -> tuple[bytes, bytes, int]:
-    """How an event and an ack of a namespace begin, and their length: many sessions share them."""
+    """The heads of an event and of an ack of a namespace, and their length. Many sessions share them."""
     event = packets.packet_head(packets.EVENT, namespace)
     return event, packets.packet_head(packets.ACK, namespace), len(event)
 
@@ -333,7 +333,7 @@ def _size(packet: Outgoing) -> int:
 
 
 def _is_array(body: Json) -> bool:
-    """Whether it looks like a JSON array. To read it is the work of those who need what is inside."""
+    """Whether it looks like a JSON array. Its content is read by the code that needs it."""
     first, last = bytes(body[:_MOST_SPACE]).lstrip(), bytes(body[-_MOST_SPACE:]).rstrip()
     return first.startswith(b"[") and last.endswith(b"]")
 

@@ -1,4 +1,4 @@
--- A node renews its lease, and hears whose has lapsed.
+-- A node renews its lease. Answers the nodes whose lease has ended.
 
 local node, epoch, ttl = ARGV[2], ARGV[3], tonumber(ARGV[4])
 if not is_leased(node, epoch) then

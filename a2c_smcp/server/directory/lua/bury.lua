@@ -1,4 +1,4 @@
--- The members of a node whose lease has lapsed are unseated, some at a time; with the last one the node is forgotten.
+-- Frees the seats of a node whose lease has ended, some at a time; with the last one the node is forgotten.
 -- Answers how many seats were freed, and whether there are more.
 
 local node, most = ARGV[2], tonumber(ARGV[3])

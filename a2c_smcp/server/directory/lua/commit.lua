@@ -1,4 +1,5 @@
--- All of a change, or nothing: only under a live lease, and only if nothing that the decision saw has moved on.
+-- Commits a change as a whole, or not at all: only under a live lease, and only if no office has changed since its
+-- snapshot was read.
 
 local node, epoch, change = ARGV[2], ARGV[3], cjson.decode(ARGV[4])
 
@@ -17,7 +18,7 @@ for _, expected in ipairs(change.expects) do
     seen[expected[1]] = true
 end
 
--- The decision must have seen every seat of whoever enters, and of the older connection that it replaces.
+-- The decision must have seen every seat of the connection that enters, and of the older one that it replaces.
 for _, sid in ipairs(change.movers) do
     for _, office in ipairs(redis.call('HKEYS', key('sid', sid))) do
         if not seen[office] then
@@ -26,7 +27,7 @@ for _, sid in ipairs(change.movers) do
     end
 end
 
--- One client, one connection: its instance is where the decision has found it.
+-- One client has one connection: its instance must still be where the decision has found it.
 for _, instance in ipairs(change.instances) do
     local holder = redis.call('GET', key('instance', instance))
     if holder and holder ~= change.by and holder ~= change.replaces then

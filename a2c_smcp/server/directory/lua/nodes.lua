@@ -1,4 +1,4 @@
--- Every node that has a lease, or had one and was not buried yet.
+-- Every node that has a lease, or had one and is not buried yet.
 
 local found, leases = {}, redis.call('ZRANGE', prefix .. 'leases', 0, -1, 'WITHSCORES')
 for i = 1, #leases, 2 do

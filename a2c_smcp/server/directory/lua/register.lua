@@ -3,7 +3,7 @@
 -- to its successor.
 --
 -- `run` is the life of the store, `remembers` the one in which the node had its last lease. If they differ, the store
--- may have forgotten seats that nodes go on serving until their leases lapse by their own clocks. So nobody new is
+-- may have forgotten seats that nodes go on serving until their leases end by their own clocks. So no newcomer is
 -- seated until every node that is remembered has come back, or must have stopped.
 
 local node, process, run, remembers, ttl = ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])

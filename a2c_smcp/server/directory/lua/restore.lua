@@ -1,6 +1,6 @@
--- A node that is back seats its members again. A seat that somebody else has got meanwhile stays with the older of the
--- two; a client that has come back on another connection is there already.
--- Answers, for each seat, what has become of it.
+-- A node that is back seats its members again. If another client has taken a seat meanwhile, the one that has held it
+-- for longer gets it. A client that is back on another connection keeps that one.
+-- Answers what became of each seat.
 
 local node, epoch, leaves, seats = ARGV[2], ARGV[3], cjson.decode(ARGV[4]), cjson.decode(ARGV[5])
 if not is_leased(node, epoch) then

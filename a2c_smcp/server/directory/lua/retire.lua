@@ -1,4 +1,4 @@
--- A node goes. What it still holds is kept a while longer, for those of its members that resume elsewhere.
+-- A node gives up its lease. Its seats are kept a while longer, for members that resume on another node.
 
 local node, epoch, linger = ARGV[2], ARGV[3], tonumber(ARGV[4])
 if not is_leased(node, epoch) then

@@ -1,4 +1,4 @@
--- What all scripts share: the clock, the lease, and how seats change hands. It stands before each of them.
+-- What all scripts share: the clock, the lease, and how seats are taken and freed. It is put before each of them.
 --
 -- A seat is a field of its office, `A` or `c:<name>`, with the value "<at> <since> <node> <seat>": when it was written,
 -- since when its client has held it, whose lease it belongs to, and [sid, instance, owner, version, name] as JSON.
@@ -102,7 +102,7 @@ local function seat(office, field, at, since, node, what)
     end
 end
 
--- Gives the changed offices their new version, and tells whoever listens. An office without a seat is gone, at '0'.
+-- Gives the changed offices their new version, and publishes the changes. An office without a seat is gone, at '0'.
 local function publish(at, about)
     local told = {}
     for _, office in ipairs(order) do
