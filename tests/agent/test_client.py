@@ -1,4 +1,4 @@
-"""An agent at work: both clients, a real Server and real computers."""
+"""Both clients of the agent, with a real Server and real computers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ Start = Callable[..., Any]
 
 @both
 @pytest.mark.covers("agent-asks", "agent-registry")
-async def test_a_planner_sees_and_calls_what_is_there(kind: Any, start: Start, desk: Desk, office: str) -> None:
+async def test_a_planner_lists_and_calls_the_tools_of_its_office(
+    kind: Any, start: Start, desk: Desk, office: str
+) -> None:
     async with start(kind) as agent:
         assert set(agent.registry) == {"add", "fail", "wait"}
         assert agent.registry.describe()["add"]["description"] == "Add two numbers."
@@ -100,7 +102,7 @@ async def test_a_planner_sees_and_calls_what_is_there(kind: Any, start: Start, d
 
 @both
 @pytest.mark.covers("agent-asks")
-async def test_a_call_returns_the_result_and_a_failing_tool_is_one(kind: Any, start: Start, desk: Desk) -> None:
+async def test_a_call_returns_the_result_also_that_of_a_failed_tool(kind: Any, start: Start, desk: Desk) -> None:
     async with start(kind) as agent:
         result = await agent.emit_tool_call("laptop", "add", {"a": 1, "b": 2}, 30)
         assert (result.text, result.is_error, result.structured_content) == ("3", False, {"result": 3})
@@ -126,7 +128,7 @@ async def test_a_call_returns_the_result_and_a_failing_tool_is_one(kind: Any, st
         (("laptop", "add", {"a": "x" * 9_000_000}), TooLarge),
     ],
 )
-async def test_what_cannot_be_done_is_said_at_once_and_harms_nothing(
+async def test_a_call_that_cannot_be_made_is_refused_at_once_and_has_no_other_effect(
     kind: Any, start: Start, desk: Desk, arguments: Any, error: type[Exception]
 ) -> None:
     async with start(kind) as agent:
@@ -137,7 +139,9 @@ async def test_what_cannot_be_done_is_said_at_once_and_harms_nothing(
 
 @both
 @pytest.mark.covers("agent-asks")
-async def test_everything_else_can_be_asked_for(kind: Any, start: Start, desk: Desk, office: str) -> None:
+async def test_tools_configuration_desktop_members_and_any_event_can_be_requested(
+    kind: Any, start: Start, desk: Desk, office: str
+) -> None:
     async with start(kind) as agent:
         assert {tool["name"] for tool in await agent.get_tools("laptop")} == {"add", "fail", "wait"}
         assert await agent.get_config("laptop") == {"inputs": [], "servers": {}}
@@ -153,7 +157,7 @@ async def test_everything_else_can_be_asked_for(kind: Any, start: Start, desk: D
 
 @both
 @pytest.mark.covers("agent-asks")
-async def test_a_thousand_calls_at_once_all_come_back(kind: Any, start: Start, desk: Desk) -> None:
+async def test_a_thousand_concurrent_calls_all_return(kind: Any, start: Start, desk: Desk) -> None:
     async with start(kind) as agent:
         calls = (agent.emit_tool_call("laptop", "add", {"a": n, "b": 0}) for n in range(1000))
         assert [result.text for result in await asyncio.gather(*calls)] == [str(n) for n in range(1000)]
@@ -170,7 +174,7 @@ def test_both_clients_have_the_same_methods_and_parameters() -> None:
 
 
 @pytest.mark.covers("agent-twins")
-async def test_the_blocking_client_is_used_from_many_threads_and_refuses_to_block_a_loop(
+async def test_the_blocking_client_works_in_many_threads_and_refuses_to_block_an_event_loop(
     start: Start, desk: Desk
 ) -> None:
     async with start(SMCPAgentClient) as agent:
@@ -253,7 +257,7 @@ async def hosts(desks: list[Desk], offices: list[str], url: str, folder: Path) -
 
 @both
 @pytest.mark.covers("agent-offices")
-async def test_of_agents_that_race_for_an_office_one_wins_and_the_others_know_why(
+async def test_one_of_several_agents_gets_an_office_and_the_others_get_the_reason(
     kind: Any, shared_hub: Any, office: str
 ) -> None:
     clients = [Twin(kind(f"agent-{number}", url=shared_hub.url, office=office)) for number in range(5)]
@@ -266,7 +270,7 @@ async def test_of_agents_that_race_for_an_office_one_wins_and_the_others_know_wh
 
 @both
 @pytest.mark.covers("agent-offices")
-async def test_without_an_office_it_takes_that_of_its_own_name(kind: Any, start: Start, office: str) -> None:
+async def test_an_agent_without_an_office_joins_the_one_of_its_own_name(kind: Any, start: Start, office: str) -> None:
     async with start(kind, office, office=None) as agent:
         assert agent.offices == [office]
     async with start(kind, office, office=[]) as agent:
@@ -289,7 +293,9 @@ async def test_a_call_is_cancelled_by_its_id(kind: Any, start: Start, desk: Desk
 
 @both
 @pytest.mark.covers("agent-cancels")
-async def test_a_cancel_before_its_call_wins_and_one_after_it_is_nothing(kind: Any, start: Start, desk: Desk) -> None:
+async def test_a_cancel_before_its_call_ends_it_and_one_after_it_has_no_effect(
+    kind: Any, start: Start, desk: Desk
+) -> None:
     async with start(kind) as agent:
         await agent.cancel("early")
         with pytest.raises(CallCancelled):
@@ -301,7 +307,7 @@ async def test_a_cancel_before_its_call_wins_and_one_after_it_is_nothing(kind: A
 
 
 @pytest.mark.covers("agent-cancels")
-async def test_who_stops_waiting_cancels_the_call(start: Start, desk: Desk) -> None:
+async def test_a_caller_that_stops_waiting_cancels_the_call(start: Start, desk: Desk) -> None:
     async with start(AsyncSMCPAgentClient) as agent:
         calling = asyncio.create_task(agent.emit_tool_call("laptop", "wait"))
         await until(lambda: desk.started)
@@ -312,7 +318,7 @@ async def test_who_stops_waiting_cancels_the_call(start: Start, desk: Desk) -> N
 
 
 @pytest.mark.covers("agent-cancels")
-async def test_a_cancel_is_said_before_the_agent_leaves(start: Start, desk: Desk) -> None:
+async def test_a_cancel_is_sent_before_the_agent_leaves(start: Start, desk: Desk) -> None:
     async with start(AsyncSMCPAgentClient) as agent:
         calling = asyncio.create_task(agent.emit_tool_call("laptop", "wait"))
         await until(lambda: desk.started)
@@ -332,7 +338,7 @@ async def test_a_call_that_takes_too_long_ends_on_both_sides(kind: Any, start: S
 
 @pytest.mark.covers("agent-cancels")
 async def test_a_computer_that_never_answers_is_cancelled_after_the_deadline(start: Start, computer: Peer) -> None:
-    """The Server answers for it. The agent says so all the same, for computers that know no deadline."""
+    """The Server answers for it. The agent sends a cancel as well, for computers that have no deadline."""
     computer.answers("client:tool_call", lambda _: asyncio.Event().wait())
     async with start(AsyncSMCPAgentClient) as agent:
         with pytest.raises(CallTimeout):
@@ -393,7 +399,7 @@ async def watching(agent: Twin, computer: str, **options: Any) -> AsyncIterator[
 
 @both
 @pytest.mark.covers("agent-handlers")
-async def test_handlers_hear_of_everything_in_order_and_may_raise(
+async def test_handlers_get_all_events_in_order_and_may_raise(
     kind: Any, start: Start, shared_hub: Any, office: str, tmp_path: Path
 ) -> None:
     heard: list[str] = []
@@ -457,7 +463,7 @@ async def test_a_handler_may_use_the_client(
 
 @both
 @pytest.mark.covers("agent-asks")
-async def test_credentials_are_shown_each_time_and_a_stranger_is_refused(
+async def test_credentials_are_asked_for_on_every_dial_and_wrong_ones_are_refused(
     kind: Any, serve: Callable[..., Any], office: str
 ) -> None:
     hub = await serve(auth=DefaultAuthenticationProvider("the right key"))
@@ -481,7 +487,7 @@ async def test_credentials_are_shown_each_time_and_a_stranger_is_refused(
 
 @both
 @pytest.mark.covers("agent-asks")
-async def test_wrong_urls_and_silent_servers_are_told_at_once(kind: Any) -> None:
+async def test_wrong_urls_and_unreachable_servers_are_reported_at_once(kind: Any) -> None:
     with pytest.raises(ConfigError, match="looks like http"):
         kind("planner", url="127.0.0.1:7000")
     client = Twin(kind("planner", url="http://user:secret@127.0.0.1:9?token=secret", reconnect=SOON))
@@ -494,7 +500,7 @@ async def test_wrong_urls_and_silent_servers_are_told_at_once(kind: Any) -> None
 
 @both
 @pytest.mark.covers("agent-offices")
-async def test_an_agent_may_come_again_after_it_has_left(kind: Any, start: Start, desk: Desk) -> None:
+async def test_an_agent_can_connect_again_after_it_has_left(kind: Any, start: Start, desk: Desk) -> None:
     async with start(kind) as agent:
         await agent.disconnect()
         await agent.disconnect()
@@ -505,7 +511,7 @@ async def test_an_agent_may_come_again_after_it_has_left(kind: Any, start: Start
 
 @both
 @pytest.mark.covers("agent-offices")
-async def test_a_second_agent_is_refused_by_name(kind: Any, start: Start, office: str) -> None:
+async def test_a_second_agent_in_an_office_is_refused(kind: Any, start: Start, office: str) -> None:
     async with start(kind):
         with pytest.raises(OfficeHasAgent, match=office):
             async with start(kind, "another"):

@@ -1,4 +1,4 @@
-"""A connection and its websocket, seen by a Server of another make, which reads when it likes."""
+"""A client's connection over a websocket, with a Server of another make that may read slowly."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_nothing_comes_between_a_packet_and_its_attachments_however_slow_t
             assert await task == number
 
 
-async def test_one_who_gives_up_while_attachments_wait_does_not_leave_half_a_packet() -> None:
+async def test_a_cancelled_sender_leaves_no_half_packet_behind() -> None:
     async with talking() as (connection, hub):
         filling = [asking(connection, "fill", text="x" * 7 * MEGABYTE) for _ in range(3)]
         await waits(filling[0])
@@ -134,7 +134,7 @@ async def test_one_who_gives_up_while_attachments_wait_does_not_leave_half_a_pac
             task.cancel()
 
 
-async def test_an_answer_that_is_given_later_is_sent_then_and_not_over_a_connection_that_is_lost() -> None:
+async def test_a_later_answer_is_sent_unless_the_connection_is_lost() -> None:
     given: list[Callable[[Any], None]] = []
     async with talking(on_event=lambda name, data: Later(given.append)) as (connection, hub):
         for number in (7, 8):
@@ -164,7 +164,7 @@ async def test_an_answer_that_cannot_be_sent_is_an_error(answer: Any, code: int)
 
 
 @pytest.mark.parametrize("is_later", [False, True], ids=["at once", "later"])
-async def test_an_event_that_fails_unforeseen_is_answered(is_later: bool) -> None:
+async def test_an_event_whose_handler_fails_is_answered_with_an_error(is_later: bool) -> None:
     async def fail_later() -> None:
         raise ValueError("a secret")
 
@@ -180,7 +180,7 @@ async def test_an_event_that_fails_unforeseen_is_answered(is_later: bool) -> Non
         assert "secret" not in answer
 
 
-async def test_what_cannot_be_sent_is_refused_and_no_answer_is_waited_for() -> None:
+async def test_a_request_that_cannot_be_sent_is_refused_and_waits_for_no_answer() -> None:
     async with talking() as (connection, hub):
         for data, error in (
             ({"x": {1}}, BadRequest),
@@ -200,7 +200,7 @@ async def test_what_cannot_be_sent_is_refused_and_no_answer_is_waited_for() -> N
         assert await sound == (1, 2)
 
 
-async def test_events_keep_their_order_from_before_the_welcome_on_and_odd_packets_cost_nothing() -> None:
+async def test_events_keep_their_order_even_before_connect_is_answered_and_odd_packets_are_ignored() -> None:
     heard: list[Any] = []
     async with talking('42/smcp,["early",0]', on_event=lambda *event: heard.append(event)) as (connection, hub):
         for packet in ODD:
@@ -214,7 +214,7 @@ async def test_events_keep_their_order_from_before_the_welcome_on_and_odd_packet
         assert heard == [("early", 0), *(("later", number) for number in range(1, 4))]
 
 
-async def test_whoever_sends_when_the_server_hangs_up_is_told() -> None:
+async def test_a_request_fails_when_the_server_closes_the_connection() -> None:
     async with talking() as (connection, hub):
         asked = [asking(connection, "fill", text="x" * 7 * MEGABYTE) for _ in range(4)]
         await waits(asked[0])
@@ -226,7 +226,7 @@ async def test_whoever_sends_when_the_server_hangs_up_is_told() -> None:
 
 
 @pytest.mark.parametrize("answer", ["", "{}", "[1", "[NaN]", '[{"_placeholder":true,"num":0}'])
-async def test_an_answer_that_cannot_be_read_ends_the_wait_of_who_asked_and_nothing_else(answer: str) -> None:
+async def test_an_unreadable_answer_fails_its_own_request_only(answer: str) -> None:
     async with talking() as (connection, hub):
         asked = asking(connection, "odd")
         await hub.hears()
@@ -240,7 +240,7 @@ async def test_an_answer_that_cannot_be_read_ends_the_wait_of_who_asked_and_noth
 
 
 @pytest.mark.parametrize("event", ['["odd"', '["odd",NaN]', "{}", '["odd",{"_placeholder":true,"num":3}]'])
-async def test_an_event_that_cannot_be_read_is_answered_with_what_is_wrong_with_it(event: str) -> None:
+async def test_an_unreadable_event_is_answered_with_the_reason(event: str) -> None:
     async with talking() as (_, hub):
         head = "451-/smcp,7" if "placeholder" in event else "42/smcp,7"
         await hub.says(f"{head}{event}")
@@ -251,7 +251,7 @@ async def test_an_event_that_cannot_be_read_is_answered_with_what_is_wrong_with_
         assert json.loads(answer.removeprefix("43/smcp,7"))[0]["code"] == 400
 
 
-async def test_attachments_of_an_event_are_where_they_belong() -> None:
+async def test_attachments_of_an_event_replace_their_placeholders() -> None:
     heard: list[Any] = []
     async with talking(on_event=lambda *event: heard.append(event)) as (connection, hub):
         await hub.says('452-/smcp,["put",{"a":{"_placeholder":true,"num":1},"b":[{"num":0,"_placeholder":true}]}]')
@@ -265,7 +265,7 @@ async def test_attachments_of_an_event_are_where_they_belong() -> None:
     assert heard == [("put", {"a": b"one", "b": [b"zero"]})]
 
 
-async def test_what_is_made_of_an_answer_is_made_before_a_later_event_is_handed_over() -> None:
+async def test_an_answer_is_converted_before_a_later_event_is_handled() -> None:
     order: list[str] = []
     async with talking(on_event=lambda name, data: order.append(name)) as (connection, hub):
         asked = asyncio.create_task(connection.ask("who", {}, PATIENCE, then=lambda answer: order.append(answer)))
@@ -278,7 +278,7 @@ async def test_what_is_made_of_an_answer_is_made_before_a_later_event_is_handed_
     assert order == ["before", "answer", "after"]
 
 
-async def test_leaving_says_so_and_waits_a_second_at_most_for_the_other_side() -> None:
+async def test_closing_disconnects_and_waits_at_most_a_second_for_the_server() -> None:
     async with talking() as (connection, hub):
         begun = time.monotonic()
         await connection.__aexit__(None, None, None)
@@ -289,7 +289,7 @@ async def test_leaving_says_so_and_waits_a_second_at_most_for_the_other_side() -
         assert refused.value.outcome == "not_run"
 
 
-async def test_a_ping_is_answered_and_one_that_does_not_come_is_noticed() -> None:
+async def test_a_ping_is_answered_and_a_missing_one_ends_the_connection() -> None:
     async with talking(ping=0.2) as (connection, hub):
         await hub.says("2")
         assert await hub.hears() == "3"

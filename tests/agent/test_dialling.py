@@ -1,4 +1,4 @@
-"""Dialling a Server that is away, silent, or gone in the middle of it, and how soon everybody is back."""
+"""Dialling a Server that is away, silent or ends during the dial; how soon clients reconnect."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_attempts_are_never_more_than_five_seconds_apart_however_many_have_faile
 
 
 @pytest.mark.covers("back-soon")
-async def test_after_an_outage_of_ten_seconds_everybody_is_back_within_ten(
+async def test_after_an_outage_of_ten_seconds_all_clients_are_back_within_ten(
     office: str, tmp_path: Path, record_testsuite_property: Record
 ) -> None:
     port, many = free_port(), 50
@@ -68,7 +68,7 @@ async def test_after_an_outage_of_ten_seconds_everybody_is_back_within_ten(
 
 
 @pytest.mark.covers("back-soon")
-async def test_a_server_that_accepts_and_says_nothing_is_given_up_and_dialled_again(tmp_path: Path) -> None:
+async def test_a_server_that_accepts_and_never_answers_is_dialled_again(tmp_path: Path) -> None:
     said: list[str] = []
     async with silent() as (url, dials):
         running = Computer("laptop").run(url, office="desk", state_folder=tmp_path, on_connection=said.append)
@@ -155,7 +155,7 @@ class Ration:
 
 @pytest.fixture
 async def complaints() -> list[str]:
-    """What asyncio would log of things that nobody has closed."""
+    """What asyncio logs about things that were not closed."""
     found: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: found.append(context["message"]))
@@ -175,7 +175,7 @@ async def bytes_of_a_dial(url: str) -> int:
 async def test_a_dial_that_ends_at_any_byte_ends_at_once_and_leaves_nothing_open(
     shared_hub: Any, complaints: list[str], hangs_up: bool
 ) -> None:
-    """One that goes silent is given up by whoever dials."""
+    """A Server that goes silent is given up by the client."""
     tasks, total = asyncio.all_tasks(), await bytes_of_a_dial(shared_hub.url)
     for size in range(1, total, STEP):
         ration = Ration(shared_hub.url, size, hangs_up=hangs_up)
@@ -199,7 +199,7 @@ async def dialled(url: str) -> None:
 
 
 @pytest.mark.covers("back-soon")
-async def test_a_line_whose_server_went_silent_leaves_nothing_open(serve: Any, complaints: list[str]) -> None:
+async def test_a_connection_whose_server_went_silent_leaves_nothing_open(serve: Any, complaints: list[str]) -> None:
     hub = await serve(limits={"ping_interval": 0.2, "ping_timeout": 0.2})
     ration = Ration(hub.url, await bytes_of_a_dial(hub.url), hangs_up=False)
     async with ration.open() as url:

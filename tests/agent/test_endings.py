@@ -1,4 +1,4 @@
-"""Comings and goings that do not go to plan: stopped half way, said twice, said without a line."""
+"""Connects, joins, leaves and disconnects that are interrupted, repeated, or made without a connection."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class Provider:
 
 @both
 @pytest.mark.covers("agent-asks")
-async def test_a_provider_that_raises_is_heard_of(kind: Any, shared_hub: Any, office: str) -> None:
+async def test_an_exception_of_a_credentials_provider_is_raised_by_connect(
+    kind: Any, shared_hub: Any, office: str
+) -> None:
     provider = Provider()
     provider.failure = LookupError("the vault is closed")
     agent = Twin(kind("planner", url=shared_hub.url, office=office, auth=provider))
@@ -48,7 +50,7 @@ async def test_a_provider_that_raises_is_heard_of(kind: Any, shared_hub: Any, of
 
 
 @pytest.mark.covers("agent-rejoins")
-async def test_a_provider_that_raises_later_is_asked_again(shared_hub: Any, office: str) -> None:
+async def test_a_credentials_provider_that_raises_on_a_reconnect_is_called_again(shared_hub: Any, office: str) -> None:
     provider, relay = Provider(), Relay(shared_hub.url)
     async with relay.open() as url, at_work(AsyncSMCPAgentClient, url=url, office=office, auth=provider) as agent:
         provider.failure = LookupError("the vault is closed")
@@ -59,7 +61,7 @@ async def test_a_provider_that_raises_later_is_asked_again(shared_hub: Any, offi
 
 
 @pytest.mark.covers("agent-offices")
-async def test_who_disconnects_while_it_connects_ends_that(office: str) -> None:
+async def test_disconnecting_while_connecting_ends_the_connect(office: str) -> None:
     async with asyncio.timeout(PATIENCE):
         dialled = asyncio.Event()
 
@@ -80,7 +82,7 @@ async def test_who_disconnects_while_it_connects_ends_that(office: str) -> None:
 
 @both
 @pytest.mark.covers("agent-rejoins", "agent-handlers", "agent-desktop")
-async def test_who_is_refused_for_good_knows_nobody_any_more_and_may_come_again(
+async def test_an_agent_that_is_refused_for_good_forgets_its_computers_and_can_connect_again(
     kind: Any, serve: Any, connect: Any, office: str
 ) -> None:
     hub = await serve(auth=DefaultAuthenticationProvider("the right key"))
@@ -123,7 +125,7 @@ def answer_like_a_computer(computer: Peer) -> None:
 
 @both
 @pytest.mark.covers("agent-handlers", "agent-asks")
-async def test_who_comes_again_hears_and_calls_as_before(
+async def test_an_agent_that_connects_again_gets_events_and_calls_as_before(
     kind: Any, shared_hub: Any, office: str, computer: Peer
 ) -> None:
     """Event loops differ from one connection to the next."""
@@ -174,7 +176,7 @@ async def test_a_handler_may_disconnect(kind: Any, shared_hub: Any, office: str,
 
 
 @pytest.mark.covers("agent-offices", "agent-rejoins")
-async def test_an_office_left_without_a_line_is_free_when_there_is_one(
+async def test_an_office_left_without_a_connection_is_free_after_the_reconnect(
     shared_hub: Any, office: str, connect: Any
 ) -> None:
     offices, relay = [office, f"{office}-2"], Relay(shared_hub.url)
@@ -189,7 +191,7 @@ async def test_an_office_left_without_a_line_is_free_when_there_is_one(
 
 
 @pytest.mark.covers("agent-offices")
-async def test_a_seat_that_nobody_waits_for_any_more_is_given_back(shared_hub: Any, office: str, connect: Any) -> None:
+async def test_a_join_that_was_given_up_leaves_no_seat_behind(shared_hub: Any, office: str, connect: Any) -> None:
     async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=f"{office}-2") as agent:
         joining = asyncio.create_task(agent.join_office(office))
         await asyncio.sleep(0)
@@ -208,7 +210,9 @@ async def until_joins(peer: Peer, office: str) -> None:
 
 
 @pytest.mark.covers("agent-reacts", "agent-offices")
-async def test_who_enters_an_office_that_is_being_left_is_not_met(shared_hub: Any, office: str, connect: Any) -> None:
+async def test_a_computer_that_enters_an_office_being_left_is_ignored(
+    shared_hub: Any, office: str, connect: Any
+) -> None:
     peers = [await connect() for _ in range(10)]
     for peer in peers:
         answer_like_a_computer(peer)
@@ -222,7 +226,7 @@ async def test_who_enters_an_office_that_is_being_left_is_not_met(shared_hub: An
 
 @both
 @pytest.mark.covers("agent-cancels", "agent-rejoins")
-async def test_without_a_line_a_call_is_cancelled_at_once(
+async def test_without_a_connection_a_call_is_cancelled_at_once(
     kind: Any, shared_hub: Any, office: str, tmp_path: Path
 ) -> None:
     computer, relay = Computer("laptop"), Relay(shared_hub.url)
@@ -255,7 +259,7 @@ async def test_without_a_line_a_call_is_cancelled_at_once(
 
 @both
 @pytest.mark.covers("agent-cancels")
-async def test_a_call_that_waits_for_its_turn_can_be_cancelled_and_gives_up_in_time(
+async def test_a_call_that_waits_for_others_can_be_cancelled_and_times_out(
     kind: Any, shared_hub: Any, office: str, computer: Peer
 ) -> None:
     answer_like_a_computer(computer)
@@ -274,7 +278,7 @@ async def test_a_call_that_waits_for_its_turn_can_be_cancelled_and_gives_up_in_t
 
 
 @pytest.mark.covers("agent-rejoins")
-async def test_a_request_of_an_unknown_kind_that_waited_for_a_line_is_not_sent_twice(
+async def test_a_request_of_an_unknown_kind_that_waited_for_a_connection_is_not_sent_twice(
     shared_hub: Any, office: str, computer: Peer
 ) -> None:
     relay = Relay(shared_hub.url)
@@ -294,14 +298,14 @@ async def test_a_request_of_an_unknown_kind_that_waited_for_a_line_is_not_sent_t
 
 @pytest.mark.covers("agent-asks")
 @pytest.mark.parametrize("option", ["timeout", "expires"])
-async def test_no_time_at_all_is_a_mistake(option: str, shared_hub: Any, office: str) -> None:
+async def test_a_timeout_of_zero_is_refused(option: str, shared_hub: Any, office: str) -> None:
     async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office) as agent:
         with pytest.raises(BadRequest, match="timeout"):
             await agent.emit_tool_call("laptop", "add", **{option: 0})
 
 
 @pytest.mark.covers("agent-offices")
-async def test_a_disconnect_that_is_stopped_leaves_nothing_behind(shared_hub: Any, office: str, computer: Peer) -> None:
+async def test_a_cancelled_disconnect_leaves_nothing_behind(shared_hub: Any, office: str, computer: Peer) -> None:
     answer_like_a_computer(computer)
     before = asyncio.all_tasks()
     agent = AsyncSMCPAgentClient("planner", url=shared_hub.url, office=office, reconnect=SOON)
@@ -330,7 +334,7 @@ def call_in_a_child(agent: SMCPAgentClient) -> str:
 
 
 @pytest.mark.covers("agent-twins")
-async def test_a_forked_process_is_told_to_connect_for_itself(shared_hub: Any, office: str, computer: Peer) -> None:
+async def test_a_forked_process_must_connect_for_itself(shared_hub: Any, office: str, computer: Peer) -> None:
     answer_like_a_computer(computer)
     async with at_work(SMCPAgentClient, url=shared_hub.url, office=office) as agent:
         async with asyncio.timeout(PATIENCE):

@@ -1,4 +1,4 @@
-"""Ways to a Server: a private CA, a client certificate, a proxy. The Computer's line is the same."""
+"""Endpoints with a private CA, a client certificate and a proxy, for the agent and the computer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
 
 
 class Gates:
-    """Sockets on the way to a Server that pass everything on, once they have let somebody in."""
+    """A proxy that forwards all bytes to a Server after it has accepted a client."""
 
     def __init__(self) -> None:
         self._stack = AsyncExitStack()
@@ -134,7 +134,7 @@ async def test_through_a_proxy_with_a_client_certificate_to_a_server_of_a_privat
 
 @both
 @pytest.mark.covers("agent-asks")
-async def test_who_is_not_let_through_is_told_without_secrets(
+async def test_a_refused_client_gets_a_reason_without_secrets(
     kind: Any, shared_hub: Any, office: str, gates: Gates, trust: Trust, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = await gates.tls(shared_hub.url, trust.of_server())
@@ -153,7 +153,7 @@ async def test_who_is_not_let_through_is_told_without_secrets(
 
 
 @pytest.mark.covers("computer-serves")
-async def test_a_computer_takes_the_same_way(
+async def test_a_computer_uses_the_same_proxy_and_certificates(
     shared_hub: Any, office: str, gates: Gates, trust: Trust, tmp_path: Path, agent: Peer
 ) -> None:
     computer = Computer("tower")

@@ -1,4 +1,4 @@
-"""Computers of other makes, which may say anything: what is wrong with one is that one's matter."""
+"""Computers of other makes may send anything; a malformed message affects only its sender."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ODD = [
 
 @pytest.mark.covers("agent-registry", "agent-reacts")
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: str(odd)[:80])
-async def test_an_odd_tool_keeps_no_other_from_being_shown(
+async def test_a_malformed_tool_hides_no_other(
     odd: Any, shared_hub: Any, office: str, computer: Peer, connect: Any
 ) -> None:
     computer.answers("client:get_tools", {"tools": [odd, GOOD], "req_id": "x"})
@@ -51,7 +51,7 @@ async def test_an_odd_tool_keeps_no_other_from_being_shown(
 
 @pytest.mark.covers("agent-reacts")
 @pytest.mark.parametrize("answer", [None, 7, "text", [], {}, {"tools": None}, {"tools": {"a": 1}}], ids=str)
-async def test_an_odd_list_of_tools_is_asked_for_again(
+async def test_a_malformed_list_of_tools_is_fetched_again(
     answer: Any, shared_hub: Any, office: str, computer: Peer
 ) -> None:
     computer.answers("client:get_tools", answer)
@@ -63,7 +63,9 @@ async def test_an_odd_list_of_tools_is_asked_for_again(
 @both
 @pytest.mark.covers("agent-asks")
 @pytest.mark.parametrize("answer", [None, 7, "text", [], ["a", "b"]], ids=str)
-async def test_an_odd_result_is_an_error(kind: Any, answer: Any, shared_hub: Any, office: str, computer: Peer) -> None:
+async def test_a_malformed_result_is_an_error(
+    kind: Any, answer: Any, shared_hub: Any, office: str, computer: Peer
+) -> None:
     computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
     computer.answers("client:tool_call", answer)
     async with at_work(kind, url=shared_hub.url, office=office) as agent:
@@ -89,7 +91,7 @@ async def test_an_odd_result_is_an_error(kind: Any, answer: Any, shared_hub: Any
     ],
     ids=lambda answer: answer[:40],
 )
-async def test_an_answer_that_can_hardly_be_read_costs_its_own_call_only(
+async def test_an_unreadable_answer_costs_its_own_call_only(
     answer: str, shared_hub: Any, office: str, connect_wire: Any
 ) -> None:
     wire: Wire = await connect_wire()
@@ -121,7 +123,7 @@ async def test_an_answer_that_can_hardly_be_read_costs_its_own_call_only(
 
 @pytest.mark.covers("agent-reacts")
 @both
-async def test_what_is_binary_is_sent_and_comes_back(kind: Any, shared_hub: Any, office: str, computer: Peer) -> None:
+async def test_binary_values_are_sent_and_returned(kind: Any, shared_hub: Any, office: str, computer: Peer) -> None:
     computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
     computer.answers("client:put_blob", lambda data: {"got": data["blob"][::-1]})
     computer.answers("client:get_blob", {"got": b"ab"})
@@ -131,7 +133,7 @@ async def test_what_is_binary_is_sent_and_comes_back(kind: Any, shared_hub: Any,
 
 
 @pytest.mark.covers("agent-desktop")
-async def test_who_watches_a_computer_without_a_desktop_is_told(shared_hub: Any, office: str, computer: Peer) -> None:
+async def test_watching_a_computer_without_a_desktop_raises(shared_hub: Any, office: str, computer: Peer) -> None:
     computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
     computer.answers("client:get_desktop", BadRequest("this computer does not know 'client:get_desktop'").to_wire())
     async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office) as agent:
@@ -142,7 +144,7 @@ async def test_who_watches_a_computer_without_a_desktop_is_told(shared_hub: Any,
 
 @both
 @pytest.mark.covers("agent-desktop")
-async def test_watching_ends_with_the_office_and_outlives_an_absence(
+async def test_a_watch_ends_with_the_office_and_survives_an_absence_of_the_computer(
     kind: Any, shared_hub: Any, office: str, computer: Peer, connect: Any
 ) -> None:
     windows = ["window://a.b/one"]

@@ -1,4 +1,4 @@
-"""Lines that are cut and Servers that are killed, in the middle of calls."""
+"""Connections that are cut and Servers that are killed during calls."""
 
 from __future__ import annotations
 
@@ -122,9 +122,7 @@ async def test_a_server_that_is_stopped_and_started_again_loses_no_call(kind: An
 
 @both
 @pytest.mark.covers("agent-rejoins")
-async def test_a_cut_line_loses_no_call_and_nobody_notices(
-    kind: Any, shared_hub: Any, office: str, tmp_path: Path
-) -> None:
+async def test_a_call_survives_lost_connections(kind: Any, shared_hub: Any, office: str, tmp_path: Path) -> None:
     worker, relay = Worker(), Relay(shared_hub.url)
     async with (
         relay.open() as url,
@@ -146,7 +144,7 @@ async def test_a_cut_line_loses_no_call_and_nobody_notices(
 
 
 @pytest.mark.covers("agent-rejoins", "agent-reacts")
-async def test_what_changed_while_the_line_was_gone_is_found_out(shared_hub: Any, office: str, tmp_path: Path) -> None:
+async def test_changes_during_an_outage_are_found_after_it(shared_hub: Any, office: str, tmp_path: Path) -> None:
     worker, relay = Worker(), Relay(shared_hub.url)
     async with relay.open() as url, at_work(AsyncSMCPAgentClient, url=url, office=office) as agent:
         async with hosted(worker.computer, shared_hub.url, office, tmp_path):
@@ -161,7 +159,7 @@ async def test_what_changed_while_the_line_was_gone_is_found_out(shared_hub: Any
 
 
 @pytest.mark.covers("agent-rejoins", "agent-cancels")
-async def test_a_call_given_up_without_a_line_is_cancelled_after_it(
+async def test_a_call_given_up_during_an_outage_is_cancelled_after_it(
     shared_hub: Any, office: str, tmp_path: Path
 ) -> None:
     worker, relay = Worker(), Relay(shared_hub.url)
@@ -181,7 +179,7 @@ async def test_a_call_given_up_without_a_line_is_cancelled_after_it(
 
 
 @pytest.mark.covers("agent-rejoins")
-async def test_without_a_line_calls_wait_for_it_and_requests_of_unknown_kinds_are_not_sent_twice(
+async def test_calls_wait_for_a_connection_and_requests_of_unknown_kinds_are_not_sent_twice(
     shared_hub: Any, office: str, computer: Peer
 ) -> None:
     relay = Relay(shared_hub.url)
@@ -202,7 +200,7 @@ async def test_without_a_line_calls_wait_for_it_and_requests_of_unknown_kinds_ar
 
 
 @pytest.mark.covers("agent-rejoins", "agent-offices", "agent-handlers")
-async def test_an_office_that_was_taken_meanwhile_is_taken_again_when_it_is_free(
+async def test_an_office_that_was_taken_during_an_outage_is_joined_again_when_it_is_free(
     serve: Any, connect: Any, office: str
 ) -> None:
     hub = await serve(limits={"resume_grace": 0.1})
@@ -227,7 +225,7 @@ async def test_an_office_that_was_taken_meanwhile_is_taken_again_when_it_is_free
 
 
 async def until_joined(peer: Peer, office: str) -> None:
-    """Waits until the seat of whoever sat there has ended."""
+    """Waits until the seat is free."""
     request = {"role": "agent", "name": "usurper", "office_id": office}
     async with asyncio.timeout(30):
         while await peer.ask("server:join_office", request) != (True, None):  # noqa: ASYNC110, nothing tells
@@ -249,7 +247,7 @@ async def is_seated(agent: Any) -> bool:
 
 
 @pytest.mark.covers("agent-rejoins")
-async def test_who_disconnects_ends_what_waits(shared_hub: Any, office: str, tmp_path: Path) -> None:
+async def test_disconnecting_ends_calls_that_wait(shared_hub: Any, office: str, tmp_path: Path) -> None:
     worker = Worker()
     async with hosted(worker.computer, shared_hub.url, office, tmp_path):
         async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office) as agent:

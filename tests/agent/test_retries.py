@@ -1,4 +1,4 @@
-"""What an agent does when it does not know whether a tool has run, and when a computer is on its way back."""
+"""Whether an agent sends a call again if the tool may have run, or if the computer is expected back."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ async def foreign(url: str, office: str) -> AsyncIterator[Peer]:
 
 @both
 @pytest.mark.covers("agent-never-twice")
-async def test_after_a_killed_server_a_computer_that_knows_no_req_id_is_not_asked_again(kind: Any, office: str) -> None:
+async def test_after_a_killed_server_a_call_is_not_repeated_to_a_computer_that_does_not_deduplicate(
+    kind: Any, office: str
+) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     async with AsyncExitStack() as stack:
@@ -88,7 +90,7 @@ async def test_a_call_that_was_sent_and_not_answered_may_have_run(shared_hub: An
 
 
 @pytest.mark.covers("agent-never-twice")
-async def test_a_registry_retries_no_tool_elsewhere_that_may_have_run(
+async def test_a_registry_retries_no_remote_tool_that_may_have_run(
     shared_hub: Any, office: str, computer: Peer
 ) -> None:
     """Its computer says that the tool may be called twice, and is believed."""
@@ -110,7 +112,7 @@ async def test_a_registry_retries_no_tool_elsewhere_that_may_have_run(
 
 
 @pytest.mark.covers("agent-waits-for-return")
-async def test_a_new_call_waits_for_a_computer_that_is_on_its_way_back_from_a_restart(
+async def test_a_new_call_waits_for_a_computer_that_is_expected_back_after_a_restart(
     office: str, tmp_path: Path
 ) -> None:
     port, worker, left = free_port(), Worker(), []
@@ -145,7 +147,7 @@ async def test_a_new_call_waits_for_a_computer_that_is_on_its_way_back_from_a_re
 
 
 class _Entering:
-    """A line whose computer enters just behind the first request: its notice is heard before the refusal is read."""
+    """A connection on which a computer enters just after the first request, before the refusal is read."""
 
     is_deduplicated = True
 
@@ -172,6 +174,6 @@ class _Entering:
 
 
 @pytest.mark.covers("agent-waits-for-return")
-async def test_a_computer_that_enters_just_behind_a_request_is_asked_again() -> None:
+async def test_a_request_is_repeated_to_a_computer_that_entered_just_after_it() -> None:
     request = RetriedRequest(_Entering(), "client:tool_call", {"computer": "laptop"}, None, Resend.DEDUPLICATED)
     assert await request.answer(10) == {"content": []}

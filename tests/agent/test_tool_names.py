@@ -1,4 +1,4 @@
-"""Names of tools in an agent's registry: short, unique, and kept by who came first."""
+"""Names of tools in an agent's registry: short, unique, and kept by the first computer."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def names_of(offered: Mapping[Seat, list[str]], *local: str) -> dict[str, str]:
 
 
 @pytest.mark.covers("agent-registry")
-def test_a_name_that_is_nobody_elses_stays_as_it_is() -> None:
+def test_a_unique_name_is_not_qualified() -> None:
     assert names_of({LAPTOP: ["add"], TOWER: ["sub"]}) == {"add": "desk/laptop/add", "sub": "desk/tower/sub"}
 
 
 @pytest.mark.covers("agent-registry")
-def test_the_computer_that_came_first_keeps_the_name_and_the_other_shows_its_origin() -> None:
+def test_the_first_computer_keeps_the_name_and_the_second_is_qualified() -> None:
     assert names_of({TOWER: ["add"], LAPTOP: ["add"]}) == {"add": "desk/tower/add", "laptop__add": "desk/laptop/add"}
 
 
@@ -65,7 +65,7 @@ def test_computers_of_one_name_are_told_apart_by_the_office() -> None:
 
 
 @pytest.mark.covers("agent-registry")
-def test_a_name_that_begins_like_another_computer_is_never_given_away() -> None:
+def test_a_name_with_the_prefix_of_a_computer_belongs_to_that_computer() -> None:
     names = ToolNames()
     names.enter(TOWER)
     lookalike = Offer(TOWER, "laptop__add")
@@ -76,7 +76,7 @@ def test_a_name_that_begins_like_another_computer_is_never_given_away() -> None:
 
 @pytest.mark.covers("agent-registry")
 @given(st.lists(st.tuples(offers, st.sets(words)), min_size=1, max_size=5))
-def test_names_after_any_changes_follow_the_rule(history: list[tuple[dict[Seat, list[str]], set[str]]]) -> None:
+def test_names_follow_the_rule_after_any_changes(history: list[tuple[dict[Seat, list[str]], set[str]]]) -> None:
     names, here, held, numbers = ToolNames(), set[Offer](), dict[str, Offer](), dict[Offer, int]()
     for number, (offered, local) in enumerate(history):
         now = {Offer(seat, tool) for seat, tools in offered.items() for tool in tools}

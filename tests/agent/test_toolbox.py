@@ -1,4 +1,4 @@
-"""After any sequence of events an agent's registry shows what the computers really offer, and nothing else."""
+"""After any sequence of events an agent's registry shows exactly the tools that its computers offer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ steps = st.one_of(
 
 
 class World:
-    """Computers that come and go, and an agent whose line can be cut. Offices are of this world alone."""
+    """Computers that come and go, and an agent whose connection can be cut. The offices are used by nothing else."""
 
     def __init__(self, url: str, relay: Relay) -> None:
         self.url, self.relay = url, relay
@@ -81,7 +81,7 @@ class World:
             await peer.ask("server:update_tool_list", {"computer": seat.computer})
 
     async def update_unheard(self, seat: Seat, offered: set[str]) -> None:
-        """The agent's line is cut when the notice goes out."""
+        """The agent's connection is cut when the notice is sent."""
         self.relay.close()
         await self.update(seat, offered)
         self.relay.reopen()

@@ -1,4 +1,4 @@
-"""What stands between a client and its Server and forbids websockets: it polls instead, and nobody notices."""
+"""Where a proxy or a Server forbids websockets, clients poll instead."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Obstacle:
 
 @pytest.mark.covers("agent-asks")
 @pytest.mark.parametrize("kind", OBSTACLES)
-async def test_where_websockets_are_forbidden_an_agent_polls_without_losing_seconds(
+async def test_where_websockets_are_forbidden_an_agent_polls_without_delay(
     kind: str, shared_hub: Any, office: str, computer: Peer
 ) -> None:
     computer.answers("client:get_tools", {"tools": [], "req_id": "x"})

@@ -1,4 +1,4 @@
-"""What a computer says of its own tools decides nothing, unless the agent's deployer trusts it."""
+"""Tags and hints of tools have no effect unless the agent trusts their computer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def calls(asked: list[Any]) -> int:
 
 @pytest.mark.covers("agent-registry")
 @pytest.mark.parametrize(("trusted", "runs"), [((), 1), (["laptop"], 3)])
-async def test_hints_make_a_tool_run_again_only_where_they_are_trusted(
+async def test_hints_allow_a_retry_only_for_trusted_computers(
     trusted: Any, runs: int, shared_hub: Any, office: str, paid: list[Any]
 ) -> None:
     registry = MCPRegistry(retry=AT_ONCE)
@@ -64,7 +64,7 @@ async def test_hints_make_a_tool_run_again_only_where_they_are_trusted(
         (Policy(deny_tags=["safe"]), (), False),
     ],
 )
-async def test_tags_allow_a_tool_only_where_they_are_trusted(
+async def test_tags_allow_a_tool_only_on_trusted_computers(
     policy: Policy, trusted: Any, is_there: bool, shared_hub: Any, office: str, paid: list[Any]
 ) -> None:
     registry = MCPRegistry(policy=policy)

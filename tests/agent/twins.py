@@ -1,4 +1,4 @@
-"""Both clients behind one face, so that a test speaks to either in the same words."""
+"""Both clients behind one interface, so that a test runs with either."""
 
 from __future__ import annotations
 
