@@ -18,7 +18,7 @@ from a2c_smcp.computer.computer import Computer
 from a2c_smcp.connection import Connection, Reconnect
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import Unavailable
-from tests.agent.test_rejoin import free_port, separate_server
+from tests.agent.test_reconnect import free_port, separate_server
 from tests.computer.hosted import hosted, joins
 from tests.waiting import until
 

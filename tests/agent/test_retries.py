@@ -17,7 +17,7 @@ from a2c_smcp.computer.computer import Computer
 from a2c_smcp.connection import Reconnect
 from a2c_smcp.errors import CallTimeout, ComputerNotFound, ResultGone, SMCPError
 from a2c_smcp.registry import MCPRegistry, Retry
-from tests.agent.test_rejoin import Worker, both, free_port, separate_server
+from tests.agent.test_reconnect import Worker, both, free_port, separate_server
 from tests.agent.twins import at_work
 from tests.computer.hosted import Relay, hosted
 from tests.peer import Peer

@@ -13,7 +13,7 @@ import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.errors import SMCPError
-from tests.agent.test_rejoin import free_port, separate_server
+from tests.agent.test_reconnect import free_port, separate_server
 from tests.agent.twins import SOON
 from tests.computer.noting import notes_in, noting_computer
 from tests.peer import NAMESPACE, Peer

@@ -9,7 +9,7 @@ import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.errors import CallTimeout
-from tests.agent.test_rejoin import free_port, separate_server
+from tests.agent.test_reconnect import free_port, separate_server
 from tests.peer import Peer
 from tests.server.test_calls import RESULT
 
