@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.loops import LoopIsRunning
 from a2c_smcp.registry.calls.hooks import Hook, ToolCall
-from a2c_smcp.registry.calls.limits import Limit, QueueFull, ToolTimeout
-from a2c_smcp.registry.calls.retry import Retry
+from a2c_smcp.registry.calls.limits import QueueFull, ToolTimeout
 from a2c_smcp.registry.functions import FunctionTool
 from a2c_smcp.registry.parameters import InvalidArguments
 from a2c_smcp.registry.planning.plan import BadPlan, Failure, PlanRun, StepOutcome, run_plan, run_plan_async
 from a2c_smcp.registry.planning.recorder import NotRecorded, RecordedError, Recorder, ReplayedTool, replay
 from a2c_smcp.registry.planning.telemetry import OpenTelemetryHook
-from a2c_smcp.registry.policy import Policy
 from a2c_smcp.registry.registry import MCPRegistry
 from a2c_smcp.registry.results import ToolFailed
+from a2c_smcp.registry.rules import Limit, Policy, Retry
 from a2c_smcp.registry.toolset import UnknownTool
 
 if TYPE_CHECKING:

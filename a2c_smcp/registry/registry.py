@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
 
-from a2c_smcp.registry.calls.batch import CallSpec, call_each
+from a2c_smcp.loops import is_cancelled
 from a2c_smcp.registry.calls.hooks import Hooks
-from a2c_smcp.registry.calls.limits import Limit
-from a2c_smcp.registry.calls.pipeline import Rules
-from a2c_smcp.registry.calls.retry import Retry
 from a2c_smcp.registry.functions import FunctionTool
-from a2c_smcp.registry.policy import Policy
+from a2c_smcp.registry.rules import Limit, Policy, Retry, Rules
 from a2c_smcp.registry.tool_registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["MCPRegistry"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+CallSpec: TypeAlias = tuple[str, dict[str, Any]] | Mapping[str, Any]
+"""A call to make: `(name, arguments)`, or an object with `name` and `arguments` like a plan's step."""
 
 
 class MCPRegistry(ToolRegistry):
@@ -96,7 +96,7 @@ class MCPRegistry(ToolRegistry):
         A call is `(name, arguments)` or `{"name": …, "arguments": …}`. The exception of a failed call is in the place
         of its result.
         """
-        return await call_each(partial(self.acall, envelope=envelope), calls, at_once=at_once)
+        return await _call_each(partial(self.acall, envelope=envelope), calls, at_once=at_once)
 
     @cached_property
     def mcp_servers(self) -> MCPServers:
@@ -131,3 +131,35 @@ class MCPRegistry(ToolRegistry):
         from a2c_smcp.registry.remote.serving import RegistryServer
 
         return RegistryServer(self, name, version=version, instructions=instructions)
+
+
+async def _call_each(
+    acall: Callable[[str, dict[str, Any]], Awaitable[Any]], calls: Iterable[CallSpec], *, at_once: int
+) -> list[Any]:
+    """Results in the order of the calls; the exception of a failed call is in the place of its result."""
+    if at_once < 1:
+        raise ValueError("call_many needs at least one call at once")
+    queue = [_name_and_arguments(call) for call in calls]
+    outcomes: list[Any] = [None] * len(queue)
+    waiting = iter(enumerate(queue))
+
+    async def work() -> None:
+        for place, (name, arguments) in waiting:
+            try:
+                outcomes[place] = await acall(name, arguments)
+            except asyncio.CancelledError as error:
+                if is_cancelled():
+                    raise
+                outcomes[place] = error
+            except Exception as error:
+                outcomes[place] = error
+
+    async with asyncio.TaskGroup() as workers:
+        for _ in range(min(at_once, len(queue))):
+            workers.create_task(work())
+    return outcomes
+
+
+def _name_and_arguments(call: CallSpec) -> tuple[str, dict[str, Any]]:
+    name, arguments = (call["name"], call.get("arguments")) if isinstance(call, Mapping) else call
+    return name, {} if arguments is None else arguments

@@ -14,7 +14,7 @@ from pydantic_core import to_jsonable_python
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import is_cancelled
 
-__all__ = ["Content", "RawResult", "ToolFailed", "envelope", "mcp_result", "text_of", "value_of"]
+__all__ = ["ContentBlocks", "RawResult", "ToolFailed", "envelope", "mcp_result", "text_of", "value_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +33,8 @@ class ToolFailed(SMCPError):
         self.result = dict(result or {})
 
 
-class Content(list[dict[str, Any]]):
-    """Content blocks of an MCP result, such as images. `mcp_result` passes them on unchanged."""
+class ContentBlocks(list[dict[str, Any]]):
+    """ContentBlocks blocks of an MCP result, such as images. `mcp_result` passes them on unchanged."""
 
 
 class RawResult(dict[str, Any]):
@@ -64,7 +64,7 @@ def value_of(result: Mapping[str, Any]) -> Any:
     content = result.get("content") or []
     if all(_is_text(block) for block in content):
         return text_of(result) if content else None
-    return Content(content)
+    return ContentBlocks(content)
 
 
 def text_of(result: Mapping[str, Any]) -> str:
@@ -112,7 +112,7 @@ def _structured_reason(structured: Any) -> str:
 def _success(value: Any) -> dict[str, Any]:
     if isinstance(value, RawResult):
         return dict(value)
-    if isinstance(value, Content):
+    if isinstance(value, ContentBlocks):
         return {"content": [*value], "isError": False}
     plain = _without_nan(to_jsonable_python(value, bytes_mode="base64", fallback=str))
     if plain is None:

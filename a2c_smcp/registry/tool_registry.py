@@ -14,11 +14,11 @@ from time import perf_counter
 from typing import Any, overload
 
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.registry.calls.limits import Limit
 from a2c_smcp.registry.calls.methods import Arguments
-from a2c_smcp.registry.calls.pipeline import Rules, compile_tool, refused_tool
+from a2c_smcp.registry.calls.pipeline import compile_tool, refused_tool
 from a2c_smcp.registry.planning.provider_formats import Format
 from a2c_smcp.registry.results import envelope as in_envelope
+from a2c_smcp.registry.rules import Limit, Rules
 from a2c_smcp.registry.tool_info import as_words
 from a2c_smcp.registry.toolset import RegisteredTool, ToolSet, unknown_tool
 

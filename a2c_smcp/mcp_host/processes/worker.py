@@ -9,10 +9,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["ENVIRONMENT", "LARGEST_ANSWER", "Worker", "WorkerDied", "WorkerTooSlow", "worker_command"]
+__all__ = [
+    "LARGEST_ANSWER",
+    "Worker",
+    "WorkerDied",
+    "WorkerNotStarted",
+    "WorkerTooSlow",
+    "worker_command",
+]
 
 LARGEST_ANSWER = 16 * 1024 * 1024
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name == "SYSTEMROOT"}
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if name == "SYSTEMROOT"}
 """All that a worker gets of our environment: the folder of Windows, without which no program runs there."""
 
 _STARTED_WITHIN = 10.0
@@ -27,6 +34,10 @@ def worker_command(module: Path) -> list[str]:
 
 class WorkerDied(Exception):
     """The process ended instead of answering. The message says how, as the end of a sentence."""
+
+
+class WorkerNotStarted(WorkerDied):
+    """No process could be started, which says nothing about the request."""
 
 
 class WorkerTooSlow(Exception):
@@ -49,13 +60,16 @@ class Worker:
     async def ask(self, request: bytes, *, limit: float) -> bytes:
         """Return the answer. `limit` does not count the start of the process, nor earlier requests.
 
-        Raises `WorkerDied` or `WorkerTooSlow`.
+        Raises `WorkerDied`, `WorkerNotStarted` or `WorkerTooSlow`.
         """
         async with self._turn:
             if self._process is None or self._process.returncode is not None:
                 await self._end()
                 self._process = await _start(self._command)
-                await self._answered(self._process, b"", _STARTED_WITHIN)  # the worker is ready
+                try:
+                    await self._answered(self._process, b"", _STARTED_WITHIN)  # the worker is ready
+                except (WorkerDied, WorkerTooSlow):
+                    raise WorkerNotStarted("could not be started") from None
             return await self._answered(self._process, _with_length(request), limit)
 
     async def close(self) -> None:
@@ -102,12 +116,12 @@ async def _start(command: Sequence[str]) -> asyncio.subprocess.Process:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
-                env=ENVIRONMENT,
+                env=_ENVIRONMENT,
                 cwd=os.path.sep,
                 start_new_session=True,
             )
     except OSError as error:
-        raise WorkerDied(f"could not be started: {error.strerror}") from None
+        raise WorkerNotStarted(f"could not be started: {error.strerror}") from None
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

@@ -26,8 +26,9 @@ from typing import Any, TypeVar
 from a2c_smcp.errors import CallTimeout, RateLimited
 from a2c_smcp.loops import start_in_thread, start_in_thread_async
 from a2c_smcp.registry.calls.methods import Arguments, AsyncCall, SyncCall, ToolMethods, call_in_thread, result_of
+from a2c_smcp.registry.rules import Limit
 
-__all__ = ["CallLimits", "CallSlots", "Limit", "QueueFull", "ToolTimeout", "limited", "limited_async"]
+__all__ = ["CallLimits", "CallSlots", "QueueFull", "ToolTimeout", "limited", "limited_async"]
 
 Started = TypeVar("Started")
 
@@ -40,18 +41,6 @@ class QueueFull(RateLimited):
     """As many calls of the tool wait as its `Limit` allows."""
 
     title = "Too many calls of this tool are waiting"
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """How many calls of one tool run at the same time, and how many may wait; more are refused (429)."""
-
-    at_once: int
-    waiting: int = 100
-
-    def __post_init__(self) -> None:
-        if self.at_once < 1 or self.waiting < 0:
-            raise ValueError("Limit needs at least one call at once, and a line that is not negative")
 
 
 class CallSlots:

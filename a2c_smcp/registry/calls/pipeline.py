@@ -10,35 +10,19 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from a2c_smcp.errors import ConfigError, SMCPError
+from a2c_smcp.errors import SMCPError
 from a2c_smcp.registry.calls.arguments import ArgumentCheck, argument_check
 from a2c_smcp.registry.calls.hooks import Hooks
-from a2c_smcp.registry.calls.limits import CallLimits, CallSlots, Limit, limited, limited_async
+from a2c_smcp.registry.calls.limits import CallLimits, CallSlots, limited, limited_async
 from a2c_smcp.registry.calls.methods import Arguments, AsyncCall, SyncCall, ToolMethods, run_blocking, tool_methods
-from a2c_smcp.registry.calls.retry import Retry
-from a2c_smcp.registry.policy import Policy
+from a2c_smcp.registry.rules import Limit, Retry, Rules, require_positive
 from a2c_smcp.registry.tool_info import ToolInfo, read_tool_info
 from a2c_smcp.registry.toolset import MAX_QUOTED, RegisteredTool
 
-__all__ = ["Rules", "compile_tool", "refused_tool"]
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What a registry does with every call (001 §9). Each rule is off by default."""
-
-    validate: bool = False
-    policy: Policy | None = None
-    timeout: float | None = None
-    retry: Retry | None = None
-    limit: Limit | None = None
-    hooks: Hooks = field(default_factory=lambda: Hooks(()))
-
-    def __post_init__(self) -> None:
-        _require_positive(self.timeout)
+__all__ = ["compile_tool", "refused_tool"]
 
 
 def compile_tool(
@@ -168,10 +152,5 @@ def _watched_async(acall: AsyncCall, tool: ToolInfo, hooks: Hooks) -> AsyncCall:
 
 def _limits(name: str, timeout: float | None, limit: Limit | None) -> CallLimits:
     """An endless timeout is none: that is how one tool is freed of its registry's."""
-    _require_positive(timeout)
+    require_positive(timeout)
     return CallLimits(name, None if timeout == math.inf else timeout, None if limit is None else CallSlots(name, limit))
-
-
-def _require_positive(timeout: float | None) -> None:
-    if timeout is not None and not timeout > 0:
-        raise ConfigError(f"a timeout of {timeout} s leaves no time for a call")

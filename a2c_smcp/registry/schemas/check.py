@@ -3,25 +3,33 @@
 Both sides may be hostile: a schema whose references multiply or whose patterns are endless, and arguments with a
 million faults or endless nesting, would each cost the library unbounded time or memory. So the cost of a schema is
 found out before it is compiled (`cost.py`). A linear one is checked in this process, within a microsecond; any other,
-and a check that takes longer than a moment, is left to a worker process that can be killed (`worker_process.py`). A
-schema that takes too long even there is refused from then on: its tool cannot be called.
+and a check that takes longer than a moment, is left to a worker process that can be killed (`worker.py`). A schema that
+takes too long even there is refused from then on: its tool cannot be called.
+
+The worker process belongs to an event loop in a thread of its own, so blocking and async callers use it alike. Checks
+wait for each other; the time of a check counts from when it is its turn. A forked child has a worker process of its
+own: the pipes belong to its parent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
+import os
 import time
 from collections.abc import Iterable
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from jsonschema_rs import FancyRegexOptions, ReferencingError, RegexOptions, Validator
 
 from a2c_smcp.errors import TooLarge
+from a2c_smcp.loops import BackgroundLoop
+from a2c_smcp.mcp_host.processes.worker import Worker, WorkerDied, WorkerNotStarted, WorkerTooSlow, worker_command
 from a2c_smcp.registry.schemas.cost import schema_cost
 from a2c_smcp.registry.schemas.worker import Misfit, compiled, first_line, fits, misfits
-from a2c_smcp.registry.schemas.worker_process import CheckFailed, CheckImpossible, checks
 
 __all__ = [
     "Fault",
@@ -40,7 +48,7 @@ MAX_WORK_HERE = 1_000_000
 MAX_EXPLAINED = 50_000
 """Above it, faults are not listed: that takes far more time and memory than a yes or no."""
 MAX_DEPTH = 200
-CHECKED_WITHIN, EXPLAINED_WITHIN = 1.0, 0.25  # seconds, in the worker process
+CHECKED_WITHIN, EXPLAINED_WITHIN, CLOSED_WITHIN = 1.0, 0.25, 5.0  # seconds, of the worker process
 COMPILED_EARLY = 0.05
 """Of each second, the part that may be spent on schemas of tools that were not called yet."""
 
@@ -139,7 +147,9 @@ def find_faults(schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
     Blocks for up to a second if the worker process does the check. Raises `SchemaTooHeavy`.
     """
     found = find_faults_here(schema, arguments)
-    return _find_faults_in_worker(schema, arguments) if found is None else found
+    if found is not None:
+        return found
+    return _checks.background.submit(_checks.find_faults(schema, arguments)).result()
 
 
 async def find_faults_async(schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
@@ -147,7 +157,7 @@ async def find_faults_async(schema: Schema, arguments: dict[str, Any]) -> list[F
     found = find_faults_here(schema, arguments)
     if found is not None:
         return found
-    return await asyncio.get_running_loop().run_in_executor(checks().thread, _find_faults_in_worker, schema, arguments)
+    return await _checks.background.done(_checks.find_faults(schema, arguments))
 
 
 def find_faults_here(schema: Schema, arguments: dict[str, Any]) -> list[Fault] | None:
@@ -173,30 +183,57 @@ def find_faults_here(schema: Schema, arguments: dict[str, Any]) -> list[Fault] |
         return _NOT_JSON
 
 
-def _find_faults_in_worker(schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
-    try:
-        question = schema.text, json.dumps(arguments, allow_nan=False).encode()
-    except (TypeError, ValueError, RecursionError):
-        return _NOT_JSON
-    worker = checks()
-    with worker.turn:
-        if schema.refused:
-            raise SchemaTooHeavy(schema.refused)
+class _WorkerChecks:
+    """The worker process, and the loop that it belongs to. Coroutines run in `background`."""
+
+    def __init__(self) -> None:
+        self.background = BackgroundLoop("a2c-schema-checks")
+        self._worker = Worker(worker_command(Path(__file__).with_name("worker.py")))
+        self._turn = asyncio.Lock()
+
+    async def find_faults(self, schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
         try:
-            answer = worker.ask(b"v", *question, limit=CHECKED_WITHIN)
-        except CheckFailed as failure:
-            if schema.ready.validator is not None:  # too many arguments: the server will check them
+            text = json.dumps(arguments, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError):
+            return _NOT_JSON
+        async with self._turn:
+            if schema.refused:
+                raise SchemaTooHeavy(schema.refused)
+            try:
+                fits = await self._ask(b"v", schema, text, CHECKED_WITHIN)
+            except (WorkerDied, WorkerTooSlow) as failure:
+                if schema.ready.validator is not None:  # too many arguments: the server will check them
+                    return []
+                schema.refused = None if isinstance(failure, WorkerNotStarted) else f"a check {failure}"
+                raise SchemaTooHeavy(f"a check {failure}") from None
+            if fits is not False:  # they fit, or the schema is unusable
                 return []
-            schema.refused = None if isinstance(failure, CheckImpossible) else f"a check {failure}"
-            raise SchemaTooHeavy(f"a check {failure}") from None
-        if answer is not False:  # it fits, or the schema is unusable
-            return []
-        if schema.ready.cost * _measure(arguments)[0] > MAX_EXPLAINED:
-            return _UNEXPLAINED
-        try:
-            return _as_faults(worker.ask(b"e", *question, limit=EXPLAINED_WITHIN))
-        except CheckFailed:
-            return _UNEXPLAINED
+            if schema.ready.cost * _measure(arguments)[0] > MAX_EXPLAINED:
+                return _UNEXPLAINED
+            try:
+                return _as_faults(await self._ask(b"e", schema, text, EXPLAINED_WITHIN))
+            except (WorkerDied, WorkerTooSlow):
+                return _UNEXPLAINED
+
+    def close(self) -> None:
+        self.background.close(self._worker.close(), CLOSED_WITHIN)
+
+    async def _ask(self, letter: bytes, schema: Schema, arguments: bytes, limit: float) -> Any:
+        request = b"".join((letter, len(schema.text).to_bytes(4, "big"), schema.text, arguments))
+        return json.loads(await self._worker.ask(request, limit=limit))
+
+
+_checks = _WorkerChecks()
+
+
+def _renew() -> None:
+    global _checks
+    _checks = _WorkerChecks()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+atexit.register(lambda: _checks.close())
 
 
 def pointer(path: Iterable[str | int]) -> str:
