@@ -240,8 +240,8 @@ def _kind(claimed: object, parameters: object) -> str:
 
 def _misspelt(fields: Mapping[str, Any]) -> list[Fault]:
     """Return the faults of a server without a type whose fields look like misspelt names."""
-    told = {name: closest_name(name, _TYPE_FIELDS) for name in fields if "type" not in fields}
-    return [((name,), f"there is no such field, did you mean {near!r}?") for name, near in told.items() if near]
+    meant = {name: closest_name(name, _TYPE_FIELDS) for name in fields if "type" not in fields}
+    return [((name,), f"there is no such field, did you mean {near!r}?") for name, near in meant.items() if near]
 
 
 def _path_of(url: object) -> str:
@@ -261,10 +261,12 @@ def _validated(model: type[_Config], data: dict[str, Any], about: str, *, flat: 
             faults = faults_of(error)
             found = {path: value for path, _ in faults if has_placeholder(value := _at(data, path))}
             if found.keys() <= waiting.keys():
-                told = [
+                explained = [
                     (path, WRITTEN_OUT if path in waiting else _missed(data, path, fault)) for path, fault in faults
                 ]
-                raise config_error(about, [(_as_written(path, flat=flat), fault) for path, fault in told]) from None
+                raise config_error(
+                    about, [(_as_written(path, flat=flat), fault) for path, fault in explained]
+                ) from None
             waiting |= found
         else:
             config._waiting.update(waiting)

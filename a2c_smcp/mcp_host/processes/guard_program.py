@@ -112,8 +112,8 @@ class _Watcher:
             self._poll.unregister(descriptor)
             self._begin(*_HOST_GONE)
         else:
-            patience = json.loads(order)
-            self._begin(patience["grace"], patience["term"])
+            pauses = json.loads(order)
+            self._begin(pauses["grace"], pauses["term"])
 
     def _begin(self, grace: float, term: float) -> None:
         due = time.monotonic() + grace
