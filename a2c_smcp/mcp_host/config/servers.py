@@ -261,12 +261,10 @@ def _validated(model: type[_Config], data: dict[str, Any], about: str, *, flat: 
             faults = faults_of(error)
             found = {path: value for path, _ in faults if has_placeholder(value := _at(data, path))}
             if found.keys() <= waiting.keys():
-                explained = [
+                named = [
                     (path, WRITTEN_OUT if path in waiting else _missed(data, path, fault)) for path, fault in faults
                 ]
-                raise config_error(
-                    about, [(_as_written(path, flat=flat), fault) for path, fault in explained]
-                ) from None
+                raise config_error(about, [(_as_written(path, flat=flat), fault) for path, fault in named]) from None
             waiting |= found
         else:
             config._waiting.update(waiting)
