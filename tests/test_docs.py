@@ -28,6 +28,10 @@ DOCS = ROOT / "docs"
 SITE_TOOLS = ROOT / ".cache" / "docs"
 PATIENCE = 120
 
+TRANSLATED = ["index.md", "quick-start.md", "concepts.md", "server.md", "computer.md", "agent.md", "registry.md"]
+"""The pages of `docs` that `docs/zh` has too."""
+TWINS = {"README.md": ROOT / "README.zh-CN.md"} | {f"docs/{name}": DOCS / "zh" / name for name in TRANSLATED}
+
 
 class Block(NamedTuple):
     """A fenced block of a page."""
@@ -42,7 +46,8 @@ def markdown() -> list[Path]:
 
 
 def _blocks() -> Iterator[Block]:
-    for page in markdown():
+    """Those of translations are left out: they are the same, see below."""
+    for page in [page for page in markdown() if page not in TWINS.values()]:
         for language, text in re.findall(r"^```(\w+)\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
             yield Block(page, language, text)
 
@@ -252,9 +257,6 @@ def _in_one_piece(source: str) -> str:
 
 # Translations
 
-TRANSLATED = ["index.md", "quick-start.md", "concepts.md", "server.md", "computer.md", "agent.md", "registry.md"]
-"""The pages of `docs` that `docs/zh` has too."""
-TWINS = {"README.md": ROOT / "README.zh-CN.md"} | {f"docs/{name}": DOCS / "zh" / name for name in TRANSLATED}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CHINESE = re.compile("[\u4e00-\u9fff]")
 LINE_BREAK = re.compile(r"[\u3000-\u9fff\uff00-\uffef]\n *[\u3000-\u9fff\uff00-\uffef]")
