@@ -13,7 +13,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from a2c_smcp.errors import BadRequest, CallTimeout, Forbidden, RateLimited, SMCPError, ToolNotFound
 from a2c_smcp.registry.tool_info import ToolInfo, kind_of
 
-__all__ = ["Hook", "Hooks", "ToolCall", "Values"]
+__all__ = ["Hook", "HookLayer", "Hooks", "ToolCall", "Values"]
 
 logger = logging.getLogger(__name__)
 
@@ -134,19 +134,26 @@ class Hooks:
     def __bool__(self) -> bool:
         return bool(self.before or self.after or self.error)
 
-    def began(self, tool: ToolInfo, arguments: Any) -> ToolCall:
-        call = ToolCall(tool, arguments)
-        _tell(self.before, call)
+
+class HookLayer:
+    """Calls the hooks around the calls of one tool: a `Layer` of `pipeline.py`."""
+
+    def __init__(self, tool: ToolInfo, hooks: Hooks) -> None:
+        self._tool, self._hooks = tool, hooks
+
+    def begin(self, arguments: Any) -> ToolCall:
+        call = ToolCall(self._tool, arguments)
+        _tell(self._hooks.before, call)
         return call
 
-    def returned(self, call: ToolCall, result: Any) -> None:
+    def end(self, call: ToolCall, result: Any) -> None:
         call.duration = perf_counter() - call._began
         call._result, call.outcome = result, "ok"
-        _tell(self.after, call)
+        _tell(self._hooks.after, call)
 
     def failed(self, call: ToolCall, error: BaseException) -> None:
         call._fail(error)
-        _tell(self.error, call)
+        _tell(self._hooks.error, call)
         call._error = None  # its traceback would keep every frame on the way alive
 
 

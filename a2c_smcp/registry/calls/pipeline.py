@@ -2,7 +2,7 @@
 
 The layers, from the outside: hooks, retries, the check of arguments, timeout and limit, the tool. A rule that is off
 adds no layer, so it costs nothing per call. Each layer exists twice below, because a blocking and an awaiting caller
-wait differently; what a layer decides is said once, in the object that both halves are given.
+wait differently; what a layer does is said once, in the object that both halves are given.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.registry.calls.arguments import ArgumentCheck, argument_check
-from a2c_smcp.registry.calls.hooks import Hooks
+from a2c_smcp.registry.calls.hooks import HookLayer, Hooks
 from a2c_smcp.registry.calls.limits import CallLimits, CallSlots, limited, limited_async
 from a2c_smcp.registry.calls.methods import Arguments, AsyncCall, SyncCall, ToolMethods, run_blocking, tool_methods
 from a2c_smcp.registry.rules import Limit, Retry, Rules, require_positive
@@ -23,6 +24,18 @@ from a2c_smcp.registry.tool_info import ToolInfo, read_tool_info
 from a2c_smcp.registry.toolset import MAX_QUOTED, RegisteredTool
 
 __all__ = ["compile_tool", "refused_tool"]
+
+
+class Layer(Protocol):
+    """What happens around each call of one tool."""
+
+    def begin(self, arguments: Arguments) -> Any:
+        """Called before the call. The value is passed to the other two."""
+
+    def end(self, begun: Any, result: Any) -> None: ...
+
+    def failed(self, begun: Any, error: BaseException) -> float | None:
+        """Returns the seconds until another attempt, or `None`: then the caller gets the error."""
 
 
 def compile_tool(
@@ -52,7 +65,23 @@ def refused_tool(name: str, error: SMCPError, hooks: Hooks) -> RegisteredTool:
     async def acall(arguments: Arguments) -> Any:
         raise error
 
-    return RegisteredTool(None, info, _watched(call, info, hooks), _watched_async(acall, info, hooks), False)
+    layer = HookLayer(info, hooks)
+    return RegisteredTool(None, info, _around(call, layer), _around_async(acall, layer), False)
+
+
+class _RetryLayer:
+    def __init__(self, retry: Retry) -> None:
+        self._retry = retry
+
+    def begin(self, arguments: Arguments) -> Iterator[float]:
+        return self._retry.pauses()
+
+    def end(self, pauses: Iterator[float], result: Any) -> None: ...
+
+    def failed(self, pauses: Iterator[float], error: BaseException) -> float | None:
+        if not isinstance(error, Exception) or self._retry.is_final(error):
+            return None
+        return next(pauses, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +100,16 @@ class _Layers:
         if self.check:
             call = _checked(call, self.check)
         if self.retry:
-            call = _retried(call, self.retry)
-        return _watched(call, self.tool, self.hooks) if self.hooks else call
+            call = _around(call, _RetryLayer(self.retry))
+        return _around(call, HookLayer(self.tool, self.hooks)) if self.hooks else call
 
     def around_async(self, methods: ToolMethods) -> AsyncCall:
         acall = limited_async(methods, self.limits)
         if self.check:
             acall = _checked_async(acall, self.check)
         if self.retry:
-            acall = _retried_async(acall, self.retry)
-        return _watched_async(acall, self.tool, self.hooks) if self.hooks else acall
+            acall = _around_async(acall, _RetryLayer(self.retry))
+        return _around_async(acall, HookLayer(self.tool, self.hooks)) if self.hooks else acall
 
 
 def _checked(call: SyncCall, check: ArgumentCheck) -> SyncCall:
@@ -94,60 +123,44 @@ def _checked_async(acall: AsyncCall, check: ArgumentCheck) -> AsyncCall:
     return checked
 
 
-def _retried(call: SyncCall, retry: Retry) -> SyncCall:
-    def retried(arguments: Arguments) -> Any:
-        for pause in retry.pauses():
+def _around(call: SyncCall, layer: Layer) -> SyncCall:
+    begin, end, failed = layer.begin, layer.end, layer.failed
+
+    def around(arguments: Arguments) -> Any:
+        begun = begin(arguments)
+        while True:
             try:
-                return call(arguments)
-            except Exception as error:
-                if retry.is_final(error):
+                result = call(arguments)
+            except BaseException as error:
+                pause = failed(begun, error)
+                if pause is None:
                     raise
+            else:
+                end(begun, result)
+                return result
             time.sleep(pause)
-        return call(arguments)
 
-    return retried
+    return around
 
 
-def _retried_async(acall: AsyncCall, retry: Retry) -> AsyncCall:
-    async def retried(arguments: Arguments) -> Any:
-        for pause in retry.pauses():
+def _around_async(acall: AsyncCall, layer: Layer) -> AsyncCall:
+    begin, end, failed = layer.begin, layer.end, layer.failed
+
+    async def around(arguments: Arguments) -> Any:
+        begun = begin(arguments)
+        while True:
             try:
-                return await acall(arguments)
-            except Exception as error:
-                if retry.is_final(error):
+                result = await acall(arguments)
+            except BaseException as error:
+                pause = failed(begun, error)
+                if pause is None:
                     raise
+            else:
+                end(begun, result)
+                return result
             await asyncio.sleep(pause)
-        return await acall(arguments)
 
-    return retried
-
-
-def _watched(call: SyncCall, tool: ToolInfo, hooks: Hooks) -> SyncCall:
-    def watched(arguments: Arguments) -> Any:
-        seen = hooks.began(tool, arguments)
-        try:
-            result = call(arguments)
-        except BaseException as error:
-            hooks.failed(seen, error)
-            raise
-        hooks.returned(seen, result)
-        return result
-
-    return watched
-
-
-def _watched_async(acall: AsyncCall, tool: ToolInfo, hooks: Hooks) -> AsyncCall:
-    async def watched(arguments: Arguments) -> Any:
-        seen = hooks.began(tool, arguments)
-        try:
-            result = await acall(arguments)
-        except BaseException as error:
-            hooks.failed(seen, error)
-            raise
-        hooks.returned(seen, result)
-        return result
-
-    return watched
+    return around
 
 
 def _limits(name: str, timeout: float | None, limit: Limit | None) -> CallLimits:
