@@ -1,5 +1,5 @@
-// The search of the built site, without a browser: node site_search.js SITE QUERY... prints, for each query, what is found.
-// The theme's own worker and the site's index run in it, behind the Worker that the site puts in their way.
+// Runs the search of the built site without a browser: node site_search.js SITE QUERY... prints the results of each query.
+// It uses the theme's worker, the site's index, and the site's wrapper around Worker (assets/iframe-worker.js).
 "use strict";
 const { readFileSync, readdirSync } = require("node:fs");
 const { join } = require("node:path");

@@ -1,4 +1,4 @@
-"""The documentation is true: its examples run, its commands exist, its files can be read, its reference is current."""
+"""The documentation is correct: examples run, commands and links exist, the reference and translations are current."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def markdown() -> list[Path]:
 
 
 def _blocks() -> Iterator[Block]:
-    """Those of translations are left out: they are the same, see below."""
+    """Without the translations, whose code is compared with the original below."""
     for page in [page for page in markdown() if page not in TWINS.values()]:
         for language, text in re.findall(r"^```(\w+)\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
             yield Block(page, language, text)
@@ -56,7 +56,7 @@ BLOCKS = [*_blocks()]
 
 
 def blocks(*languages: str) -> list[object]:
-    """Those in one of these languages, as parameters of a test."""
+    """The blocks in one of these languages, as parameters of a test."""
     found = [block for block in BLOCKS if block.language in languages]
     return [pytest.param(block, id=f"{block.page.relative_to(ROOT)}-{number}") for number, block in enumerate(found)]
 
@@ -86,7 +86,7 @@ def test_a_shell_example_can_be_pasted(block: Block) -> None:
 
 
 def _commands(block: Block) -> Iterator[list[str]]:
-    """The commands of a shell example, without what is set before them and what becomes of their output."""
+    """The commands of a shell example, without variables before them and redirections after them."""
     for line in block.text.replace("\\\n", " ").splitlines():
         words = shlex.shlex(line, posix=True, punctuation_chars=True)
         words.whitespace_split = True
@@ -114,7 +114,7 @@ def commands_of(program: str) -> list[object]:
 
 @pytest.mark.parametrize("words", commands_of("a2c-smcp"))
 def test_a_command_in_an_example_exists_with_its_options(words: tuple[str, ...]) -> None:
-    """Asking for help parses all that stands before it, and does nothing else."""
+    """`--help` parses all words before it and has no other effect."""
     done = CliRunner().invoke(build(words[0] if words else None), [*words, "--help"])
     assert done.exit_code == 0, done.output
 
@@ -127,7 +127,7 @@ def test_a_make_target_in_an_example_exists(words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("block", blocks("json", "toml"))
 def test_a_file_in_an_example_can_be_read(block: Block, tmp_path: Path) -> None:
-    """MCP servers by our own reader, where no field may be unknown; keys by the Server; anything else is JSON."""
+    """MCP servers are read by our parser, which must know every field; keys by the Server; anything else is JSON."""
     form = "toml" if block.language == "toml" else "json"
     data = loads(block.text) if form == "json" else None
     if form == "toml" or isinstance(data, list) or {"servers", "mcpServers", "inputs"} & data.keys():
@@ -149,7 +149,7 @@ def test_a_variable_that_is_named_exists(page: Path) -> None:
 
 
 def test_nothing_asks_the_package_index_for_this_package() -> None:
-    """There, its name is another package."""
+    """The package of this name on the index is another one."""
     texts = [*markdown(), *(ROOT / "a2c_smcp").rglob("*.py"), *(ROOT / "examples").glob("*.py")]
     asks = re.compile(r"(?:pip|pipx|uv tool) install (?:-\S+ )*['\"]?a2c[-_]smcp\b")
     assert [path.name for path in texts if asks.search(path.read_text("utf-8"))] == []
@@ -173,7 +173,7 @@ def test_every_example_is_in_the_page_of_examples() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    """Inside the site, `make docs` also looks at the headings that are linked to."""
+    """`make docs` also checks links to headings."""
     links = [
         (page, link) for page in markdown() for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8"))
     ]
@@ -182,7 +182,7 @@ def test_links_lead_somewhere() -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built strictly: every page is in the navigation, every link and heading that is linked to exists."""
+    """A strict build fails on a page without a menu entry and on a broken link."""
     assert (SITE_TOOLS / ".ready").exists(), f"{SITE_TOOLS} is missing, run `make docs`"
     folder = tmp_path_factory.mktemp("site")
     command = [SITE_TOOLS / "bin" / "python", "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
@@ -202,7 +202,7 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("node"), reason="no Node.js here")
 def test_the_search_of_the_site_finds_options_and_variables_as_they_are_written(site: Path) -> None:
-    """With the index that pages use which are opened as files."""
+    """Uses the index for pages that are opened as files."""
     cli = "reference/cli.html#a2c-smcp"
     queries = {"--redis": f"{cli}-server", "--idle-stop": f"{cli}-up", "A2C_OFFICE": f"{cli}-agent"}
     found = _searched(site, *queries, "a--b")
@@ -218,7 +218,7 @@ def test_the_search_of_the_site_finds_chinese_words_inside_sentences(site: Path)
 
 
 def _searched(site: Path, *queries: str) -> list[list[str]]:
-    """The places that are found for each query."""
+    """The locations that the search finds for each query."""
     command = ["node", ROOT / "tests" / "site_search.js", site, *queries]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -243,7 +243,7 @@ def test_every_code_is_in_the_troubleshooting_page() -> None:
 
 
 def test_every_message_in_the_troubleshooting_page_is_one_of_ours() -> None:
-    """Piece by piece, between what is filled in; but for those that come from below."""
+    """The fixed parts of each message are in the source. One message comes from OpenSSL."""
     page = (DOCS / "troubleshooting.md").read_text("utf-8")
     source = "".join(_in_one_piece(path.read_text("utf-8")) for path in (ROOT / "a2c_smcp").rglob("*.py"))
     pieces = [piece.strip() for row in re.findall(r"^\| `(.+?)` \|", page, re.MULTILINE) for piece in row.split("…")]
@@ -251,7 +251,7 @@ def test_every_message_in_the_troubleshooting_page_is_one_of_ours() -> None:
 
 
 def _in_one_piece(source: str) -> str:
-    """With texts that go on in the next line joined."""
+    """The source with string literals of several lines joined."""
     return re.sub(r'"\s*\n\s*f?"', "", source)
 
 
@@ -310,7 +310,7 @@ def test_a_translation_has_the_same_terms_and_numbers_in_every_section(twins: tu
 
 
 def test_a_translation_links_to_translations(twins: tuple[str, str]) -> None:
-    """Where there is one. The index links to its English twin, too."""
+    """Only the index also links to its English original."""
     links = set(re.findall(r"\]\(([^)#]+\.md)", twins[1]))
     assert links & ({f"../{name}" for name in TRANSLATED} - {"../index.md"}) == set()
     assert links & {f"docs/{name}" for name in TRANSLATED} == set()

@@ -1,4 +1,4 @@
-"""The quick start, as a person follows it: its commands in this order, on a terminal, print what the page says."""
+"""The quick start: its commands, run in order on a terminal, print the output that the page shows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENTER, CTRL_C = "\r", "\x03"
 
 
 class Step(NamedTuple):
-    """A command of the page, and what it says below it."""
+    """A command of the page, and the output that the page shows."""
 
     command: str
     prints: str
@@ -40,7 +40,7 @@ def steps(page: Path) -> Iterator[Step]:
 
 
 def is_printed(wanted: str, screen: str) -> bool:
-    """`…` stands for anything in a line, and for any lines where it is one; runs of spaces are one."""
+    """`…` matches anything in a line; a line `…` matches any lines. Runs of spaces are equal to one."""
     lines = []
     for line in wanted.splitlines():
         pieces = map(re.escape, re.sub(" +", " ", line).split("…"))
@@ -49,7 +49,7 @@ def is_printed(wanted: str, screen: str) -> bool:
 
 
 class Machine:
-    """A home with Claude Desktop's file in it, and the terminals in one of its folders."""
+    """A home folder with the file of Claude Desktop, and terminals in one of its folders."""
 
     def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
         self.home, self.folder, self._stack = folder / "home", folder / "work", stack
@@ -71,7 +71,7 @@ class Machine:
         )
 
     async def runs(self, command: str, typed: str = "", **environ: str) -> str:
-        """All that it has printed."""
+        """Everything that the command printed."""
         program = await self.starts(command, **environ)
         if typed:
             await program.shows("[Y/n]")
@@ -124,7 +124,7 @@ async def test_its_other_commands_print_what_it_says(machine: Machine, words: st
 
 
 def test_what_is_not_printed_is_noticed() -> None:
-    """The comparison itself."""
+    """Tests the comparison."""
     screen = "one  two\nthree 3.5 s\n\nlast\n"
     assert is_printed("one two\nthree … s\n…\nlast\n", screen)
     assert not is_printed("one two\nlast\n", screen)

@@ -1,11 +1,11 @@
-// The search of the site: it also works when pages are opened as files, and finds options by how they are written.
-// Loaded by every page before the theme's own script, which starts a Worker and posts {type: 2, data: <query>} to it.
+// Makes the search work in pages that are opened as files, and for options and variables such as --redis and A2C_URL.
+// Every page loads it before the theme's script, which starts a Worker and posts {type: 2, data: <query>} to it.
 "use strict";
 (() => {
   const QUERY = 2;
 
-  // To the search, "--redis" means "without redis", and "A2C_URL" is one word, which the index does not have. It has their
-  // words, and all of them are wanted; short ones, as in --no-input, may be missing there.
+  // The search reads "--redis" as "without redis", and "A2C_URL" as one word, which is not in the index. The index has
+  // their parts, so the query asks for all parts; short ones, as in --no-input, are optional.
   const isName = (word) => /^--\w|\w_\w/.test(word);
   const parts = (name) => name.split(/[-_]+/).filter((part) => part !== "");
   const wanted = (name) =>
