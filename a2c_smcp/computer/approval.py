@@ -1,4 +1,7 @@
-"""Whether a tool may run. What is not allowed beforehand is asked of the owner; where nobody can be asked, it is no."""
+"""Approval of tool calls: a tool runs if its configuration or a grant allows it, or if the owner says yes.
+
+If nobody can be asked, or asking fails, the answer is no.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ __all__ = ["ApprovalRequest", "Approvals", "Approve", "Caller", "Decision", "Gra
 logger = logging.getLogger(__name__)
 
 Decision: TypeAlias = Literal["no", "yes", "always", "always_for_agent"]
-"""`always` is for this agent and this tool, `always_for_agent` for whatever this agent wants."""
+"""`always` grants this tool to this agent for good, `always_for_agent` grants it every tool."""
 
 
 class Grant(NamedTuple):
-    """What an agent may do for good: one tool of an MCP server, as that server calls it, or everything.
+    """What an agent may call without asking, for good: one tool of an MCP server, or everything.
 
-    An alias may move, what it stands for does not.
+    The tool has the name that its MCP server gives it, because an alias can be changed to mean another tool.
     """
 
     agent: str
@@ -33,7 +36,7 @@ class Grant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who wants a tool: an agent, in an office."""
+    """The agent that calls a tool, and its office."""
 
     office: str
     agent: str
@@ -41,7 +44,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """What the owner is asked. The arguments are masked."""
+    """A call that the owner is asked about. Secrets in `arguments` are masked."""
 
     caller: Caller
     name: TOOL_NAME
@@ -50,7 +53,7 @@ class ApprovalRequest:
     arguments: dict[str, Any] = field(repr=False)
 
     def granted_by(self, decision: Decision | bool) -> Grant | None:
-        """What an answer allows beyond this one call."""
+        """What a decision allows beyond this one call."""
         grants = {
             "always": Grant(self.caller.agent, self.server, self.tool),
             "always_for_agent": Grant(self.caller.agent),
@@ -64,12 +67,12 @@ Approve: TypeAlias = Callable[[ApprovalRequest], Decision | bool | Awaitable[Dec
 
 
 def approve_all(request: ApprovalRequest) -> bool:
-    """What an owner gives as `approve` who lets every tool run. It is told to agents: nothing asks."""
+    """Pass this as `approve` to let every tool run. Agents are told that no tool asks."""
     return True
 
 
 class Approvals:
-    """Remembers what was granted for good; `grants` can be saved and given back, `on_grant` hears of each new one."""
+    """The grants of an owner, and the function that asks for more. `on_grant` is called with each new grant."""
 
     def __init__(
         self,
@@ -83,7 +86,7 @@ class Approvals:
         self.grants = set(grants)
 
     def allows(self, agent: str, route: ToolRoute) -> bool:
-        """Whether nobody need be asked: the configuration says so, or it was granted before."""
+        """Whether a tool may run without asking, by its configuration or by a grant."""
         if route.meta.auto_apply is True:
             return True
         return not self.grants.isdisjoint({Grant(agent), Grant(agent, route.server, route.tool)})
@@ -93,7 +96,7 @@ class Approvals:
         return self._ask is approve_all
 
     def approved(self, agent: str, routes: Mapping[TOOL_NAME, ToolRoute]) -> bool | list[TOOL_NAME]:
-        """What this agent may run unasked though the tool's own `auto_apply` does not say so: `True` is every tool."""
+        """The tools without `auto_apply` that this agent may run without asking. `True` stands for every tool."""
         if self.approves_all or Grant(agent) in self.grants:
             return True
         if not any(grant.agent == agent for grant in self.grants):
@@ -101,7 +104,7 @@ class Approvals:
         return [name for name, route in routes.items() if not route.meta.auto_apply and self.allows(agent, route)]
 
     async def require(self, request: ApprovalRequest, route: ToolRoute) -> None:
-        """Returns if the tool may run. Raises `ApprovalRefused`."""
+        """Return if the tool may run, after asking the owner if need be. Raises `ApprovalRefused`."""
         if self.allows(request.caller.agent, route):
             return
         if self._ask is None:
@@ -117,7 +120,7 @@ class Approvals:
             raise ApprovalRefused(f"the owner said no to {request.name!r}")
 
     async def _answer(self, question: Approve, request: ApprovalRequest) -> Decision | bool:
-        """Who asks may block, and may fail: that is no yes."""
+        """The owner's answer. The function that asks may fail: that is not a yes."""
         try:
             decision: Decision | bool = await ask(question, request)
         except Exception:

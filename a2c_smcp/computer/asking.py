@@ -1,4 +1,4 @@
-"""Questions to the owner. Who asks may be a coroutine function or a plain one; the event loop waits for neither."""
+"""Calls functions that ask the owner. They may be async, or block in a thread of their own, never in the event loop."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _UNREADABLE = (NameError, AttributeError, SyntaxError, TypeError)
 
 
 async def ask(question: Callable[..., Any], *about: Any) -> Any:
-    """The answer of a callable that may block or be asynchronous.
+    """The answer of a function that may block or be async.
 
-    A plain function has a thread of its own, where it may block. One that is annotated to return an awaitable is called
-    in the event loop, and so is one that misses the loop in its thread, since it wants to start something there.
+    A plain function is called in a thread of its own, where it may block. One that is annotated to return an awaitable
+    is called in the event loop; so is one that fails in its thread because it needs the event loop.
     """
     if _is_asynchronous(question):
         return await _awaited(question(*about))

@@ -23,7 +23,7 @@ from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
 from a2c_smcp.computer.private_files import instance_of
 from a2c_smcp.computer.secrets import ARGUMENTS, CONFIG, NO_SERVER, SERVER, Mask, mask_config, masked_logs, secrets_of
 from a2c_smcp.computer.secrets.config import names_of_secrets
-from a2c_smcp.computer.secrets.rules import Named
+from a2c_smcp.computer.secrets.rules import SecretName
 from a2c_smcp.computer.socketio.client import SMCPComputerClient
 from a2c_smcp.computer.tools.catalogue import Catalogue
 from a2c_smcp.computer.types import OwnedTool, Update
@@ -230,7 +230,7 @@ class Computer:
             for name, each in self._host.status().items()
         }
 
-    def secrets(self) -> dict[str, list[Named]]:
+    def secrets(self) -> dict[str, list[SecretName]]:
         """The names that are treated as secret, by server. Never a value."""
         return {name: names_of_secrets(each, self._definitions) for name, each in self._host.configs.items()}
 

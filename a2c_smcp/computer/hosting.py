@@ -1,4 +1,16 @@
-"""MCP servers as they are configured: their inputs filled in, their secrets known to the mask, their results mapped."""
+"""Configured MCP servers: placeholders filled in, secrets given to the mask, results transformed.
+
+`Hosting` has the configurations as the owner wrote them, with placeholders. The manager (`mcp_host`) has them filled
+in, and runs the servers. A server is started in three steps: `put` makes its configuration known, `fill_in` asks for the values of
+its inputs and hands the filled-in configuration to the manager, and the manager starts it. A server whose inputs are
+missing is known here and not to the manager, with the reason in `_waiting`.
+
+What may race: the owner may take minutes to answer a question, and meanwhile the server may be changed, stopped or
+removed, or the input changed. So nobody waits for a question but `fill_in`, which asks without holding a lock. Each
+server has one question at a time (`_asking`); whoever changes or stops the server withdraws it. Only after the answer
+does `fill_in` take the lock of the server, and gives up if its question is no longer the current one. All that changes
+a server holds that lock, so a filled-in configuration never replaces a newer one.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class Hosting:
-    """The configurations, which may hold placeholders, and the manager, which knows only what they are filled in to.
-
-    A server whose inputs are missing is known here and not there, with the reason.
-    """
+    """The configured servers of a computer. `configs` may hold placeholders; `manager` runs the servers."""
 
     def __init__(
         self,
@@ -60,24 +69,24 @@ class Hosting:
         self._mask.add(secret for proxy in proxies(os.environ) for secret in secrets_in(proxy))
 
     def status(self) -> dict[str, ServerStatus]:
-        """Every configured server, in the order of its configuration."""
+        """The status of every configured server, in the order of the configuration."""
         known = self.manager.status()
         return {name: known.get(name) or _missing(name, self._waiting.get(name, "")) for name in self.configs}
 
     @property
     def starting(self) -> list[str]:
-        """Servers that are being started, whose tools are not known yet. Asking for their inputs is a part of that."""
+        """Servers that are being started, whose tools are not known yet. Asking for inputs is a part of starting."""
         return [name for name, config in self.configs.items() if not config.disabled and self._is_starting(name)]
 
     async def check(self, config: MCPServerConfig) -> None:
-        """Raises the `ConfigError` that `put` would."""
+        """Raise the `ConfigError` that `put` would raise."""
         if script := await _compiled(config):
             await script.close()
 
     async def put(self, config: MCPServerConfig) -> None:
-        """Adds a server, or replaces the one of this name. Raises `ConfigError` before anything is changed.
+        """Add a server, or replace the one of this name. Raises `ConfigError` before anything is changed.
 
-        It is not started yet, nor filled in: that may take an owner's answer. One that is replaced runs until then.
+        The server is neither filled in nor started yet. One that is replaced runs until the new one is filled in.
         """
         script = await _compiled(config)
         async with self._changing[config.name]:
@@ -100,9 +109,9 @@ class Hosting:
                 await self.manager.remove(name)
 
     async def fill_in(self, name: str, *, is_wanted: bool = False) -> None:
-        """Gives the manager what the configuration means now, and starts it, unless it replaces one that was stopped.
+        """Fill in the configuration with the current values of its inputs, and hand it to the manager.
 
-        Nobody waits for this but its caller: whoever changes or stops the server meanwhile goes first.
+        The server is started if it `is_wanted`, if it is new, and if it replaces one that was not stopped.
         """
         if (config := self.configs.get(name)) is None:
             return
@@ -118,11 +127,11 @@ class Hosting:
                 await self.manager.start(name)
 
     async def start(self, name: str | None = None) -> None:
-        """Starts one server, or all. What is missing may have been given meanwhile."""
+        """Start one server, or all. Missing inputs are asked for again. Raises `ServerNotFound`."""
         await asyncio.gather(*(self._start(each) for each in self._named(name)))
 
     async def stop(self, name: str | None = None) -> None:
-        """Stops one server, or all; one that is only about to start does not."""
+        """Stop one server, or all, including those that are about to start. Raises `ServerNotFound`."""
         await asyncio.gather(*(self._stop(each) for each in self._named(name)))
 
     async def restart(self, name: str) -> None:
@@ -130,7 +139,7 @@ class Hosting:
         await self._start(name)
 
     def windows(self) -> list[Window]:
-        """Of all servers, each with its place in the server's own list."""
+        """The windows of all servers, each with its position in the list of its server."""
         return [
             Window(name, listed["uri"], index)
             for name in self.manager
@@ -153,7 +162,7 @@ class Hosting:
             await script.close()
 
     def transform(self, route: ToolRoute) -> Transform:
-        """What is done to the results of a tool."""
+        """The transform for results of a tool: its mapper and the script of its server."""
         key = (route.server, route.tool)
         if key not in self._transforms:
             fields = route.meta.ret_object_mapper
@@ -174,7 +183,7 @@ class Hosting:
 
     @contextmanager
     def _start_of(self, name: str) -> Iterator[None]:
-        """From the first question to the owner until it is known how the start went."""
+        """Count the server as starting, from the first question to the owner until it is ready or has failed."""
         self._starts[name] += 1
         self._on_starting()
         try:
@@ -190,7 +199,7 @@ class Hosting:
                 await self.manager.stop(name)
 
     def _on_inputs(self, ids: frozenset[str]) -> None:
-        """Restarts the servers that use these inputs, with the values as they are now."""
+        """Restart the servers that use these inputs, with the current values."""
         users = [name for name, config in self.configs.items() if ids & ids_in(source(config))]
         for name in users:
             if name in self.manager or name in self._asking or self._waiting.get(name):
@@ -209,18 +218,21 @@ class Hosting:
         return asking
 
     def _withdraw(self, name: str) -> None:
-        """The owner need not answer any more: the question is out of date."""
+        """Cancel the question for the inputs of a server: it is out of date."""
         if asking := self._asking.pop(name, None):
             asking.cancel()
 
     async def _hand_over(self, config: MCPServerConfig, asking: asyncio.Future[MCPServerConfig]) -> bool:
-        """Whether the server is to be started."""
+        """Give the filled-in configuration to the manager. Returns whether the server is to be started."""
         try:
             filled = asking.result()
         except (InputError, ConfigError) as error:
             await self._wait(config.name, str(error))
             return False
-        except (Exception, asyncio.CancelledError):  # of whoever asks the owner: none of the others shall suffer
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ):  # of the code that asks the owner: fails this server only
             logger.exception("%s: its inputs cannot be asked for", config.name)
             await self._wait(config.name, "its inputs cannot be asked for")
             return False
@@ -248,7 +260,7 @@ class Hosting:
         return filled
 
     def _learn(self, config: MCPServerConfig) -> None:
-        """Masks from now on what is secret in it: that it has come out of an input makes no difference."""
+        """Mask the secrets in a configuration from now on, whether they were written into it or came from inputs."""
         secrets = secrets_of({"servers": {config.name: source(config)}})
         self._mask.add(secrets.found, config.name)
         self._mask.suspect(secrets.suspected)
@@ -269,7 +281,7 @@ class Hosting:
 
 
 async def _compiled(config: MCPServerConfig) -> VRLScript | None:
-    """Refuses a configuration whose mappers or script can never work."""
+    """The script of a configuration. Raises `ConfigError` if its script or a mapper can never work."""
     try:
         for meta in (config.default_tool_meta, *config.tool_meta.values()):
             if meta and meta.ret_object_mapper:
@@ -290,7 +302,7 @@ async def _script(text: str) -> VRLScript:
 
 
 async def _finished(asking: asyncio.Future[MCPServerConfig]) -> None:
-    """Waits for it; where nobody waits any more, nobody is asked."""
+    """Wait for a question. If the waiting is cancelled, so is the question."""
     try:
         await asyncio.wait([asking])
     finally:

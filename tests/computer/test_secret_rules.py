@@ -14,7 +14,7 @@ import pytest
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.secrets import ANSWER, MASKED, Mask, mask_config, secrets_of
-from a2c_smcp.computer.secrets.rules import Declared, Kind, judge
+from a2c_smcp.computer.secrets.rules import Declared, SecretKind, judge
 from tests.computer.supervised import good, quick
 from tests.waiting import until
 
@@ -68,8 +68,8 @@ def test_a_literal_is_judged_by_the_words_of_its_name_and_by_its_value(name: str
 @pytest.mark.covers("secrets-rule")
 def test_what_the_owner_declares_goes_before_every_other_rule() -> None:
     said = Declared({"X": True, "api-key": False})
-    assert judge("x", "hello", said) is Kind.declared
-    assert judge("API_KEY", "abcdef", said) is Kind.ordinary
+    assert judge("x", "hello", said) is SecretKind.declared
+    assert judge("API_KEY", "abcdef", said) is SecretKind.ordinary
 
 
 def found(**parameters: Any) -> set[str]:
@@ -132,7 +132,7 @@ def test_a_suspected_secret_is_hidden_in_the_configuration_and_named() -> None:
     config = {"servers": {"s": {"server_parameters": {"args": ["x", RANDOM, f"https://h/{RANDOM}/y"]}}}}
     literals = secrets_of(config)
     assert (literals.found, literals.suspected) == (set(), {RANDOM})
-    assert [(each.name, each.kind) for each in literals.named] == [("args", Kind.suspected)]
+    assert [(each.name, each.kind) for each in literals.named] == [("args", SecretKind.suspected)]
     assert RANDOM not in repr(mask_config(config))
 
 

@@ -25,7 +25,7 @@ from a2c_smcp.computer.inputs.sources import argv_of
 from a2c_smcp.computer.private_files import remedy_for
 from a2c_smcp.computer.secrets import SHORTEST
 from a2c_smcp.computer.secrets.config import names_of_secrets, secrets_line
-from a2c_smcp.computer.secrets.rules import Kind
+from a2c_smcp.computer.secrets.rules import SecretKind
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import CommandInput, MCPServerConfig, StdioConfig, source
 from a2c_smcp.mcp_host.processes.environment import child_environment, find_command, why_not_found
@@ -187,7 +187,7 @@ def secrets(situation: Situation) -> Iterator[Finding]:
     known = {name: names_of_secrets(server, found.inputs) for name, server in found.servers.items()}
     for server, names in known.items():
         for each in names:
-            if each.kind is Kind.suspected:
+            if each.kind is SecretKind.suspected:
                 yield warning(
                     f"{each.name} of server {server!r} may be a secret: it is hidden in logs, and not in results.",
                     f'Say "secrets": {json.dumps({each.name: True})} on that server, or false if it is none.',

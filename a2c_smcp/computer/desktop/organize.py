@@ -1,4 +1,4 @@
-"""Which windows are on the desktop, in which order, and as what text (004)."""
+"""Which windows are on the desktop, in which order, and their texts (004)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Contents: TypeAlias = Sequence[Any] | None
 """The `contents` of an MCP `resources/read`, as the server sent them."""
 
 READ_AHEAD = 8
-"""How many windows at most are read beyond those that would do, once others turned out to be empty."""
+"""How many windows are read at most beyond those needed, once others have turned out to be empty."""
 
 
 class Window(NamedTuple):
-    """A window as its server lists it: `position` is the place in that list."""
+    """A window as its server lists it: `position` is its index in that list."""
 
     server: SERVER_NAME
     uri: str
@@ -32,7 +32,7 @@ class Window(NamedTuple):
 def organize_desktop(
     windows: Iterable[tuple[Window, Contents]], size: int | None, history: Sequence[ToolCallRecord]
 ) -> list[Desktop]:
-    """The desktop out of windows that have all been read: 004 step by step."""
+    """The desktop of windows that have all been read, as texts, the most important first, at most `size` (004)."""
     if size is not None and size <= 0:
         return []
     contents = {window: read for window, read in windows if _texts(read)}
@@ -42,15 +42,15 @@ def organize_desktop(
 
 
 def rank(windows: Iterable[Window], size: int | None, history: Sequence[ToolCallRecord]) -> Ranking:
-    """The same desktop out of windows that are read on demand, only as many as it takes."""
+    """The same desktop for windows that are read on demand, only as many as needed."""
     return Ranking(windows, size, history)
 
 
 class Ranking:
-    """Which windows to read: `take` some, `put` what they hold, until it `is_known` what the desktop shows.
+    """Which windows to read: `take` some, `put` their contents, until the desktop `is_known`.
 
-    A window that is not read yet counts as one that has something to show: where all that would be shown are read,
-    nothing that is read later could change the desktop.
+    A window that is not read yet counts as one with text. So once all windows that would be shown are read, no window
+    that is read later can change the desktop.
     """
 
     def __init__(self, windows: Iterable[Window], size: int | None, history: Sequence[ToolCallRecord]) -> None:
@@ -60,7 +60,7 @@ class Ranking:
         self._read: dict[Window, Contents] = {}
         self._taken: set[Window] = set()
         self._empty = 0
-        self._line_up()
+        self._rank()
 
     @property
     def is_known(self) -> bool:
@@ -69,51 +69,51 @@ class Ranking:
         return self._known == len(self._shown)
 
     def take(self, most: int | None = None) -> list[Window]:
-        """So many windows to read now, the most important first. Each is given once, none once the desktop is known."""
+        """The next windows to read, at most `most`, the most important first. Each is returned once."""
         if self.is_known:
             return []
-        taken = list(islice((window for window in self._line if window not in self._taken), most))
+        taken = list(islice((window for window in self._ranked if window not in self._taken), most))
         self._taken.update(taken)
         return taken
 
     def put(self, window: Window, contents: Contents) -> None:
-        """What a window holds; nothing, if it could not be read."""
+        """Take in the contents of a window; empty, if it could not be read."""
         self._taken.add(window)
         if _texts(contents):
             self._read[window] = contents
         elif stack := self._stack_of.get(window):
             stack.remove(window)
             self._empty += 1
-            self._line_up()
+            self._rank()
 
     def desktops(self) -> list[Desktop]:
-        """The desktop, of what has been read so far."""
+        """The desktop of the windows that have been read so far."""
         return [render(window, self._read[window]) for window in self._shown if window in self._read]
 
-    def _line_up(self) -> None:
-        """Done anew whenever a window proves empty: others move up, and some more may be read ahead."""
+    def _rank(self) -> None:
+        """Called again whenever a window is empty: others move up, and some more may be read ahead."""
         ahead = min(self._empty, READ_AHEAD)
         promising = chain.from_iterable(stack.shown for stack in self._stacks)
-        line = list(islice(promising, None if self._size is None else self._size + ahead))
-        self._line = iter(line)
-        self._shown = line[: self._size]
+        ranked = list(islice(promising, None if self._size is None else self._size + ahead))
+        self._ranked = iter(ranked)
+        self._shown = ranked[: self._size]
         self._known = 0
 
 
 def render(window: Window, contents: Contents) -> Desktop:
-    """The URI, and below it the text, if there is any."""
+    """The URI of a window, and below it its text, if there is any."""
     texts = _texts(contents)
     return f"{window.uri}\n\n" + "\n\n".join(texts) if any(texts) else window.uri
 
 
 def blobs_in(contents: Contents) -> int:
-    """How much of a window is binary and cannot be shown: worth a warning (004)."""
+    """How many parts of a window are binary, and so cannot be shown (004)."""
     return sum(isinstance(part, Mapping) and "blob" in part for part in contents or ())
 
 
 @dataclass(frozen=True, slots=True)
 class _Stack:
-    """The windows of one server: those that would have it all, as listed; the others, the most important first."""
+    """The windows of one server: fullscreen ones as listed; the others, the most important first."""
 
     fullscreen: dict[Window, None]
     others: dict[Window, None]

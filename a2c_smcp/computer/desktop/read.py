@@ -1,4 +1,4 @@
-"""Reading the desktop: only as many windows as it takes, several at a time, none of them for long."""
+"""Reads the windows of the desktop: only as many as needed, several at a time, each within a time limit."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["read_desktop"]
 logger = logging.getLogger(__name__)
 
 _AT_ONCE = 64
-_AT_ONCE_OF_ONE_SERVER = 8  # it may answer them one by one, and the last of them must not seem slow
+_AT_ONCE_OF_ONE_SERVER = 8  # a server may answer one by one, and the last answer must not seem slow
 _ONE = 10.0
-_ALL = 15.0  # whoever asked is answered within 20 s (WIRE §5)
+_ALL = 15.0  # the agent gets its answer within 20 s (WIRE §5)
 
 Read = Callable[[Window, float], Awaitable[Contents]]
 """Reads a window within so many seconds."""
@@ -28,13 +28,13 @@ Read = Callable[[Window, float], Awaitable[Contents]]
 async def read_desktop(
     windows: Iterable[Window], size: int | None, history: Sequence[ToolCallRecord], read: Read
 ) -> list[Desktop]:
-    """The desktop of these windows. One that cannot be read is left out, and costs the others nothing."""
-    ranking, patience = rank(windows, size, history), _Patience()
+    """The desktop of these windows. A window that cannot be read is left out."""
+    ranking, limits = rank(windows, size, history), _TimeLimits()
     reading: dict[asyncio.Task[Contents], Window] = {}
     try:
         while not ranking.is_known:
             for window in ranking.take(_AT_ONCE - len(reading)):
-                reading[asyncio.ensure_future(_contents(read, window, patience))] = window
+                reading[asyncio.ensure_future(_contents(read, window, limits))] = window
             done, _ = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 ranking.put(reading.pop(task), task.result())
@@ -45,8 +45,8 @@ async def read_desktop(
     return ranking.desktops()
 
 
-class _Patience:
-    """How long a window may take: nothing, where its server has kept us waiting for another."""
+class _TimeLimits:
+    """How long a window may take to read. After a timeout, other windows of the same server are not read."""
 
     def __init__(self) -> None:
         self.turns: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_ONCE_OF_ONE_SERVER))
@@ -60,22 +60,22 @@ class _Patience:
             raise CallTimeout(f"{server!r} is too slow")
         return left
 
-    def lose(self, server: str) -> None:
+    def add_slow(self, server: str) -> None:
         self._slow.add(server)
 
-    def is_lost(self, server: str) -> bool:
+    def is_slow(self, server: str) -> bool:
         return server in self._slow
 
 
-async def _contents(read: Read, window: Window, patience: _Patience) -> Contents:
+async def _contents(read: Read, window: Window, limits: _TimeLimits) -> Contents:
     try:
-        async with patience.turns[window.server]:
-            if patience.is_lost(window.server):
+        async with limits.turns[window.server]:
+            if limits.is_slow(window.server):
                 return []
-            contents = await read(window, patience.left(window.server))
+            contents = await read(window, limits.left(window.server))
     except SMCPError as error:
         if isinstance(error, CallTimeout):
-            patience.lose(window.server)
+            limits.add_slow(window.server)
         logger.warning("window %s of %s cannot be read: %s", window.uri, window.server, error)
         return []
     if blobs := blobs_in(contents):

@@ -1,4 +1,4 @@
-"""The values of inputs: where each one comes from, in which order, and who is told when one changes."""
+"""The values of inputs: from which sources, in which order, and who is notified when one changes."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from a2c_smcp.mcp_host.config.servers import CommandInput
 __all__ = ["Approve", "InputState", "Inputs", "Prompt", "Resolved", "Storage"]
 
 Prompt: TypeAlias = Callable[[Input], Awaitable[str | None] | str | None]
-"""Asks the owner for a value; `None` when there is no answer."""
+"""Asks the owner for a value. Returns `None` if there is no answer."""
 Approve: TypeAlias = Callable[[CommandInput, tuple[str, ...]], Awaitable[bool] | bool]
-"""Shows a command to the owner; only `True` lets it run."""
+"""Shows a command to the owner. Only `True` lets it run."""
 Storage: TypeAlias = Literal["memory", "file", "keyring"]
 Source: TypeAlias = Literal["explicit", "environment", "keyring", "answer", "command", "default"]
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """The values that a server asked for, and those among them that must never be seen."""
+    """The values of the inputs of a server, and those among them that are secrets."""
 
     values: Mapping[str, Any] = field(repr=False)
     secrets: frozenset[str] = field(repr=False)
@@ -48,7 +48,7 @@ class Resolved:
 
 @dataclass(frozen=True)
 class InputState:
-    """An input as it may be shown: a secret has no `value` here. The keyring is not asked for this."""
+    """An input as it may be shown: `value` is `None` for a secret. The keyring is not read for this."""
 
     definition: Input = field(repr=False)
     id: str
@@ -58,17 +58,18 @@ class InputState:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Value:
     value: Any = field(repr=False)
     source: Source
 
 
 class Inputs:
-    """What is behind `${input:id}`.
+    """The values of `${input:id}`.
 
-    A value is explicit, or else in the environment, the keyring, an answer of the owner (for a command: its output),
-    or the default. Answers are remembered while the process lives; commands run each time, since what they print may
-    expire. Explicit values come from `values`, from `store` and from `set`; the first win over the second.
+    The first source that has a value counts: explicit, the environment, the keyring, the owner (for a command: its
+    output), the default. Answers of the owner are kept while the process lives; commands run each time, since their
+    output may expire. Explicit values come from `values`, from the file `store` and from `set`; `values` win over the
+    file. Secrets are never written into the file.
     """
 
     def __init__(
@@ -102,19 +103,19 @@ class Inputs:
         self._distrust_file()
 
     def define(self, definitions: Iterable[Input]) -> None:
-        """Replaces all definitions; those that are new, gone or different count as changed."""
+        """Replace all definitions. Listeners are called with those that are new, gone or different."""
         before, after = self._definitions, {each.id: each for each in definitions}
         self._definitions = after
         self._distrust_file()
-        self._tell(id_ for id_ in before.keys() | after.keys() if before.get(id_) != after.get(id_))
+        self._notify(id_ for id_ in before.keys() | after.keys() if before.get(id_) != after.get(id_))
 
     def subscribe(self, listener: Callable[[frozenset[str]], None]) -> Callable[[], None]:
-        """Calls the listener with the ids that changed, until the function that is returned is called."""
+        """Call the listener with the ids of changed inputs. Returns a function that ends this."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     async def resolve(self, ids: Iterable[str], *, server: str) -> Resolved:
-        """The values of these ids. Raises `UnknownInput`, or `MissingInputs` naming every one that has none."""
+        """The values of these inputs. Raises `UnknownInput`, or `MissingInputs` naming all without a usable value."""
         wanted = sorted(set(ids))
         if unknown := [id_ for id_ in wanted if id_ not in self._definitions]:
             raise UnknownInput(unknown, server)
@@ -135,7 +136,11 @@ class Inputs:
         return Resolved(values, frozenset(secrets))
 
     async def set(self, id_: str, value: Any, *, keep: bool = False) -> Storage:
-        """Gives a value. Where it is now: a secret is only ever kept in the keyring, or else in memory."""
+        """Set a value; with `keep`, also for later runs: a secret in the keyring, another value in the file.
+
+        Returns where it is kept: in memory if nothing else is possible. Raises `UnknownInput`, `InvalidInput` or
+        `PrivateFileUnusable`.
+        """
         definition = self._defined(id_)
         check(definition, value)
         async with self._writing:
@@ -144,11 +149,11 @@ class Inputs:
             self._answers.pop(id_, None)
             place = await self._keep(id_, value) if keep else "memory"
         if is_new:
-            self._tell([id_])
+            self._notify([id_])
         return place
 
     async def clear(self, id_: str) -> bool:
-        """Forgets a value everywhere it was given or kept. Whether there was one."""
+        """Forget a value wherever it is kept. Returns whether there was one. Raises `UnknownInput`."""
         self._defined(id_)
         async with self._writing:
             held = [values.pop(id_, None) is not None for values in (self._explicit, self._answers)]
@@ -157,11 +162,11 @@ class Inputs:
                 await self._save()
             held.append(await self._keychain.delete(id_))
         if any(held):
-            self._tell([id_])
+            self._notify([id_])
         return any(held)
 
     def list(self) -> list[InputState]:
-        """Every input, with the value that is known without asking anybody, unless it is a secret."""
+        """Every input, with the value that is known without asking the owner or the keyring, unless it is a secret."""
         return [self._state(definition) for definition in self._definitions.values()]
 
     def _state(self, definition: Input) -> InputState:
@@ -172,7 +177,7 @@ class Inputs:
             return InputState(definition, definition.id, is_secret, None, None)
         return InputState(definition, definition.id, is_secret, found.source, None if is_secret else found.value)
 
-    async def _find(self, definition: Input) -> _Found:
+    async def _find(self, definition: Input) -> _Value:
         for source in self._sources:
             found = source(definition)
             found = await found if isinstance(found, Awaitable) else found
@@ -181,25 +186,25 @@ class Inputs:
                 return found
         raise _NotGiven
 
-    def _from_explicit(self, definition: Input) -> _Found | None:
+    def _from_explicit(self, definition: Input) -> _Value | None:
         value = self._explicit.get(definition.id)
-        return _Found(value, "explicit") if value is not None else None
+        return _Value(value, "explicit") if value is not None else None
 
-    def _from_environment(self, definition: Input) -> _Found | None:
+    def _from_environment(self, definition: Input) -> _Value | None:
         value = self._environ.get(variable_of(definition.id))
-        return _Found(value, "environment") if value else None
+        return _Value(value, "environment") if value else None
 
-    def _from_answers(self, definition: Input) -> _Found | None:
+    def _from_answers(self, definition: Input) -> _Value | None:
         value = self._answers.get(definition.id)
-        return _Found(value, "answer") if value is not None else None
+        return _Value(value, "answer") if value is not None else None
 
-    async def _from_keyring(self, definition: Input) -> _Found | None:
+    async def _from_keyring(self, definition: Input) -> _Value | None:
         value = await self._keychain.get(definition.id)
-        return _Found(value, "keyring") if value is not None else None
+        return _Value(value, "keyring") if value is not None else None
 
-    async def _from_owner(self, definition: Input) -> _Found | None:
+    async def _from_owner(self, definition: Input) -> _Value | None:
         if isinstance(definition, CommandInput):
-            return _Found(await self._run(definition), "command")
+            return _Value(await self._run(definition), "command")
         async with self._asking:  # one question at a time, and none twice
             if (answered := self._from_answers(definition)) or self._prompt is None:
                 return answered
@@ -208,7 +213,7 @@ class Inputs:
                 return None
             check(definition, answer, "the answer ")
             self._answers[definition.id] = answer
-        return _Found(answer, "answer")
+        return _Value(answer, "answer")
 
     async def _run(self, definition: CommandInput) -> str:
         argv = argv_of(definition.command, definition.args)
@@ -238,7 +243,7 @@ class Inputs:
         return id_ in self._definitions and is_secret(self._definitions[id_])
 
     def _distrust_file(self) -> None:
-        """A kept value whose input has become a secret is not used: it should never have been in a file."""
+        """Do not use a value in the file if its input has become a secret: it should not be in a file."""
         for id_ in [id_ for id_ in self._kept if self._hides(id_)]:
             if self._explicit.get(id_) == self._kept.pop(id_):
                 self._explicit.pop(id_, None)
@@ -248,7 +253,7 @@ class Inputs:
             raise UnknownInput([id_])
         return self._definitions[id_]
 
-    def _tell(self, ids: Iterable[str]) -> None:
+    def _notify(self, ids: Iterable[str]) -> None:
         if changed := frozenset(ids):
             for listener in tuple(self._listeners):
                 listener(changed)
@@ -259,6 +264,6 @@ class _NotGiven(Exception):
         return "nobody has given it"
 
 
-def _from_default(definition: Input) -> _Found | None:
+def _from_default(definition: Input) -> _Value | None:
     default = default_of(definition)
-    return _Found(default, "default") if default is not None else None
+    return _Value(default, "default") if default is not None else None

@@ -1,4 +1,4 @@
-"""Secrets stay home: they are masked in everything textual that leaves the Computer."""
+"""Secrets: which they are, and how they are masked in every text that leaves the Computer."""
 
 from a2c_smcp.computer.secrets.config import mask_config, secrets_in, secrets_of
 from a2c_smcp.computer.secrets.logs import MaskFilter, masked_logs

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from a2c_smcp.computer.inputs.definitions import Input, ids_in, is_secret
 from a2c_smcp.computer.secrets.literals import Literals
-from a2c_smcp.computer.secrets.rules import Kind, Named
+from a2c_smcp.computer.secrets.rules import SecretKind, SecretName
 from a2c_smcp.mcp_host.config.servers import (
     INPUT_CONTENTS,
     PARAMETER_CONTENTS,
@@ -129,16 +129,20 @@ _PASSWORD = _fields(_by_content(INPUT_CONTENTS, {**_RULES, FieldContent.DEFAULT:
 _config = _fields({"servers": _each(_server), "inputs": _each(_input)})
 
 
-def names_of_secrets(config: MCPServerConfig, inputs: Mapping[str, Input]) -> list[Named]:
+def names_of_secrets(config: MCPServerConfig, inputs: Mapping[str, Input]) -> list[SecretName]:
     """The names of variables, headers, flags and inputs of a server that are treated as secret, or may be."""
     data = source(config)
-    given = {Named(f"input {id_}", Kind.declared) for id_ in ids_in(data) if id_ in inputs and is_secret(inputs[id_])}
+    given = {
+        SecretName(f"input {id_}", SecretKind.declared)
+        for id_ in ids_in(data)
+        if id_ in inputs and is_secret(inputs[id_])
+    }
     return sorted(secrets_of({"servers": {config.name: data}}).named | given)
 
 
-def secrets_line(server: str, names: list[Named]) -> str:
+def secrets_line(server: str, names: list[SecretName]) -> str:
     """One line on a server: `github: GITHUB_TOKEN, input token; suspected: BLOB`. Empty if it has no secrets."""
     masked = ", ".join(dict.fromkeys(each.name for each in names if each.kind.is_masked))
-    suspected = ", ".join(dict.fromkeys(each.name for each in names if each.kind is Kind.suspected))
+    suspected = ", ".join(dict.fromkeys(each.name for each in names if each.kind is SecretKind.suspected))
     parts = [part for part in (masked, suspected and f"suspected: {suspected}") if part]
     return f"{server}: {'; '.join(parts)}" if parts else ""

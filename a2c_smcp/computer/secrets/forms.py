@@ -1,4 +1,7 @@
-"""The ways in which a secret may be written: as it is, line by line, in base64, in a URL, in JSON, in Python."""
+"""The forms in which a secret may occur: as it is, line by line, in base64, in a URL, in JSON, in Python.
+
+And an index that finds the forms in a text without searching for each of them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from urllib.parse import quote, quote_plus
 __all__ = ["SHORTEST_LINE", "Form", "Index", "forms_of", "lines_of", "whole_forms_of"]
 
 SHORTEST_LINE = 16
-"""Of a secret of several lines, each line of so many characters is one by itself (WIRE §5)."""
+"""In a secret of several lines, each line of so many characters is a secret by itself (WIRE §5)."""
 
 _URL_SAFE = str.maketrans("+/", "-_")
 _SAFE = ("", "/", "!'()*", ";,/?:@&=+$#!'()*")  # all, a path, JavaScript's encodeURIComponent and encodeURI
@@ -22,9 +25,9 @@ _FENCE = re.compile(r"-----(?:BEGIN|END) [A-Z0-9 ]+-----")
 
 
 class Form(NamedTuple):
-    """A piece of text that gives a secret away, and how many characters beside it hold a few more of its bits.
+    """A text that gives a secret away. `before` and `after`: how many characters beside it hold more of its bits.
 
-    `is_whole`: only where it is no part of a longer word.
+    One that `is_whole` counts only if it is not a part of a longer word.
     """
 
     text: str
@@ -34,24 +37,24 @@ class Form(NamedTuple):
 
 
 def forms_of(secret: str) -> set[Form]:
-    """Every form that is searched for.
+    """Every form of a secret that is searched for.
 
-    Base64 is found inside a longer text too, wherever the secret begins in it, unless a line break comes between.
-    Percent-encodings are those of common encoders, with digits in either case; a mixture of them is not found.
+    Base64 is found inside longer base64, wherever the secret begins in it, unless a line break is inside.
+    Percent-encodings are those of common encoders, with digits in either case; mixtures are not found.
     """
     raw = secret.encode("utf-8", "surrogatepass")
     return {Form(text) for text in _written(secret, raw)} | set(_in_base64(raw))
 
 
 def whole_forms_of(secret: str) -> set[Form]:
-    """The forms of a secret that would be found everywhere if it were searched for inside words."""
+    """The forms of a secret that is too short, or too ordinary, to be searched for inside words."""
     raw = secret.encode("utf-8", "surrogatepass")
     encoded = b64encode(raw).decode().rstrip("=")
     return {Form(text, is_whole=True) for text in {*_written(secret, raw), encoded, encoded.translate(_URL_SAFE)}}
 
 
 def lines_of(secret: str) -> set[str]:
-    """The lines of a key, say, however they are indented or ended where it turns up again. Its fences are no secret."""
+    """The lines of a secret such as a key, without indentation and line ends. BEGIN and END lines are no secrets."""
     lines = [line.strip() for line in _LINE_BREAK.split(secret)]
     if len(lines) == 1:
         return set()
@@ -77,7 +80,7 @@ def _percent_encoded(raw: bytes) -> Iterator[str]:
 
 
 def _in_base64(raw: bytes) -> Iterator[Form]:
-    """The characters that are the same whatever stands around the secret, for each of the three ways to be aligned."""
+    """For each of the three alignments in base64: the characters that do not depend on the bytes around the secret."""
     for offset in range(3):
         start, end = 8 * offset, 8 * (offset + len(raw))  # in bits, of which a character holds six
         text = b64encode(bytes(offset) + raw).decode()[-(-start // 6) : end // 6]
@@ -93,8 +96,9 @@ _WHOLE_NUMBER = re.compile("-?[1-9][0-9]{0,99}")
 class Index:
     """Finds the few forms that may be in a text.
 
-    A text is read as words of four bytes. A form of at least seven bytes that is somewhere in it covers one of those
-    words, which begins at one of the first four bytes of the form. So a look at a quarter of the positions will do.
+    A text is read as words of four bytes, at every fourth byte only. A form of at least seven bytes that is somewhere
+    in the text covers a whole one of these words, which begins at one of the first four bytes of the form. These four
+    possible words of each form are the index. Shorter forms are always candidates.
     """
 
     def __init__(self, secrets: Iterable[str], forms: Callable[[str], set[Form]] = forms_of) -> None:

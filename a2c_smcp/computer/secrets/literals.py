@@ -1,4 +1,4 @@
-"""Secrets that somebody wrote into a text: a flag's value, a URL's password, a field with a telling name."""
+"""Finds and masks secrets that are written into texts: the value of a flag, the password in a URL, a named field."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from a2c_smcp.computer.secrets.rules import (
     RANDOM_SEGMENT,
     TOKEN,
     Declared,
-    Kind,
-    Named,
+    SecretKind,
+    SecretName,
     hints_at_secret,
     is_random,
     judge,
@@ -48,32 +48,32 @@ _DEEPEST = 4  # JSON in a variable, a URL in the JSON, a password in the URL
 
 
 class Literals:
-    """Masks literals, and collects what it masks. Placeholders are no literals: they stay.
+    """Masks the secrets among literals, and collects them. Placeholders such as `${input:id}` are not literals.
 
-    `found` are secrets, `suspected` may be some, `named` is what the owner may be told of both.
+    `found` are secrets, `suspected` may be secrets, `named` are the names of both, for the owner.
     """
 
     def __init__(self, declared: Declared | None = None) -> None:
         self.found: set[str] = set()
         self.suspected: set[str] = set()
-        self.named: set[Named] = set()
+        self.named: set[SecretName] = set()
         self._declared = declared or Declared()
         self._about = ""
         self._depth = 0
 
-    def declaring(self, said: object) -> Literals:
-        """The same collection, for a server whose owner says more about it."""
-        inner = Literals(Declared(said))
+    def declaring(self, declared: object) -> Literals:
+        """The same collection, for a server whose owner declares which names are secret."""
+        inner = Literals(Declared(declared))
         inner.found, inner.suspected, inner.named = self.found, self.suspected, self.named
         return inner
 
     def pair(self, value: Any, name: str) -> Any:
-        """A variable or a header: all of its literals are hidden, and judged by its name."""
+        """Mask all literals of a variable or a header. Which of them are secrets is judged by its name."""
         self._about = name
         return self.whole(value, name)
 
     def whole(self, value: Any, name: str) -> Any:
-        """A value that is hidden as it stands; of `Bearer ${input:token}` nothing is."""
+        """Mask a value as a whole, except for placeholders: `Bearer ${input:token}` stays as it is."""
         if value is None or value == "":
             return value
         text = value if isinstance(value, str) else json.dumps(value)
@@ -84,7 +84,7 @@ class Literals:
         return "".join(pieces) if len(pieces) > 1 else MASKED
 
     def field(self, value: Any, name: str) -> Any:
-        """A value that may be a secret: its name tells, or the names and URLs inside it."""
+        """Mask a value if its name is that of a secret; otherwise mask the secrets inside it."""
         if isinstance(value, Mapping):
             return {key: self.field(each, str(key)) for key, each in value.items()}
         if isinstance(value, list | tuple):
@@ -95,14 +95,14 @@ class Literals:
         return self.text(value) if isinstance(value, str) else value
 
     def arguments(self, args: list[Any] | tuple[Any, ...]) -> list[Any]:
-        """The arguments of a program."""
+        """Mask the secrets among the arguments of a program."""
         self._about = "args"
         words = ["" if not isinstance(arg, str) else arg for arg in args]
         masked = [self._argument(word, before) or self.text(word) for before, word in pairwise(["", *words])]
         return [new if isinstance(arg, str) else arg for new, arg in zip(masked, args, strict=True)]
 
     def text(self, text: str) -> str:
-        """JSON, a command line, or anything else that may have URLs in it."""
+        """Mask the secrets in JSON, in a command line, or in any other text."""
         if text.startswith(("{", "[")):
             try:
                 return json.dumps(self.field(json.loads(text), ""), ensure_ascii=False)
@@ -119,15 +119,15 @@ class Literals:
         return _WORD.sub(mask, PEM.sub(lambda block: self.token(block[0]), text))
 
     def token(self, text: str) -> str:
-        """What looks like a secret whatever its name."""
-        self._keep(text, self._about, Kind.evident)
+        """Mask a text that looks like a secret, whatever its name is."""
+        self._keep(text, self._about, SecretKind.evident)
         return MASKED
 
     def random(self, text: str) -> str:
-        """What is long and random, and may be a secret."""
-        if judge(self._about, text, self._declared) is Kind.ordinary:
+        """Mask a text that is long and random, and so may be a secret."""
+        if judge(self._about, text, self._declared) is SecretKind.ordinary:
             return text
-        self._keep(text, self._about, Kind.suspected)
+        self._keep(text, self._about, SecretKind.suspected)
         return MASKED
 
     def _word(self, word: str) -> str:
@@ -140,11 +140,11 @@ class Literals:
         return self.random(masked) if is_random(masked) else masked
 
     def _hides(self, name: str) -> bool:
-        said = self._declared.get(name)
-        return hints_at_secret(name) if said is None else said
+        declared = self._declared.get(name)
+        return hints_at_secret(name) if declared is None else declared
 
     def _argument(self, text: str, before: str) -> str | None:
-        """An argument without the secret that its name, or the flag before it, announces; `None` where none does."""
+        """The argument without a secret that its name, or the flag before it, announces; `None` if there is none."""
         is_value = _FLAG.fullmatch(before) and not _FLAG.fullmatch(text)
         if (is_value and self._hides(before)) or before.lower() in _HTTP_SCHEMES:
             return str(self.whole(text, before))
@@ -158,14 +158,14 @@ class Literals:
     def _url(self, url: re.Match[str]) -> str:
         if url["user"] and not re.search(_HOLE, url["user"]):
             self.found.update(_of_user(url["user"]))
-            self._name(self._about or "url", Kind.evident, url["user"].partition(":")[2] or url["user"])
+            self._name(self._about or "url", SecretKind.evident, url["user"].partition(":")[2] or url["user"])
         user = f"{self._hidden(url['user'])}@" if url["user"] else ""
         query = f"?{_PARAMETER.sub(self._parameter, url['query'])}" if url["query"] else ""
         place = RANDOM_SEGMENT.sub(lambda part: self.random(part[0]) if is_random(part[0]) else part[0], url["place"])
         return f"{url['scheme']}{user}{place}{query}"
 
     def _hidden(self, user: str) -> str:
-        """The user information of a URL, which has been collected."""
+        """The user information of a URL, masked except for placeholders."""
         pieces = _KEPT.split(user)
         pieces[::2] = [MASKED if re.search(r"\w", literal) else literal for literal in pieces[::2]]
         return "".join(pieces)
@@ -174,29 +174,29 @@ class Literals:
         return parameter["head"] + str(self.whole(parameter["value"], parameter["head"].strip("&=") or "query"))
 
     def _take(self, literal: str, name: str) -> None:
-        """A literal is a secret as a whole, by its name, and may have others inside."""
+        """Collect a literal if it is a secret as a whole, and the secrets inside it."""
         if not re.search(r"\w", literal):
             return
-        kind = Kind.evident if name.lower() in _HTTP_SCHEMES else judge(name, literal, self._declared)
-        if kind is not Kind.ordinary:
+        kind = SecretKind.evident if name.lower() in _HTTP_SCHEMES else judge(name, literal, self._declared)
+        if kind is not SecretKind.ordinary:
             self._keep(literal, name, kind)
         if self._depth < _DEEPEST and self._declared.get(name) is not False:
             self._depth += 1
             self.text(literal)
             self._depth -= 1
 
-    def _keep(self, literal: str, name: str, kind: Kind) -> None:
+    def _keep(self, literal: str, name: str, kind: SecretKind) -> None:
         credentials = {secret for secret in _credentials(literal) if secret}
         (self.found if kind.is_masked else self.suspected).update(credentials)
         scheme, _, presented = literal.strip().partition(" ")
         self._name(name, kind, presented if scheme.lower() in _SCHEMES and presented else literal.strip())
 
-    def _name(self, name: str, kind: Kind, value: str) -> None:
-        self.named.add(Named(name or "args", kind, is_short=kind.is_masked and len(value) < SHORTEST))
+    def _name(self, name: str, kind: SecretKind, value: str) -> None:
+        self.named.add(SecretName(name or "args", kind, is_short=kind.is_masked and len(value) < SHORTEST))
 
 
 def _credentials(literal: str) -> Iterator[str]:
-    """A literal, and whatever somebody who has it could present without the rest of it."""
+    """A literal, and the parts of it that are credentials by themselves: after `Bearer`, in a cookie."""
     bare = literal.strip().strip("\"';,")
     yield from (bare, unquote(bare), unquote_plus(bare))
     scheme, _, presented = bare.partition(" ")
@@ -216,7 +216,7 @@ def _basic(presented: str) -> Iterator[str]:
 
 
 def _of_user(info: str) -> Iterator[str]:
-    """A name is no secret where there is a password."""
+    """The secrets in the user information of a URL. The name is one only if there is no password."""
     name, colon, password = info.partition(":")
     secret = password if colon else name
     yield from (info, secret, unquote(secret))

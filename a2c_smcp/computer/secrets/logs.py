@@ -1,4 +1,4 @@
-"""Log records without secrets."""
+"""Masks secrets in log records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SPEAKERS = ("a2c_smcp", "aiohttp", "anyio", "asyncio", "engineio", "httpcore2",
 
 @contextmanager
 def masked_logs(mask: Mask) -> Iterator[None]:
-    """Masks what we and the libraries that see secrets log meanwhile, whoever handles it."""
+    """Meanwhile mask the log records of this package and of libraries that see secrets, whatever their handlers are."""
     cover = _Cover(MaskFilter(mask), logging.getLogRecordFactory())
     logging.setLogRecordFactory(cover)
     try:
@@ -30,9 +30,10 @@ def masked_logs(mask: Mask) -> Iterator[None]:
 
 
 class _Cover:
-    """A factory of log records that has the logger which asks for one filtered, so that none is too new for it.
+    """A factory of log records that adds the filter to each logger that makes one, so that new loggers have it, too.
 
-    Others may have put a factory of their own around it, which is theirs to take away. Until then it does nothing more.
+    Another program part may have put its own factory around this one; then it stays in place, without effect, after
+    `lift`.
     """
 
     def __init__(self, hiding: MaskFilter, before: Callable[..., logging.LogRecord]) -> None:
@@ -65,10 +66,10 @@ class _Cover:
 
 
 class MaskFilter(logging.Filter):
-    """Masks every record that passes, for this handler and all that come after it.
+    """Masks every record that passes, for this handler and all later ones.
 
-    A record without secrets is not touched. In one with secrets the arguments are merged into the message, and its
-    traceback becomes text (`exc_text`), which formatters print in place of the exception.
+    A record without secrets is not changed. In a record with secrets the arguments are merged into the message, and the
+    traceback becomes text (`exc_text`), which formatters print instead of the exception.
     """
 
     def __init__(self, mask: Mask) -> None:
@@ -100,7 +101,7 @@ class MaskFilter(logging.Filter):
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # of which logging would print message and arguments, whatever they contain
+    except Exception:  # logging would print message and arguments, including secrets
         record.msg, record.args = f"{record.msg} (its arguments do not fit)", None
         return str(record.msg)
 

@@ -1,8 +1,12 @@
-"""Secrets that must not leave the Computer, and their removal from whatever does.
+"""Masks known secrets in everything that leaves the Computer.
 
-A secret of twelve characters or more that is no plain word is searched for everywhere. A shorter one, or a plain word,
-would be found in texts that have nothing to do with it: it is searched for as a whole word only, and only in what comes
-from a server that was given it. A suspected secret is searched for in logs alone.
+A secret of twelve characters or more that is not an ordinary word is searched for everywhere. A shorter one, or an
+ordinary word, would be found in texts that have nothing to do with it: it is searched for as a whole word only, and
+only in texts of a server that was given it. A suspected secret is searched for in logs only.
+
+Masking one message takes two passes. The first joins all its texts and asks the index (`forms.py`) which forms may be
+in them; most messages have none, and are returned as they are. Only if some are found does the second pass walk through
+the message, along its structure (`messages.py`), and mask them.
 """
 
 from __future__ import annotations
@@ -21,16 +25,16 @@ from a2c_smcp.computer.secrets.messages import ANSWER, ANYTHING, BLOCK, NAME, RE
 __all__ = ["MASKED", "NO_SERVER", "SHORTEST", "Mask"]
 
 MASKED = "***"
-"""What stands in place of a secret."""
+"""What replaces a secret."""
 
 SHORTEST = 6
-"""Secrets of fewer characters are not searched for (WIRE §5): they would be found everywhere."""
+"""Secrets of fewer characters are not masked (WIRE §5): they would be found everywhere."""
 
 NO_SERVER = ""
-"""Stands for the server that was given a secret where none was."""
+"""In place of a server: a secret that no server was given."""
 
 _LONG = 12
-"""Secrets of so many characters are searched for everywhere, unless they are plain words."""
+"""Secrets of so many characters are searched for everywhere, unless they are ordinary words."""
 _PART_OF_WORD = re.compile(r"[\w-]")
 _MAY_BE_BINARY = frozenset(("data", "blob", "resource"))
 _USER_INFO = re.compile(r"://([^\s/?#]*)@")
@@ -39,7 +43,7 @@ T = TypeVar("T")
 
 
 class Mask:
-    """A registry of secrets. What has once been a secret remains one."""
+    """The known secrets. Secrets are added and never removed. It may be used from several threads."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._everywhere: set[str] = set()
@@ -50,7 +54,7 @@ class Mask:
         self._searches: dict[str | None, tuple[int, list[Index], frozenset[int]]] = {}
         self._adding = threading.Lock()
         self.version = 0
-        """Another one, whenever something is masked that was not before."""
+        """Changes whenever a secret is added."""
         self.add(secrets)
 
     def __repr__(self) -> str:
@@ -58,7 +62,7 @@ class Mask:
         return f"<{type(self).__name__} of {count} secrets>"
 
     def add(self, secrets: Iterable[str], server: str | None = None) -> None:
-        """Masks these from now on, but those that are too short. Without a `server`, any may have been given them."""
+        """Mask these from now on, except those that are too short. `None` as server: any may have been given them."""
         with self._adding:
             new = {each for secret in secrets for each in (secret, *lines_of(secret)) if len(each) >= SHORTEST}
             as_words = {each for each in new if len(each) < _LONG or is_word(each)}
@@ -66,7 +70,7 @@ class Mask:
             self._add_words(as_words - self._as_words.get(server, set()), server)
 
     def suspect(self, secrets: Iterable[str]) -> None:
-        """Hides these in logs."""
+        """Mask these in logs from now on."""
         with self._adding:
             new = {each for each in secrets if len(each) >= SHORTEST} - self._suspected
             if new:
@@ -74,40 +78,40 @@ class Mask:
                 self._suspected |= new
 
     def text(self, text: str, server: str | None = None) -> str:
-        """The same string where there is no secret in it."""
+        """The text with secrets masked; the same string if there are none."""
         return _cover(text, self._likely_in(text, self._indexes(server)))
 
     def logged(self, text: str) -> str:
-        """Like `text`, for a log: whatever any server was given, and what is only suspected."""
+        """Like `text`, for a log: masks the secrets of all servers, and suspected ones."""
         return _cover(text, self._likely_in(text, [self._index, self._log_index, *self._word_indexes.values()]))
 
     def name(self, name: str, server: str | None = None) -> str:
-        """Like `text`, for what others have to say back: a secret that is an ordinary word stays in it."""
+        """Like `text`, for a name that others have to send back: a secret that is an ordinary word is not masked."""
         forms = self._likely_in(name, self._indexes(server))
         return _cover_name(name, forms, [form for form in forms if not is_word(form.text)])
 
     def uri(self, uri: str, server: str | None = None) -> str:
-        """A name whose scheme stays, so that it can still be read as a URI."""
+        """Like `name`, but the scheme is never masked, so that the result is still a URI."""
         scheme, mark, _ = uri.partition("://")
         masked = self.name(uri, server)
         if not mark or masked.startswith(f"{scheme}://"):
             return masked
         return f"{scheme}://{self.name(uri[len(scheme) + len(mark) :], server)}"
 
-    def data(self, value: T, place: Structure = ANYTHING, server: str | None = None) -> T:
-        """A copy of a JSON-like value, keys included; the same object where there is no secret in it.
+    def data(self, value: T, structure: Structure = ANYTHING, server: str | None = None) -> T:
+        """A copy of a JSON-like value with secrets masked, in keys too; the same object if there are none.
 
-        What the protocol defines at its `place` stays. Images, sounds and blobs in the content of an answer are not
-        searched, as long as they are base64.
+        Keys and words that the protocol defines in its `structure` are not masked. Images, sounds and blobs in the
+        content of an answer are not searched, if they are base64.
         """
         indexes, numbers = self._search(server)
-        texts, integers = _leaves(value, place)
+        texts, integers = _leaves(value, structure)
         text = "\n".join(texts)
         forms = [form for index in indexes for form in index.likely_in(text) if form.text in text]
         if not forms and numbers.isdisjoint(integers):
             return value
         names = [form for form in forms if not is_word(form.text)]
-        masked: T = _mask(value, place, _Found(forms, names, numbers))
+        masked: T = _mask(value, structure, _FoundForms(forms, names, numbers))
         return masked
 
     def _add_everywhere(self, new: set[str]) -> None:
@@ -127,10 +131,10 @@ class Mask:
         return self._search(server)[0]
 
     def _search(self, server: str | None) -> tuple[list[Index], frozenset[int]]:
-        """What is searched for in something of a server: kept until there are more secrets."""
+        """The indexes and numbers to search in texts of a server. Cached until a secret is added."""
         known = self._searches.get(server)
         if known is None or known[0] != self.version:
-            version, words = self.version, self._word_indexes  # in this order, for `add` in a thread
+            version, words = self.version, self._word_indexes  # in this order: another thread may be in `add`
             indexes = [self._index, *(words[each] for each in {None, server} if each in words)]
             numbers = frozenset[int]().union(*(index.numbers for index in indexes))
             known = self._searches[server] = version, indexes, numbers
@@ -142,8 +146,8 @@ class Mask:
         return [form for index in indexes for form in index.likely_in(text)]
 
 
-class _Found(NamedTuple):
-    """What is somewhere in a value; `names` are the forms that are masked in names as well."""
+class _FoundForms(NamedTuple):
+    """The forms that are somewhere in a value. `names` are those that are masked in names as well."""
 
     forms: Sequence[Form]
     names: Sequence[Form]
@@ -151,7 +155,7 @@ class _Found(NamedTuple):
 
 
 def _cover(text: str, forms: Iterable[Form]) -> str:
-    """All that belongs to any form is covered, where they overlap too."""
+    """Mask all forms, also where they overlap."""
     spans = sorted(span for form in forms for span in _spans(text, form))
     if not spans:
         return text
@@ -167,7 +171,7 @@ def _cover(text: str, forms: Iterable[Form]) -> str:
 
 
 def _cover_name(text: str, forms: Sequence[Form], names: Sequence[Form]) -> str:
-    """Only the words that others have to say back stay: nobody has to say a password in a URL."""
+    """Mask a name. Ordinary words stay, except in the user information of a URL: nobody has to send a password back."""
     covered = _cover(text, names)
     user = _USER_INFO.search(covered)
     if user is None or len(forms) == len(names):
@@ -189,11 +193,11 @@ def _is_whole(text: str, start: int, end: int) -> bool:
     return not (_PART_OF_WORD.match(text[start - 1 : start]) or _PART_OF_WORD.match(text[end : end + 1]))
 
 
-def _leaves(value: Any, place: Structure) -> tuple[list[str], list[int]]:
-    """Every text and whole number to be searched. This sees all that leaves the Computer, so it is quick."""
+def _leaves(value: Any, structure: Structure) -> tuple[list[str], list[int]]:
+    """All texts and whole numbers to be searched. Every message passes through here, so it has to be quick."""
     texts: list[str] = []
     numbers: list[int] = []
-    rest = _searched(value) if place is ANSWER and isinstance(value, dict) else [value]
+    rest = _searched(value) if structure is ANSWER and isinstance(value, dict) else [value]
     while rest:
         each = rest.pop()
         if isinstance(each, str):
@@ -209,7 +213,7 @@ def _leaves(value: Any, place: Structure) -> tuple[list[str], list[int]]:
 
 
 def _searched(answer: dict[Any, Any]) -> list[Any]:
-    """The parts of an answer, without what is binary in its content."""
+    """The parts of an answer, without binary data in its content."""
     parts: list[Any] = [*answer]
     for key, value in answer.items():
         if key == "content" and isinstance(value, list | tuple):
@@ -219,45 +223,48 @@ def _searched(answer: dict[Any, Any]) -> list[Any]:
     return parts
 
 
-def _without_binary(value: Any, place: Structure) -> Any:
+def _without_binary(value: Any, structure: Structure) -> Any:
     if not isinstance(value, dict) or value.keys().isdisjoint(_MAY_BE_BINARY):
         return value
-    binary = _binary_key(value, place)
+    binary = _binary_key(value, structure)
     rest = {key: each for key, each in value.items() if binary is None or key != binary}
-    if place is BLOCK and "resource" in rest:
+    if structure is BLOCK and "resource" in rest:
         rest["resource"] = _without_binary(rest["resource"], RESOURCE)
     return rest
 
 
-def _mask(value: Any, place: Structure, found: _Found) -> Any:
+def _mask(value: Any, structure: Structure, found: _FoundForms) -> Any:
     if isinstance(value, str):
-        return _cover_name(value, found.forms, found.names) if place.is_name else _cover(value, found.forms)
+        return _cover_name(value, found.forms, found.names) if structure.is_name else _cover(value, found.forms)
     if isinstance(value, dict):
-        return _mask_object(value, place, found)
+        return _mask_object(value, structure, found)
     if isinstance(value, list | tuple):
-        items = [_mask(each, place, found) for each in value]
-        if all(new is old for new, old in zip(items, value, strict=True)):
-            return value
-        return items if isinstance(value, list) else tuple(items)
-    if isinstance(value, int) and value in found.numbers and not isinstance(value, bool) and not place.is_name:
-        return MASKED
-    return value
+        return _mask_items(value, structure, found)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return MASKED if is_number and value in found.numbers and not structure.is_name else value
 
 
-def _mask_object(value: dict[Any, Any], place: Structure, found: _Found) -> dict[Any, Any]:
-    binary, masked, copies = _binary_key(value, place), dict[Any, Any](), Counter[Any]()
+def _mask_items(value: list[Any] | tuple[Any, ...], structure: Structure, found: _FoundForms) -> Any:
+    items = [_mask(each, structure, found) for each in value]
+    if all(new is old for new, old in zip(items, value, strict=True)):
+        return value
+    return items if isinstance(value, list) else tuple(items)
+
+
+def _mask_object(value: dict[Any, Any], structure: Structure, found: _FoundForms) -> dict[Any, Any]:
+    binary, masked, copies = _binary_key(value, structure), dict[Any, Any](), Counter[Any]()
     is_same = True
     for key, old in value.items():
-        known = place.fields.get(key)
-        new = old if binary is not None and key == binary else _mask(old, known or place.others or ANYTHING, found)
-        new_key = key if known else _mask(key, NAME if place.named else ANYTHING, found)
+        known = structure.fields.get(key)
+        new = old if binary is not None and key == binary else _mask(old, known or structure.others or ANYTHING, found)
+        new_key = key if known else _mask(key, NAME if structure.named else ANYTHING, found)
         is_same = is_same and new is old and new_key is key
         masked[new_key if new_key is key else _free(new_key, copies, masked, value)] = new
     return value if is_same else masked
 
 
 def _free(key: Any, copies: Counter[Any], *taken: dict[Any, Any]) -> Any:
-    """A key that several secrets turn into the same text must not cost an entry, nor the search for a free one time."""
+    """A free key: several masked keys may read the same, and none of their entries must get lost. Takes no search."""
     copies[key] += 1
     free = key if copies[key] == 1 else f"{key} ({copies[key]})"
     while any(free in each for each in taken):
@@ -266,11 +273,11 @@ def _free(key: Any, copies: Counter[Any], *taken: dict[Any, Any]) -> Any:
     return free
 
 
-def _binary_key(value: dict[Any, Any], place: Structure) -> str | None:
-    """Which entry of a content block is base64 of something binary."""
-    if place is RESOURCE:
+def _binary_key(value: dict[Any, Any], structure: Structure) -> str | None:
+    """The key of a content block whose value is binary data in base64."""
+    if structure is RESOURCE:
         key = "blob"
-    elif place is BLOCK and value.get("type") in ("image", "audio"):
+    elif structure is BLOCK and value.get("type") in ("image", "audio"):
         key = "data"
     else:
         return None

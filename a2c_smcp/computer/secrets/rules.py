@@ -1,8 +1,8 @@
-"""What is secret (WIRE §5): the one table by which literals of a configuration are judged.
+"""The rules by which a literal in a configuration is judged to be a secret (WIRE §5): by its name and by its value.
 
-*Declared* and *evident* secrets are masked in everything that leaves the Computer. A *suspected* one is hidden in
-`get_config` and in logs, and stays in results: a tool whose answer loses a word that is no secret is a broken tool.
-An ordinary literal is hidden in `get_config` where it stands under `env` or `headers`, and nowhere else.
+*Declared* and *evident* secrets are masked in everything that leaves the Computer. A *suspected* one is masked in
+`get_config` and in logs, and stays in results: a tool whose results lose words that are no secrets is broken. An
+*ordinary* literal is masked in `get_config` if it is under `env` or `headers`, and nowhere else.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = [
     "RANDOM_SEGMENT",
     "TOKEN",
     "Declared",
-    "Kind",
-    "Named",
+    "SecretKind",
+    "SecretName",
     "hints_at_secret",
     "is_public",
     "is_random",
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-class Kind(StrEnum):
+class SecretKind(StrEnum):
     """How sure it is that a literal is a secret."""
 
     declared = "declared"
@@ -40,15 +40,15 @@ class Kind(StrEnum):
     @property
     def is_masked(self) -> bool:
         """Whether it is masked everywhere."""
-        return self in (Kind.declared, Kind.evident)
+        return self in (SecretKind.declared, SecretKind.evident)
 
 
 @dataclass(frozen=True, order=True)
-class Named:
-    """A secret as the owner may be shown it: its name, never its value. `is_short`: too short to be masked."""
+class SecretName:
+    """A secret as the owner may be shown it: its name, never its value. One that `is_short` cannot be masked."""
 
     name: str
-    kind: Kind
+    kind: SecretKind
     is_short: bool = False
 
 
@@ -77,7 +77,7 @@ _TOKENS = (
 TOKEN = re.compile(rf"(?<![\w-])(?:{'|'.join(_TOKENS)})")
 """A token that its issuer marks with a prefix, or a JWT."""
 PEM = re.compile(r"-----BEGIN (?P<what>(?!CERTIFICATE|PUBLIC)[A-Z0-9 ]+)-----.*?-----END (?P=what)-----", re.DOTALL)
-"""A block that holds a key. Certificates and public keys are for everybody."""
+"""A block with a private key. Certificates and public keys are no secrets."""
 
 _RANDOM = re.compile(r"(?=(?:[^0-9]*[0-9]){3})(?=.*[A-Za-z])[\w-]{32,}={0,2}")
 RANDOM_SEGMENT = re.compile(r"(?<=/)[\w-]{32,}(?=/|$)")
@@ -88,36 +88,36 @@ _LONGEST_PATH = 4096
 
 
 def is_random(text: str) -> bool:
-    """Long, with letters and several digits, and nothing that would separate words."""
+    """Whether a text is long, has letters and several digits, and nothing that separates words."""
     return _RANDOM.fullmatch(text) is not None and not _is_path(text)
 
 
 class Declared:
-    """What the owner says of names: `"secrets": {"X": true, "WORKDIR": false}` on a server."""
+    """What the owner declares about names: `"secrets": {"X": true, "WORKDIR": false}` on a server."""
 
-    def __init__(self, said: object = None) -> None:
-        pairs = said.items() if isinstance(said, Mapping) else ()
-        self._said = {same_name(str(name)): is_secret for name, is_secret in pairs if isinstance(is_secret, bool)}
+    def __init__(self, declared: object = None) -> None:
+        pairs = declared.items() if isinstance(declared, Mapping) else ()
+        self._declared = {same_name(str(name)): is_secret for name, is_secret in pairs if isinstance(is_secret, bool)}
 
     def get(self, name: str) -> bool | None:
-        """`None` where nothing is said."""
-        return self._said.get(same_name(name))
+        """Whether a name is a secret; `None` if nothing is declared."""
+        return self._declared.get(same_name(name))
 
 
-def judge(name: str, value: str, declared: Declared) -> Kind:
-    """What a literal under a name is. Tokens and passwords inside it are found apart from this."""
-    said = declared.get(name)
-    if said is not None:
-        return Kind.declared if said else Kind.ordinary
+def judge(name: str, value: str, declared: Declared) -> SecretKind:
+    """The kind of a literal as a whole. Tokens and passwords inside it are searched for by `Literals`."""
+    is_secret = declared.get(name)
+    if is_secret is not None:
+        return SecretKind.declared if is_secret else SecretKind.ordinary
     if is_public(name) or _is_harmless(value.strip()):
-        return Kind.ordinary
+        return SecretKind.ordinary
     if is_secret_name(name):
-        return Kind.evident
-    return Kind.suspected if hints_at_secret(name) or is_random(value.strip()) else Kind.ordinary
+        return SecretKind.evident
+    return SecretKind.suspected if hints_at_secret(name) or is_random(value.strip()) else SecretKind.ordinary
 
 
 def _is_harmless(value: str) -> bool:
-    """A boolean, a number below six digits, a URL without user information, or a path that exists."""
+    """Whether it is a boolean, a number below six digits, a URL without user information, or an existing path."""
     return any(rule.fullmatch(value) for rule in (_SETTING, _URL)) or _is_path(value)
 
 
@@ -127,6 +127,8 @@ def _is_path(value: str) -> bool:
     except ValueError:  # a null character
         return False
 
+
+# Names, compared word by word
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
@@ -154,26 +156,26 @@ _PUBLIC = _words(
 
 
 def is_secret_name(name: str) -> bool:
-    """`--api-key`, `GITHUB_TOKEN`, `clientSecret`, but neither `AUTHOR`, nor `--token-file`, nor `--max-tokens`."""
-    return _says(name, _SECRET, _SECRET_ENDS)
+    """True for `--api-key`, `GITHUB_TOKEN`, `clientSecret`; false for `AUTHOR`, `--token-file`, `--max-tokens`."""
+    return _has_word(name, _SECRET, _SECRET_ENDS)
 
 
 def hints_at_secret(name: str) -> bool:
-    """Names of secrets, and names such as `PIN` that may be one."""
-    return is_secret_name(name) or _says(name, _HINT)
+    """True for names of secrets, and for names such as `PIN`, whose value may be one."""
+    return is_secret_name(name) or _has_word(name, _HINT)
 
 
 def is_public(name: str) -> bool:
-    """Variables and headers whose values mean nothing to a thief and turn up everywhere."""
+    """Whether a variable or header is never a secret, such as `PATH`."""
     return name.lower() in _PUBLIC or name.startswith("LC_")
 
 
 def same_name(name: str) -> str:
-    """What is equal for `--api-key`, `API_KEY` and `Api-Key`."""
+    """A form that is the same for `--api-key`, `API_KEY` and `Api-Key`."""
     return name.lstrip("-").replace("-", "_").casefold()
 
 
-def _says(name: str, known: frozenset[str], ends: tuple[str, ...] = ()) -> bool:
+def _has_word(name: str, known: frozenset[str], ends: tuple[str, ...] = ()) -> bool:
     words = [word.lower() for word in _WORD.findall(name)]
     if not words or words[-1] in _ABOUT_A_SECRET or words[0] in _QUANTITY:
         return False
