@@ -1,9 +1,9 @@
 """Configured MCP servers: placeholders filled in, secrets given to the mask, results transformed.
 
 `Hosting` has the configurations as the owner wrote them, with placeholders. The manager (`mcp_host`) has them filled
-in, and runs the servers. A server is started in three steps: `put` makes its configuration known, `fill_in` asks for the values of
-its inputs and hands the filled-in configuration to the manager, and the manager starts it. A server whose inputs are
-missing is known here and not to the manager, with the reason in `_waiting`.
+in, and runs the servers. A server is started in three steps: `put` makes its configuration known, `fill_in` asks for
+the values of its inputs and hands the filled-in configuration to the manager, and the manager starts it. A server whose
+inputs are missing is known here and not to the manager, with the reason in `_waiting`.
 
 What may race: the owner may take minutes to answer a question, and meanwhile the server may be changed, stopped or
 removed, or the input changed. So nobody waits for a question but `fill_in`, which asks without holding a lock. Each

@@ -395,7 +395,7 @@ LINES = {
         "missing: failed (Command not found: 'no-such-command' is not on PATH. "
         "Install it, or write its whole path in the configuration.)"
     ),
-    "missing input": "  token: nobody has given it (A token); give it explicitly, in the environment as A2C_INPUT_TOK",
+    "missing input": "  token: it has no value (A token); give it explicitly, in the environment as A2C_INPUT_TOK",
     "unknown input": "server 'undefined' uses 'nobody': define it under `inputs`, or correct the placeholder",
     "unreachable Server": f"cannot be reached, nothing listens there; trying again. {START}",
 }

@@ -242,11 +242,11 @@ def test_a_syntax_error_names_line_and_column(text: str, place: str) -> None:
         ("[-Infinity]", "not JSON: -Infinity is not a number"),
         ("[" * 100_000, "nested too deeply"),
         ("[" + "9" * 5000 + "]", "a number has too many digits"),
-        ('{"servers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "the name 'a' stands there twice, keep one"),
-        ('[{"name": "a", "command": "x"}, {"name": "a", "command": "y"}]', "server 'a' stands there twice"),
+        ('{"servers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "the name 'a' is there twice, keep one"),
+        ('[{"name": "a", "command": "x"}, {"name": "a", "command": "y"}]', "server 'a' is there twice"),
         (
             '{"servers": {"a": {"command": "x"}}, "mcpServers": {"a": {"command": "x"}}}',
-            "server 'a' stands there twice",
+            "server 'a' is there twice",
         ),
         (
             '{"inputs": [{"type": "promptString", "id": "k"}, {"type": "command", "id": "k", "command": "x"}]}',

@@ -64,7 +64,7 @@ NEED_CONSENT: dict[str, tuple[dict[str, Any] | None, dict[str, Any], str]] = {
     "a default of tools": (
         {**FILES, **META},
         {**FILES, **META, "default_tool_meta": {"auto_apply": True}},
-        'servers.s: every tool that it does not say otherwise of: "runs without asking" instead of "asks"',
+        'servers.s: every tool without a setting of its own: "runs without asking" instead of "asks"',
     ),
     "an exception of a default": (
         {**FILES, "default_tool_meta": {"auto_apply": True}, **META},

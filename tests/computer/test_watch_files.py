@@ -30,7 +30,7 @@ def write(path: Path, **servers: dict[str, Any]) -> None:
 def test_a_name_in_two_files_is_an_error(tmp_path: Path) -> None:
     for name in ("one.json", "two.json"):
         write(tmp_path / name, good={})
-    with pytest.raises(ConfigError, match="stands in another file"):
+    with pytest.raises(ConfigError, match="is in another file"):
         read_all([tmp_path / "one.json", tmp_path / "two.json"])
 
 
@@ -137,7 +137,7 @@ async def test_a_new_server_in_a_watched_file_runs_only_after_a_yes(tmp_path: Pa
             'servers.evil.command: "sh"',
             f'servers.evil.args: ["-c", "touch \'{marker}\'"]',
         ]
-        assert 'servers.evil: every tool that it does not say otherwise of: "runs without asking"' in owner.asked[0]
+        assert 'servers.evil: every tool without a setting of its own: "runs without asking"' in owner.asked[0]
         await until(lambda: all_ready(computer, "stays"))  # what only removes does not wait
         owner.answers[0].set_result(False)
         write(path, stays={"forbidden_tools": ["add"]}, evil=evil(marker))

@@ -203,7 +203,7 @@ def _loosened_tools(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
     metas = [data.get("tool_meta") for data in (old, new)]
     named = dict.fromkeys(tool for tools in metas if isinstance(tools, Mapping) for tool in tools)
     if _runs_unasked(new, None) and not _runs_unasked(old, None):
-        yield "every tool that it does not say otherwise of"
+        yield "every tool without a setting of its own"
     for tool in named:
         if _runs_unasked(new, tool) and not _runs_unasked(old, tool):
             yield f"tool {tool}"

@@ -63,7 +63,7 @@ def read_all(paths: Iterable[Path]) -> Configuration:
         found = read_configuration(path)
         for kind, known, new in (("server", merged.servers, found.servers), ("input", merged.inputs, found.inputs)):
             if twice := sorted(known.keys() & new.keys()):
-                raise ConfigError(f"{path}: {kind} {twice[0]!r} stands in another file too")
+                raise ConfigError(f"{path}: {kind} {twice[0]!r} is in another file too")
         merged.servers.update(found.servers)
         merged.inputs.update(found.inputs)
         unknown += [f"{path}: {field}" for field in found.unknown]

@@ -144,4 +144,4 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def repeated(what: str, names: Iterable[str]) -> list[str]:
     """A message for each name that occurs more than once."""
-    return [f"{what} {name!r} stands there twice, keep one" for name, times in Counter(names).items() if times > 1]
+    return [f"{what} {name!r} is there twice, keep one" for name, times in Counter(names).items() if times > 1]

@@ -261,7 +261,7 @@ class Inputs:
 
 class _NotGiven(Exception):
     def __str__(self) -> str:
-        return "nobody has given it"
+        return "it has no value"
 
 
 def _from_default(definition: Input) -> _Value | None:
