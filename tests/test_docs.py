@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -163,6 +164,43 @@ def test_files_of_the_project_that_are_named_exist() -> None:
         for page, path in sorted(named)
         if not any((home / path).exists() for home in (ROOT, page.parent))
     ] == []
+
+
+def test_files_folders_and_classes_that_the_architecture_names_exist() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    named = {word for code in re.findall(r"`([^`\n]+)`", page) for word in re.findall(r"[\w./]*\w/?", code)}
+    paths = [f"/{path.relative_to(ROOT)}" for path in (ROOT / "a2c_smcp").rglob("*.py")]
+    folders = {f"{path.parent}/" for path in map(Path, paths)} | {f"/{path.name}/" for path in ROOT.iterdir()}
+    defined = _defined()
+    assert [
+        word for word in named if word.endswith(".py") and not any(path.endswith(f"/{word}") for path in paths)
+    ] == []
+    assert [
+        word for word in named if word.endswith("/") and not any(path.endswith(f"/{word}") for path in folders)
+    ] == []
+    classes = {word for word in named if re.fullmatch(r"(?:\w+\.)*[A-Z][a-z]\w+(?:\.\w+)?", word)}
+    assert [
+        word for word in classes if not any(re.search(rf"(?:^|\.){re.escape(word)}$", name) for name in defined)
+    ] == []
+    assert page.count("\n") <= 160, "it fits on three screens"
+
+
+def _defined() -> set[str]:
+    """Classes and their methods and fields, with the module they are in."""
+    found = set()
+    for path in (ROOT / "a2c_smcp").rglob("*.py"):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                inside = {
+                    each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+                }
+                fields = {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+                found |= {f"{module}.{node.name}", *(f"{module}.{node.name}.{name}" for name in inside | fields)}
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                found |= {f"{module}.{each.id}" for each in targets if isinstance(each, ast.Name)}
+    return found
 
 
 def test_every_example_is_in_the_page_of_examples() -> None:
