@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
 from a2c_smcp.computer.approval import Approvals, Approve, Caller
-from a2c_smcp.computer.calls.execution import Execution, ToolCall
+from a2c_smcp.computer.calls.execution import Execution, IncomingCall
 from a2c_smcp.computer.calls.in_flight import Outcome
 from a2c_smcp.computer.calls.journal import Journal, journal_of
 from a2c_smcp.computer.calls.reports import OnProgress
@@ -289,9 +289,9 @@ class Computer:
         `on_progress` is called with progress, total and message, as the MCP server reports them; it may be async. For a
         duplicate of a running call it is called from then on.
         """
-        return await self._execution.result_of(ToolCall(caller, req_id, name, params, timeout), on_progress)
+        return await self._execution.result_of(IncomingCall(caller, req_id, name, params, timeout), on_progress)
 
-    def start_tool(self, call: ToolCall, then: Callable[[dict[str, Any]], None]) -> None:
+    def start_tool(self, call: IncomingCall, then: Callable[[dict[str, Any]], None]) -> None:
         """Run a tool in the background, and call `then` with the result."""
 
         def settle(outcome: Outcome) -> None:

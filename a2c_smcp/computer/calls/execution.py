@@ -36,7 +36,7 @@ from a2c_smcp.protocol.codec import Written, dumps
 from a2c_smcp.protocol.results import failed_call
 from a2c_smcp.types import TOOL_NAME
 
-__all__ = ["Execution", "ToolCall"]
+__all__ = ["Execution", "IncomingCall"]
 
 _GRACE = 0.5
 _HISTORY = 100
@@ -44,7 +44,7 @@ _HEAD_ROOM = 256
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class IncomingCall:
     """What an agent asks for. `timeout` is in seconds from now."""
 
     caller: Caller
@@ -79,7 +79,7 @@ class Execution:
         self._max_message = max_message
         self._listeners = ProgressListeners()
 
-    async def result_of(self, call: ToolCall, on_progress: OnProgress | None = None) -> dict[str, Any]:
+    async def result_of(self, call: IncomingCall, on_progress: OnProgress | None = None) -> dict[str, Any]:
         """The result as it is sent to the agent. Errors are results, too."""
         try:
             if on_progress is None:
@@ -89,14 +89,14 @@ class Execution:
         except SMCPError as error:
             return self.failed(call, error)
 
-    def start(self, call: ToolCall, then: Callable[[Outcome], None]) -> None:
+    def start(self, call: IncomingCall, then: Callable[[Outcome], None]) -> None:
         """Run a call in the background and call `then` with its result or error.
 
         Raises `SMCPError` if the call cannot begin; `then` is not called in that case.
         """
         self.calls.start(call.caller, call.req_id, [call.name, call.params], partial(self._execute, call), then)
 
-    def failed(self, call: ToolCall, error: SMCPError) -> dict[str, Any]:
+    def failed(self, call: IncomingCall, error: SMCPError) -> dict[str, Any]:
         """An error as a result, without secrets."""
         error.__traceback__ = None  # the error may be kept for duplicates, and must not hold the arguments of this call
         return self.fitting(self._mask.data(failed_call(error), ANSWER, self._server_of(call)))
@@ -112,17 +112,17 @@ class Execution:
     def _too_large(self, size: int) -> AnswerTooLarge:
         return AnswerTooLarge(f"{size} bytes, at most {self._max_message} can be sent", size=size)
 
-    def _server_of(self, call: ToolCall) -> str | None:
+    def _server_of(self, call: IncomingCall) -> str | None:
         """The server whose secrets may be in an error."""
         try:
             return self._catalogue.resolve(call.name).server
         except SMCPError:
             return None
 
-    async def _once(self, call: ToolCall) -> dict[str, Any]:
+    async def _once(self, call: IncomingCall) -> dict[str, Any]:
         return await self.calls.run(call.caller, call.req_id, [call.name, call.params], partial(self._execute, call))
 
-    async def _execute(self, call: ToolCall, begin: Begin) -> dict[str, Any]:
+    async def _execute(self, call: IncomingCall, begin: Begin) -> dict[str, Any]:
         deadline = asyncio.get_running_loop().time() + call.timeout
         route = await self._resolve(call, deadline)
         if not fits_at_once(route.schema, call.params):
@@ -143,7 +143,7 @@ class Execution:
             record["success"] = not result.get("isError")
         return self.fitting(result)
 
-    async def _resolve(self, call: ToolCall, deadline: float) -> ToolRoute:
+    async def _resolve(self, call: IncomingCall, deadline: float) -> ToolRoute:
         with suppress(ToolNotFound):
             return self._catalogue.resolve(call.name)
         try:
@@ -153,13 +153,13 @@ class Execution:
             starting = ", ".join(map(repr, self._host().starting))
             raise CallTimeout(f"{call.name!r} may be a tool of {starting}, still starting") from None
 
-    async def _approve(self, call: ToolCall, route: ToolRoute, shown: dict[str, Any]) -> None:
+    async def _approve(self, call: IncomingCall, route: ToolRoute, shown: dict[str, Any]) -> None:
         await self._approvals.require(ApprovalRequest(call.caller, call.name, route.server, route.tool, shown), route)
         now = self._catalogue.resolve(call.name)
         if (now.server, now.tool) != (route.server, route.tool):  # it may have changed while the owner was asked
             raise ToolNotFound(f"{call.name!r} has become another tool", toolId=call.name)
 
-    async def _run(self, call: ToolCall, route: ToolRoute, deadline: float, begin: Begin) -> dict[str, Any]:
+    async def _run(self, call: IncomingCall, route: ToolRoute, deadline: float, begin: Begin) -> dict[str, Any]:
         host = self._host()
         if route.server == FUNCTIONS and FUNCTIONS not in host.configs:
             async with asyncio.timeout_at(deadline):
@@ -173,7 +173,7 @@ class Execution:
         return await host.manager.call_tool(route.server, request)
 
     async def _transformed(
-        self, result: dict[str, Any], call: ToolCall, route: ToolRoute, deadline: float
+        self, result: dict[str, Any], call: IncomingCall, route: ToolRoute, deadline: float
     ) -> dict[str, Any]:
         transform = self._host().transform(route)
         if transform.is_none:
@@ -184,7 +184,7 @@ class Execution:
         return self._mask.data(transformed, ANSWER, route.server)
 
     @contextmanager
-    def _recorded(self, call: ToolCall, route: ToolRoute, shown: dict[str, Any]) -> Iterator[ToolCallRecord]:
+    def _recorded(self, call: IncomingCall, route: ToolRoute, shown: dict[str, Any]) -> Iterator[ToolCallRecord]:
         """Keep the call in the history, with how it ended."""
         record = ToolCallRecord(
             timestamp=datetime.now(UTC).isoformat(),
@@ -207,7 +207,7 @@ class Execution:
             raise
 
 
-async def _check(call: ToolCall, route: ToolRoute, deadline: float) -> None:
+async def _check(call: IncomingCall, route: ToolRoute, deadline: float) -> None:
     """Check the arguments. A slow schema is checked in another process, which may be busy: hence the deadline."""
     try:
         async with asyncio.timeout_at(deadline):

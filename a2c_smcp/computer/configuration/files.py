@@ -86,14 +86,18 @@ def parse_configuration(text: str, where: str = "configuration", form: Format = 
     faults += repeated("input", (definition.id for definition in inputs))
     if faults:
         raise ConfigError(f"{where}: {'; '.join(faults)}", faults=faults)
-    unknown = _misspelt(data)
-    unknown += [words for server in servers for words in meaningless_fields(server, f"servers.{server.name}")]
-    unknown += [words for each in inputs for words in meaningless_fields(each, f"inputs.{each.id}")]
     return Configuration(
         {server.name: server for server in servers},
         {definition.id: definition for definition in inputs},
-        tuple(unknown),
+        (*_misspelt(data), *_unknown(servers, inputs)),
     )
+
+
+def _unknown(servers: Iterable[MCPServerConfig], inputs: Iterable[MCPServerInput]) -> Iterator[str]:
+    for server in servers:
+        yield from meaningless_fields(server, f"servers.{server.name}")
+    for definition in inputs:
+        yield from meaningless_fields(definition, f"inputs.{definition.id}")
 
 
 class FileEntry(NamedTuple):
@@ -121,16 +125,14 @@ def sections_of(data: object) -> Sections:
         return Sections(_listed("", data))
     if not isinstance(data, dict):
         raise ConfigError(_SHAPES)
-    inputs = _inputs(data.get("inputs"))
-    groups = [key for key in GROUPS if key in data]
-    if not groups and data.keys() & _ONE_SERVER:
-        server = {key: value for key, value in data.items() if key != "inputs"}
-        return Sections((FileEntry("", server),), inputs)
+    inputs, rest = _inputs(data.get("inputs")), {key: value for key, value in data.items() if key != "inputs"}
+    if rest.keys().isdisjoint(GROUPS) and rest.keys() & _ONE_SERVER:
+        return Sections((FileEntry("", rest),), inputs)
     return Sections(
-        tuple(entry for key in groups for entry in _group(key, data[key])),
+        tuple(entry for key in GROUPS if key in data for entry in _group(key, data[key])),
         inputs,
-        tuple(key for key in data if key not in (*GROUPS, "inputs")),
-        is_recognised=bool(groups) or "inputs" in data,
+        tuple(key for key in rest if key not in GROUPS),
+        is_recognised=not data.keys().isdisjoint((*GROUPS, "inputs")),
     )
 
 

@@ -1,1 +1,1 @@
-"""Configurations that other programs have: found, read, converted into ours, and back."""
+"""Configurations of other programs: found, read, converted into ours; and ours exported for them."""

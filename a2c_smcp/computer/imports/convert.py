@@ -1,6 +1,6 @@
-"""Other programs' servers and inputs as ours: in the shape of 000, with inputs for variables and for secrets.
+"""Converts servers and inputs of other programs into ours: in the shape of 000, with inputs for variables and secrets.
 
-Nothing is lost silently: what could not be taken is in the notes, each a sentence for the owner.
+Whatever cannot be converted is in the notes, each a sentence for the owner.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OTHER_MEANING = ("timeout", "sse_read_timeout")  # milliseconds, or for calls, 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What is to be written, and what is to be said. `refused` are servers that cannot be used, with the reason."""
+    """The result of a conversion. `refused` are servers that cannot be used, with the reason."""
 
     servers: Mapping[str, dict[str, Any]] = field(repr=False)
     inputs: Mapping[str, dict[str, Any]] = field(repr=False)
@@ -42,13 +42,13 @@ class Conversion:
     notes: tuple[str, ...]
 
     def values(self, servers: Iterable[str]) -> dict[str, str]:
-        """The values of the inputs that stand for secrets of these servers: they are no longer in the file."""
+        """The values of the inputs that replace secrets of these servers. They have to be stored elsewhere."""
         used = ids_in([self.servers[name] for name in servers])
         return {secret.id: secret.value for secret in self.secrets if secret.id in used - self.kept}
 
 
 def convert(documents: Iterable[Document], machine: Machine, keep: Iterable[str] = ()) -> Conversion:
-    """Everything in these files, the first of which counts most. `keep` are ids of secrets that stay literals."""
+    """Convert all servers of these files; the first file wins. `keep` are ids of secrets that are not replaced."""
     return _Converter(machine, frozenset(keep)).run(list(documents))
 
 
@@ -107,7 +107,7 @@ class _Converter:
         return entry
 
     def _without_leave(self, name: str, entry: dict[str, Any]) -> dict[str, Any]:
-        """Whose file it is does not matter: only the owner of this computer lets tools run without asking."""
+        """Remove `auto_apply`: only the owner of this computer decides which tools run without asking."""
         tools = {"default_tool_meta": entry.get("default_tool_meta"), **_by_path(entry.get("tool_meta"))}
         for path, meta in tools.items():
             if isinstance(meta, dict) and meta.get("auto_apply") not in (None, False):
@@ -131,7 +131,7 @@ class _Converter:
 
 
 def _declared(entry: dict[str, Any]) -> dict[str, Any]:
-    """Which names hold secrets; that one holds none is not believed."""
+    """The declaration of secrets without those that declare a name to be none: the file is not trusted with that."""
     said = entry.get("secrets")
     return (
         {"secrets": {name: True for name, is_one in said.items() if is_one is True}} if isinstance(said, dict) else {}
@@ -143,7 +143,7 @@ def _by_path(tools: Any) -> dict[str, Any]:
 
 
 def _asking(meta: Any) -> Any:
-    """The same without anything that lets a tool run unasked, one level down too."""
+    """A copy without anything that lets a tool run without asking, one level down too."""
     if not isinstance(meta, dict):
         return meta
     return {
@@ -159,7 +159,7 @@ def _means_nothing(path: str) -> str:
 
 
 def _in_shape(raw: dict[str, Any], config: BaseServerConfig, unknown: set[str]) -> dict[str, Any]:
-    """000's shape, with the fields that were given and no others."""
+    """The server in the shape of 000, with only the fields that were given."""
     parameters = type(config).model_fields["server_parameters"].annotation
     known = getattr(parameters, "model_fields", {})
     given = raw.get("server_parameters", raw)
@@ -172,7 +172,7 @@ def _in_shape(raw: dict[str, Any], config: BaseServerConfig, unknown: set[str]) 
 
 
 def _as_text(server: Any) -> Any:
-    """Numbers among arguments and variables as the text that they become anyway. A variable that is null is not set."""
+    """Write numbers among arguments and variables as text. A variable that is null is not set."""
     if not isinstance(server, dict):
         return server
     inner = server.get("server_parameters")

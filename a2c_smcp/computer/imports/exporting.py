@@ -1,4 +1,4 @@
-"""Our configuration as `mcpServers`, for programs that know that: no secret is in it, and what is lost is told."""
+"""Exports our configuration as `mcpServers` for other programs, without secrets. Notes say what cannot be expressed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from a2c_smcp.mcp_host.config.servers import CommandInput, MCPServerConfig, Pick
 __all__ = ["STYLES", "Export", "export"]
 
 Style: TypeAlias = Callable[[str, str | None], str]
-"""How a program is told to fill in a variable, with a default where there is one."""
+"""How a program refers to an environment variable, with a default if there is one."""
 
 
 def _bare(variable: str, default: str | None) -> str:
@@ -39,7 +39,7 @@ _WRITTEN = ("command", "args", "env", "cwd", "url", "headers")
 
 @dataclass(frozen=True)
 class Export:
-    """`variables` have to be set, or filled in, where this is used: each with what it is."""
+    """The exported servers. `variables` have to be set, or filled in, by the user: each with its description."""
 
     servers: Mapping[str, dict[str, Any]] = field(repr=False)
     variables: Mapping[str, str]
@@ -47,7 +47,7 @@ class Export:
 
 
 def export(configuration: Configuration, style: Style) -> Export:
-    """All servers that are not disabled."""
+    """Export all servers that are not disabled."""
     return _Exporter(configuration.inputs, style).run(configuration.servers)
 
 
@@ -102,7 +102,7 @@ class _Exporter:
 
 
 def _lost(config: MCPServerConfig) -> list[str]:
-    """What was given and is not the default, and has no place over there."""
+    """The fields that were set and that `mcpServers` cannot express."""
     own = [name for name in config.model_fields_set if name not in ("name", "type", "disabled", "server_parameters")]
     parameters = config.server_parameters
     own += [f"server_parameters.{name}" for name in parameters.model_fields_set if name not in _WRITTEN]

@@ -1,4 +1,7 @@
-"""Inputs of other programs as ours. A command of theirs is a name inside an editor: it is asked for, never run."""
+"""The inputs of an imported configuration: those that its files define, and new ones for variables and for secrets.
+
+An input of type command is a name inside an editor there. It becomes an input that is asked for; it is never run.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ __all__ = ["Definitions", "Ids", "Variables"]
 
 
 class Definitions:
-    """The inputs that are defined, and those that have to be."""
+    """The definitions of all inputs of an import."""
 
     def __init__(self, ids: Ids) -> None:
         self._ids = ids
@@ -27,7 +30,7 @@ class Definitions:
         self.notes: list[str] = []
 
     def take(self, inputs: Iterable[Any]) -> None:
-        """The definitions of a file. What cannot be used is asked for like any other text, and told."""
+        """Take in the definitions of a file. An unusable one becomes an input that is asked for, with a note."""
         for each in inputs:
             id_ = each.get("id") if isinstance(each, Mapping) else None
             if not isinstance(id_, str):
@@ -39,7 +42,7 @@ class Definitions:
     def complete(
         self, variables: Mapping[str, dict[str, Any]], servers: Iterable[dict[str, Any]]
     ) -> dict[str, dict[str, Any]]:
-        """The definitions of all inputs that the servers mention: given, or of variables, of secrets, of nobody."""
+        """The definitions of all inputs that the servers refer to: given, for variables, for secrets, or made up."""
         used = ids_in(list(servers))
         unused = sorted(self._given.keys() - used)
         self.notes += [f"inputs.{id_} is used by no server, left out" for id_ in unused]
@@ -70,7 +73,7 @@ class Definitions:
         return {key: value for key, value in given.items() if key not in unknown}
 
     def _without_secret(self, definition: dict[str, Any]) -> dict[str, Any]:
-        """A default of a password is a secret like any other; the id of its input is its own."""
+        """Take the default out of a password: it is a secret. Its id is that of the input."""
         default, id_ = definition.get("default"), definition["id"]
         if not (definition.get("password") and default):
             return definition
@@ -90,17 +93,17 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Variables:
-    """The variables that were met, each an input of its own name."""
+    """The variables that the files refer to. Each becomes an input of the same name."""
 
     def __init__(self, machine: Machine, separator: str) -> None:
         self._machine, self._separator = machine, separator
         self._defaults: dict[str, str | None] = {}
         self._names: dict[str, str] = {}
         self.unknown: set[str] = set()
-        """References that only the program they were written for understands."""
+        """References that only the other program understands."""
 
     def fill(self, value: Any, fills: Fills, folder: Path) -> Any:
-        """A copy with inputs, or values, in place of the variables that `fills` says are meant."""
+        """A copy with inputs, or values, in place of the variables that the program `fills` in."""
         if isinstance(value, Mapping):
             return {key: self.fill(each, fills, folder) for key, each in value.items()}
         if isinstance(value, list):
@@ -110,19 +113,20 @@ class Variables:
         return _REFERENCE.sub(lambda found: self._one(found, fills, folder), value)
 
     def definitions(self) -> dict[str, dict[str, Any]]:
-        """The inputs, by id. A default whose variable is named like a secret is still in it."""
+        """The inputs for variables, by id. Defaults that may be secrets are still in them."""
         return {id_: self._definition(id_, name) for id_, name in self._names.items()}
 
     def _one(self, found: re.Match[str], fills: Fills, folder: Path) -> str:
-        kind, name, rest = found["kind"], found["name"], found["rest"] or ""
-        is_variable = _VARIABLE.fullmatch(name) is not None
-        if kind == "input":
+        if found["kind"] == "input":
             return found[0]
-        if kind is None and Fills.EDITOR in fills and (known := self._known(folder).get(name)) and not rest:
+        name, rest = found["name"], found["rest"] or ""
+        is_bare, is_variable = found["kind"] is None, _VARIABLE.fullmatch(name) is not None
+        known = self._known(folder).get(name) if is_bare and not rest and Fills.EDITOR in fills else None
+        if known:
             return known
-        if kind == "env" and Fills.ENV in fills and is_variable and not rest:
+        if is_variable and found["kind"] == "env" and not rest and Fills.ENV in fills:
             return self._variable(name, None)
-        if kind is None and Fills.BARE in fills and is_variable and (not rest or rest.startswith(":-")):
+        if is_variable and is_bare and rest[:2] in ("", ":-") and Fills.BARE in fills:
             return self._variable(name, rest[2:] if rest else None)
         if fills:
             self.unknown.add(found[0])
@@ -157,17 +161,20 @@ class Variables:
 
 
 class Ids:
-    """The secrets that were met, by id. Those that are to be kept stay what they are."""
+    """The secrets of an import, each with the id of an input: the same ids whenever the same file is converted.
+
+    Secrets whose ids are in `keep` are not replaced.
+    """
 
     def __init__(self, keep: Iterable[str] = ()) -> None:
         self.keep = frozenset(keep)
         self.secrets: dict[str, Secret] = {}
         self.taken: set[str] = set()
-        """Ids that inputs have already."""
+        """Ids of existing inputs."""
         self._of: dict[tuple[str, str], str] = {}
 
     def secret(self, server: str, place: str, name: str, value: str) -> str:
-        """What stands for a secret of a server: its input, or the secret itself where it is kept."""
+        """What replaces a secret of a server: a reference to its input, or the secret itself if it is kept."""
         if self._is_in_kept(server, value):
             return value
         id_ = self._of.get((server, value)) or self._give(
@@ -177,7 +184,7 @@ class Ids:
         return value if id_ in self.keep else f"${{input:{id_}}}"
 
     def give_own(self, id_: str, place: str, value: str) -> None:
-        """The value of an input that there is already."""
+        """Take in the secret value of an existing input."""
         self.secrets[id_] = Secret(id_, place, value)
 
     def _give(self, wanted: str, place: str, value: str, description: str) -> str:
@@ -197,7 +204,7 @@ class Ids:
 
 
 def id_of(server: str, name: str) -> str:
-    """`github` and `GITHUB_TOKEN` are `github-token`; `tracker` and `Authorization` are `tracker-authorization`."""
+    """`github` and `GITHUB_TOKEN` make `github-token`; `tracker` and `Authorization` make `tracker-authorization`."""
     first, second = _words(server), _words(name)
     return second if second.startswith(f"{first}-") or not first else f"{first}-{second}"
 

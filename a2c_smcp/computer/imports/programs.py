@@ -1,4 +1,4 @@
-"""The programs whose configurations are known: where each keeps its files, and what it fills in by itself."""
+"""Programs whose configurations can be imported: where their files are, what they fill in, and what is in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["PLAIN", "PROGRAMS", "Document", "Fills", "Machine", "Program", "prog
 
 
 class Fills(Flag):
-    """What a program replaces in the texts of its configuration before it uses them."""
+    """The references that a program replaces in its configuration."""
 
     NOTHING = 0
     BARE = auto()
@@ -31,9 +31,9 @@ class Fills(Flag):
 
 @dataclass(frozen=True)
 class Program:
-    """`paths` are its files, the one that counts most first; `{home}`, `{config}` and `{folder}` depend on the machine.
+    """`paths` are its files, the one that wins first; `{home}`, `{config}` and `{folder}` depend on the machine.
 
-    `also` are ends of paths by which a file is recognised that was named.
+    `also` are ends of paths by which a file of this program is recognised, too.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where things are: `config` is the folder of applications' settings, `folder` the project."""
+    """The folders of this machine: `config` has the settings of applications, `folder` is the project."""
 
     home: Path
     config: Path
@@ -96,11 +96,11 @@ PROGRAMS = {
     )
 }
 PLAIN = Program("file", "a file", Fills.BARE | Fills.ENV | Fills.EDITOR)
-"""Of a file that could be anybody's, everything is filled in."""
+"""A file of an unknown program: all kinds of references are replaced."""
 
 
 def program_of(path: Path) -> Program:
-    """Whose file this is, by its name."""
+    """The program of a file, by its path."""
     return next((program for program in PROGRAMS.values() if _is_of(program, path)), PLAIN)
 
 
@@ -112,7 +112,7 @@ def _is_of(program: Program, path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Document:
-    """What one file says. `folder` is the project it is for, `left_out` are its fields that are about other things."""
+    """The contents of one file. `folder` is its project, `left_out` are its keys that are not about MCP servers."""
 
     path: Path
     program: Program
@@ -125,7 +125,7 @@ class Document:
 
 
 def read_documents(paths: Iterable[Path], machine: Machine) -> list[Document]:
-    """The files, the one that counts most first. Raises `ConfigError` naming file and place."""
+    """The contents of the files, the one that wins first. Raises `ConfigError` naming file and place."""
     found = [document for path in paths for document in _documents(path, machine)]
     return sorted(found, key=lambda document: not document.counts_first)
 
@@ -171,7 +171,7 @@ def _name_in_list(server: object, taken: set[str]) -> str:
 
 
 def _of_claude_code(empty: Document, data: dict[str, Any], folder: Path) -> Iterator[Document]:
-    """`~/.claude.json` holds servers for everywhere, and servers for one project each, which go first."""
+    """`~/.claude.json` has servers for all projects, and servers for single projects, which win."""
     projects = data["projects"] if isinstance(data["projects"], dict) else {}
     of = {Path(key): value["mcpServers"] for key, value in projects.items() if _has_servers(value)}
     if own := of.pop(folder, None):
@@ -188,7 +188,7 @@ def _has_servers(project: object) -> bool:
 
 
 def _project(path: Path, machine: Machine) -> Path:
-    """The project of a file in a project, such as the one that holds `.vscode`."""
+    """The project of a file: the folder that has `.vscode`, `.cursor` or `.mcp.json`."""
     parent = path.absolute().parent
     if parent.name in (".vscode", ".cursor") and parent.parent != machine.home:
         return parent.parent

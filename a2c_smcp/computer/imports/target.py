@@ -186,9 +186,9 @@ def _mode(path: Path) -> int:
 class StoredValues:
     """Where each value is now, by id. `others` are ids that have another value already, which was not replaced."""
 
-    in_keyring: tuple[str, ...] = ()
-    in_file: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    in_keyring: list[str] = field(default_factory=list)
+    in_file: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
 
 
 async def store_values(values: Mapping[str, str], file: Path, *, use_keyring: bool, replace: bool) -> StoredValues:
@@ -198,15 +198,20 @@ async def store_values(values: Mapping[str, str], file: Path, *, use_keyring: bo
     """
     if not values:
         return StoredValues()
-    in_file, keychain = _read_values(file), Keychain(enabled=use_keyring)
-    others = () if replace else tuple([id_ for id_ in values if await _is_other(id_, values, in_file, keychain)])
-    wanted = {id_: value for id_, value in values.items() if id_ not in others}
-    in_keyring = {id_ for id_, value in wanted.items() if await _is_stored(keychain, id_, value)}
-    rest = {id_: value for id_, value in wanted.items() if id_ not in in_keyring}
-    after = {id_: value for id_, value in in_file.items() if id_ not in in_keyring} | rest
-    if after != in_file:
+    before, keychain = _read_values(file), Keychain(enabled=use_keyring)
+    after, stored = dict(before), StoredValues()
+    for id_, value in sorted(values.items()):
+        if not replace and await _is_other(id_, values, before, keychain):
+            stored.others.append(id_)
+        elif await _is_stored(keychain, id_, value):
+            after.pop(id_, None)
+            stored.in_keyring.append(id_)
+        else:
+            after[id_] = value
+            stored.in_file.append(id_)
+    if after != before:
         _write(file, json.dumps(after, indent=2, ensure_ascii=False) + "\n", private=True)
-    return StoredValues(tuple(sorted(in_keyring)), tuple(sorted(rest)), others)
+    return stored
 
 
 async def _is_other(id_: str, values: Mapping[str, str], in_file: Mapping[str, Any], keychain: Keychain) -> bool:

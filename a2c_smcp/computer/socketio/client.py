@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from a2c_smcp import smcp
 from a2c_smcp.computer.approval import Caller
-from a2c_smcp.computer.calls.execution import ToolCall
+from a2c_smcp.computer.calls.execution import IncomingCall
 from a2c_smcp.computer.calls.journal import Journal
 from a2c_smcp.computer.secrets import ANSWER, Mask, secrets_in
 from a2c_smcp.computer.socketio.standstill import StandstillGuard
@@ -48,7 +48,7 @@ class ConnectedComputer(Protocol):
     name: str
     mask: Mask
 
-    def start_tool(self, call: ToolCall, then: Callable[[dict[str, Any]], None]) -> None: ...
+    def start_tool(self, call: IncomingCall, then: Callable[[dict[str, Any]], None]) -> None: ...
     async def execute_tool(
         self, caller: Caller, req_id: str, name: str, params: dict[str, Any], timeout: float, /
     ) -> dict[str, Any]: ...
@@ -213,13 +213,13 @@ class SMCPComputerClient:
         left = await self._standstill.wait(call.timeout)
         return await self._computer.execute_tool(call.caller, call.req_id, call.name, call.params, left)
 
-    def _call_in(self, data: dict[str, Any]) -> ToolCall:
+    def _call_in(self, data: dict[str, Any]) -> IncomingCall:
         """The call in a request. Raises `BadRequest`."""
         codec.decode(_TOOL_CALL, data)
         timeout = codec.timeout_of(_TOOL_CALL, data)
         assert timeout
         caller = Caller(self._office, _agent_in(data))
-        return ToolCall(caller, data["req_id"], data["tool_name"], data["params"], timeout)
+        return IncomingCall(caller, data["req_id"], data["tool_name"], data["params"], timeout)
 
     async def _get_tools(self, data: dict[str, Any]) -> dict[str, Any]:
         return self._computer.tools_for(_agent_in(data), data["req_id"])
