@@ -128,7 +128,7 @@ def payload(event: str, **changes: Any) -> dict[str, Any]:
     ],
     ids=lambda text: ascii(text[:16]),
 )
-def test_what_is_not_strict_json_is_a_bad_request(read: Any, text: str) -> None:
+def test_text_that_is_not_strict_json_is_a_bad_request(read: Any, text: str) -> None:
     with pytest.raises(BadRequest):
         read(text)
 
@@ -158,12 +158,12 @@ def test_any_string_is_read(read: Any, text: str) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_json_cannot_say_is_a_bad_request(value: object) -> None:
+def test_a_value_that_json_cannot_express_is_a_bad_request(value: object) -> None:
     with pytest.raises(BadRequest):
         dumps(value)
 
 
-def test_what_never_ends_is_a_bad_request() -> None:
+def test_endless_nesting_is_a_bad_request() -> None:
     circle: list[Any] = []
     circle.append(circle)
     well: list[Any] = []
@@ -180,7 +180,7 @@ def test_json_is_written_without_white_space() -> None:
 
 @pytest.mark.covers("strict-json")
 @given(json_values)
-def test_whatever_is_written_is_read_back_the_same(value: object) -> None:
+def test_any_json_that_is_written_is_read_back_the_same(value: object) -> None:
     assert loads_exactly(dumps(value)) == value
 
 

@@ -86,7 +86,7 @@ def test_an_error_knows_what_it_is_about_and_what_is_wrong_with_it() -> None:
 
 
 @every_class
-def test_what_an_error_is_about_survives_the_wire(cls: type[SMCPError]) -> None:
+def test_the_subject_of_an_error_survives_the_wire(cls: type[SMCPError]) -> None:
     for sent, about in ((cls("why: so", subject="it"), "it: why: so"), (cls(), cls.title)):
         received = SMCPError.from_wire(sent.to_wire())
         assert received is not None
@@ -162,7 +162,7 @@ def test_a_foreign_code_does_not_change_the_class() -> None:
         {"content": [], "isError": True},
     ],
 )
-def test_what_is_no_error_is_not_read_as_one(answer: object) -> None:
+def test_an_answer_without_an_error_is_not_read_as_one(answer: object) -> None:
     assert SMCPError.from_wire(answer) is None
 
 
@@ -199,7 +199,7 @@ def test_only_an_error_of_a_refusal_says_that_the_tool_has_not_run(cls: type[SMC
 @pytest.mark.covers("calls-outcome")
 @every_class
 @pytest.mark.parametrize("outcome", ["not_run", "unknown", "done"])
-def test_who_raises_an_error_may_know_the_outcome_better_and_it_travels(cls: type[SMCPError], outcome: Any) -> None:
+def test_an_outcome_given_to_an_error_is_sent_with_it(cls: type[SMCPError], outcome: Any) -> None:
     raised, later = cls("why", outcome=outcome), cls("why")
     later.outcome = outcome
     for sent in (raised, later):
@@ -209,13 +209,13 @@ def test_who_raises_an_error_may_know_the_outcome_better_and_it_travels(cls: typ
 
 
 @pytest.mark.parametrize("told", [None, "", "maybe", 1, ["done"], {}])
-def test_an_outcome_that_is_none_is_not_believed(told: Any) -> None:
+def test_an_invalid_outcome_is_ignored(told: Any) -> None:
     assert errors.BadRequest(outcome=told).outcome == "not_run"
     assert errors.CallTimeout(outcome=told).outcome == "unknown"
 
 
 @pytest.mark.parametrize("code", [400, 403, 404, 413, 418, 429, 500])
-def test_of_an_error_in_words_that_are_not_ours_the_outcome_is_unknown(code: int) -> None:
+def test_an_error_of_an_unknown_class_has_an_unknown_outcome(code: int) -> None:
     foreign = SMCPError.from_wire({"code": code, "message": "computer disconnected"})
     assert foreign is not None
     assert foreign.outcome == "unknown"

@@ -119,7 +119,7 @@ async def test_joining_again_changes_nothing_and_tells_nobody(
 
 
 @pytest.mark.covers("office-resume")
-async def test_the_same_instance_takes_over_all_seats_without_a_word(
+async def test_the_same_instance_takes_over_all_seats_without_notices(
     offices: Offices, directory: MemoryDirectory
 ) -> None:
     for office_id in ("north", "south", "east"):
@@ -162,7 +162,7 @@ async def test_leaving_an_office_one_is_not_in_is_forbidden(offices: Offices, di
     assert (await directory.office("north")).members == (LAPTOP,)
 
 
-async def test_who_is_gone_leaves_all_offices(offices: Offices, directory: MemoryDirectory) -> None:
+async def test_a_connection_that_is_gone_leaves_all_offices(offices: Offices, directory: MemoryDirectory) -> None:
     await offices.join(PLANNER)
     await offices.join(replace(PLANNER, office_id="south"))
     change = await offices.vacate("s1")

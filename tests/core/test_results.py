@@ -51,7 +51,7 @@ def test_underscore_meta_wins_over_meta() -> None:
 
 
 @pytest.mark.parametrize("wire", [{}, {"content": None}, {"content": "text"}, {"isError": None, "_meta": None}])
-def test_what_a_sloppy_computer_leaves_out_is_empty(wire: dict[str, Any]) -> None:
+def test_fields_that_a_result_leaves_out_are_empty(wire: dict[str, Any]) -> None:
     assert CallToolResult.from_wire(wire) == CallToolResult()
 
 

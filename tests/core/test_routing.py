@@ -75,7 +75,7 @@ def test_an_office_one_is_not_in_answers_exactly_like_one_that_does_not_exist() 
     assert '"code":403' in nowhere
 
 
-def test_a_refusal_says_nothing_of_connections_or_secrets() -> None:
+def test_a_refusal_reveals_no_connections_or_secrets() -> None:
     for data in (request("secret"), request("secret", office_id="east"), request("pc")):
         answer = refusal_of(CALL, BOTH, ALL, data)
         assert not any(word in answer for word in ("digest", "c5", "s2", "stranger", "0.4.2"))
@@ -157,7 +157,7 @@ def test_a_computer_cannot_call_its_neighbours(name: str) -> None:
 
 
 @pytest.mark.covers("office-isolation")
-def test_who_sits_nowhere_reaches_nobody() -> None:
+def test_a_connection_without_a_seat_reaches_no_computer() -> None:
     for decide in (
         lambda: forward(CALL, [], ALL, request("laptop")),
         lambda: broadcast(lookup("server:update_config"), [], {"computer": "laptop"}),

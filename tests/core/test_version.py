@@ -103,6 +103,6 @@ def test_a_pinned_version_refuses_all_others_and_says_4008(required: str, versio
 
 
 @given(st.text() | st.from_regex(r"\A0\.[0-9]{1,3}(\.[0-9]{1,3})?\Z"))
-def test_whatever_is_claimed_is_accepted_verbatim_or_refused(version: str) -> None:
+def test_any_claimed_version_is_accepted_verbatim_or_refused(version: str) -> None:
     with suppress(BadRequest):
         assert accept(version) == version

@@ -94,7 +94,7 @@ def test_any_other_fullscreen_is_refused(word: str) -> None:
         parse(f"window://h/p?fullscreen={word}")
 
 
-def test_what_is_not_said_is_none() -> None:
+def test_options_that_are_absent_are_none() -> None:
     assert (parse("window://h").priority, parse("window://h").fullscreen) == (None, None)
 
 
@@ -134,7 +134,7 @@ def test_options_we_do_not_know_are_passed_over() -> None:
     ],
     ids=ascii,
 )
-def test_what_is_no_window_uri_is_refused(uri: str) -> None:
+def test_a_string_that_is_no_window_uri_is_refused(uri: str) -> None:
     with pytest.raises(InvalidWindowURI):
         parse(uri)
 
@@ -148,13 +148,13 @@ def test_what_is_no_window_uri_is_refused(uri: str) -> None:
     ],
     ids=str,
 )
-def test_what_could_not_be_read_back_cannot_be_built(fields: dict[str, object]) -> None:
+def test_a_window_uri_that_could_not_be_read_back_cannot_be_built(fields: dict[str, object]) -> None:
     with pytest.raises(InvalidWindowURI):
         WindowURI(**fields)  # type: ignore[arg-type]
 
 
 @given(uris)
-def test_what_is_written_is_read_back_the_same(uri: WindowURI) -> None:
+def test_a_window_uri_that_is_written_is_read_back_the_same(uri: WindowURI) -> None:
     assert parse(str(uri)) == uri
 
 

@@ -47,7 +47,7 @@ async def outcome_of(work: Awaitable[Change]) -> type:
 
 
 @pytest.mark.covers("office-one-agent")
-async def test_of_thirty_agents_on_three_nodes_one_gets_the_office(start: Start) -> None:
+async def test_one_of_thirty_agents_on_three_nodes_gets_the_office(start: Start) -> None:
     nodes = [await start(f"n{i}") for i in range(3)]
     for round_ in range(20):
         agents = [Member(f"n{i % 3}.{i}", "agent", f"agent-{i}", f"office-{round_}") for i in range(30)]
@@ -57,7 +57,7 @@ async def test_of_thirty_agents_on_three_nodes_one_gets_the_office(start: Start)
         assert {(await node.office(winner.office_id)).agent for node in nodes} == {winner}
 
 
-async def test_of_computers_with_one_name_on_three_nodes_one_gets_it(start: Start) -> None:
+async def test_one_of_many_computers_on_three_nodes_gets_a_name(start: Start) -> None:
     nodes = [await start(f"n{i}") for i in range(3)]
     computers = [Member(f"n{i % 3}.{i}", "computer", f"name-{i // 6}", "north") for i in range(30)]
     outcomes = await asyncio.gather(*(outcome_of(nodes[i % 3].offices.join(each)) for i, each in enumerate(computers)))
@@ -80,7 +80,7 @@ async def test_one_client_on_three_nodes_at_once_ends_up_on_one_connection_with_
     assert len(await nodes[0].seats(str(holder))) == 9
 
 
-async def test_a_takeover_is_refused_if_the_ghost_has_taken_another_seat_meanwhile(start: Start) -> None:
+async def test_a_resume_is_refused_if_the_older_connection_has_taken_another_seat_meanwhile(start: Start) -> None:
     one, two = await start("n1"), await start("n2")
     await one.offices.join(PLANNER)
     newcomer = replace(PLANNER, sid="n2.s")
@@ -92,7 +92,7 @@ async def test_a_takeover_is_refused_if_the_ghost_has_taken_another_seat_meanwhi
 
 
 @pytest.mark.covers("office-resume")
-async def test_the_node_of_a_ghost_is_told_by_whom_it_was_replaced_even_if_it_looks_first(start: Start) -> None:
+async def test_the_node_of_a_replaced_connection_learns_which_one_replaced_it(start: Start) -> None:
     one, two = await start("n1"), await start("n2")
     for i in range(20):
         ghost = replace(PLANNER, office_id=f"office-{i}", instance=f"i{i}")
@@ -107,7 +107,7 @@ async def test_the_node_of_a_ghost_is_told_by_whom_it_was_replaced_even_if_it_lo
         await two.offices.vacate("n2.s")
 
 
-async def test_who_was_lost_and_who_has_left_are_told_apart(start: Start) -> None:
+async def test_notices_tell_a_lost_member_from_one_that_left(start: Start) -> None:
     one, two = await start("n1"), await start("n2")
     await one.offices.join(PLANNER)
     await two.offices.join(LAPTOP)
@@ -130,7 +130,7 @@ async def test_calls_are_routed_without_asking_the_store(start: Start) -> None:
     assert one.cached_office("nowhere") is None
 
 
-async def test_what_another_node_announces_is_heard_in_step_with_changes(start: Start) -> None:
+async def test_announcements_of_another_node_are_heard_in_order_with_changes(start: Start) -> None:
     one, two = await start("n1"), await start("n2")
     await one.offices.join(PLANNER)
     heard: list[Any] = []
@@ -168,7 +168,7 @@ async def test_nodes_are_listed_with_their_leases_and_members(start: Start) -> N
 # Leases
 
 
-async def test_a_lapsed_or_superseded_epoch_writes_nothing(store: Store) -> None:
+async def test_an_ended_or_superseded_lease_writes_nothing(store: Store) -> None:
     join = Change({"north": 0}, enters=(PLANNER,))
     lapsed, _ = await store.register("n1", "p", "run", "", 0.01, FACTS, [])
     await asyncio.sleep(0.02)
@@ -201,7 +201,7 @@ async def test_a_successor_of_the_same_name_waits_for_the_lease_and_frees_the_se
     assert await successor.seats("n1.s") == ()
 
 
-async def test_the_members_of_a_dead_node_are_freed_and_announced_once_by_whoever_notices(
+async def test_the_seats_of_a_dead_node_are_freed_and_announced_once(
     start: Start, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     survivors = [await start(f"n{i}", pace=QUICK) for i in range(3)]
@@ -232,7 +232,7 @@ async def nobody_in(node: Node, office_id: str) -> None:
 
 
 @pytest.mark.covers("office-resume")
-async def test_who_has_an_instance_resumes_on_another_node_before_its_own_is_given_up(
+async def test_a_client_with_an_instance_resumes_on_another_node_before_its_own_is_buried(
     start: Start, store: Store
 ) -> None:
     two = await start("n2", pace=QUICK)
@@ -252,7 +252,7 @@ async def buried(node: Node, name: str) -> None:
         raise Unavailable
 
 
-async def test_a_node_that_goes_leaves_its_seats_for_a_while(start: Start, valkey: Valkey, prefix: str) -> None:
+async def test_the_seats_of_a_node_that_shuts_down_stay_for_a_while(start: Start, valkey: Valkey, prefix: str) -> None:
     one = Node(valkey.url, node="n1", prefix=prefix, pace=QUICK)
     await one.start()
     two = await start("n2", pace=QUICK)
@@ -342,7 +342,7 @@ async def test_a_node_that_was_paused_comes_back_to_seats_that_its_clients_hold_
     assert (await two.office("north")).agent == resumed
 
 
-async def test_a_member_that_went_while_its_node_was_out_is_not_seated_again(
+async def test_a_member_that_left_while_its_node_was_out_of_reach_is_not_seated_again(
     paused: tuple[Elsewhere, Node], start: Start
 ) -> None:
     place, one = paused

@@ -1,4 +1,4 @@
-"""What becomes of nodes when their store is killed, forgets, stands still, or does not want them."""
+"""Nodes whose store is killed, forgets, stands still, or refuses them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def refused_at_once(node: Node) -> None:
             assert refusal.value.code == 503
 
 
-async def test_a_store_that_is_killed_and_forgets_everything_is_told_again_and_nobody_notices(
+async def test_a_store_that_is_killed_and_forgets_everything_is_filled_again_without_notices(
     valkey: Valkey, two_nodes: tuple[Node, Node]
 ) -> None:
     one, two = two_nodes
@@ -73,7 +73,7 @@ async def test_a_store_that_is_killed_and_forgets_everything_is_told_again_and_n
     assert await one.holder("i1") == "n1.s"
 
 
-async def test_what_is_at_hand_is_so_until_the_lease_has_lapsed_by_the_nodes_own_clock(
+async def test_cached_offices_are_given_out_until_the_lease_has_ended_by_the_nodes_own_clock(
     valkey: Valkey, two_nodes: tuple[Node, Node]
 ) -> None:
     one, _ = two_nodes
@@ -101,9 +101,7 @@ async def test_a_store_that_stands_still_is_not_waited_for(valkey: Valkey, two_n
         assert node.ear.said == [], "all were out for a while, nobody has left"
 
 
-async def test_a_change_that_was_given_up_does_not_come_true_later_unseen(
-    valkey: Valkey, two_nodes: tuple[Node, Node]
-) -> None:
+async def test_node_and_store_agree_on_a_commit_that_was_given_up(valkey: Valkey, two_nodes: tuple[Node, Node]) -> None:
     """It lies in the store's socket when its sender is answered 503. Come true or not, node and store agree on it."""
     one, two = two_nodes
     desktop = Member("n1.d", "computer", "desktop", "north")
@@ -133,7 +131,7 @@ async def stopped(valkey: Valkey, prefix: str) -> AsyncIterator[tuple[Elsewhere,
 
 
 @pytest.mark.covers("office-one-agent")
-async def test_a_store_that_has_forgotten_a_node_gives_its_seats_to_nobody_while_it_may_still_serve(
+async def test_a_restarted_store_does_not_give_away_seats_that_a_forgotten_node_may_still_serve(
     valkey: Valkey, prefix: str, stopped: tuple[Elsewhere, Node], start: Start
 ) -> None:
     place, one = stopped
@@ -179,7 +177,7 @@ async def until_open(node: Node, newcomer: Member) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_store_that_keeps_its_data_over_a_restart_has_nothing_to_be_told(prefix: str) -> None:
+async def test_a_store_that_keeps_its_data_over_a_restart_is_not_filled_again(prefix: str) -> None:
     with running_valkey("--appendonly", "yes", "--appendfsync", "always") as valkey:
         one = Node(valkey.url, node="n1", prefix=prefix, pace=QUICK)
         await one.start()
@@ -239,7 +237,7 @@ async def test_a_store_behind_tls_is_reached_and_its_certificate_checked(
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense", "redis://ann:hunter2@host:port"])
-async def test_what_is_no_url_of_a_store_is_refused_without_showing_it(url: str) -> None:
+async def test_an_invalid_url_of_a_store_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         await StoreConnection.open(url, 1)
     assert "hunter2" not in str(refusal.value)

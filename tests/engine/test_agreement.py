@@ -126,7 +126,7 @@ def test_a_ping_is_answered(pair: Pair) -> None:
     assert pair.client.deadline == 11 + LIMITS.ping_interval + LIMITS.ping_timeout
 
 
-def test_what_waits_at_an_upgrade_follows_over_the_websocket() -> None:
+def test_packets_that_wait_at_an_upgrade_follow_over_the_websocket() -> None:
     pair = Pair(POLLING)
     pair.connect()
     server, client = pair.server, pair.client

@@ -157,7 +157,7 @@ def test_an_odd_packet_costs_nothing_and_its_caller_can_be_told(packet: bytes, k
 
 
 @pytest.mark.parametrize("packet", [b"", b"x", b"9", b"\xff"])
-def test_what_is_no_engine_io_packet_ends_the_session(packet: bytes) -> None:
+def test_bytes_that_are_no_engine_io_packet_end_the_session(packet: bytes) -> None:
     assert connected().receive(packet, 0) == Closed(Reason.PROTOCOL)
     with pytest.raises(Malformed):
         connected(POLLING).receive_payload(b"3\x1e" + packet, 0)
@@ -174,7 +174,7 @@ def test_the_server_closes_and_nothing_more_is_sent() -> None:
     assert session.receive(b'42/smcp,["x"]', 0) is None
 
 
-def test_a_client_takes_its_leave() -> None:
+def test_a_client_disconnects_a_namespace_and_closes() -> None:
     session = connected()
     session.disconnect(NAMESPACE)
     assert session.close() == Closed(Reason.CLIENT)

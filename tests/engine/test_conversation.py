@@ -64,7 +64,7 @@ def test_all_that_was_sent_before_a_close_arrives_before_it(
 
 
 @given(transports, scripts)
-def test_what_arrives_before_a_loss_is_the_beginning_of_what_was_sent(transport: Transport, script: bytes) -> None:
+def test_packets_that_arrive_before_a_loss_are_the_first_that_were_sent(transport: Transport, script: bytes) -> None:
     network = Network(transport)
     play(network, script)
     network.drain()

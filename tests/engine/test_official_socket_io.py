@@ -41,7 +41,7 @@ async def test_an_unknown_namespace_is_refused(visits: Visits) -> None:
     assert await socket.receive() == '44/random,{"message":"Invalid namespace"}'
 
 
-async def test_what_is_no_connect_ends_a_session_that_is_not_connected(visits: Visits) -> None:
+async def test_a_packet_other_than_connect_ends_a_session_that_is_not_connected(visits: Visits) -> None:
     socket = await (await visits("socket.io")).open()
     await socket.send("4abc")
     assert await socket.is_closed_by_the_server()

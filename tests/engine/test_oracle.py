@@ -118,7 +118,9 @@ heads = st.from_regex(r"[0-9](\d{1,12}-)?(/[a-z?=-]{0,5},?)?(\d{0,18})", fullmat
 
 
 @given(st.sampled_from([socketio.packet.EVENT, socketio.packet.ACK]), namespaces, numbers, st.lists(values, max_size=3))
-def test_what_they_write_is_read(kind: int, namespace: str, number: int | None, arguments: list[Any]) -> None:
+def test_we_read_what_the_reference_implementation_writes(
+    kind: int, namespace: str, number: int | None, arguments: list[Any]
+) -> None:
     written = socketio.packet.Packet(kind, arguments, namespace, number).encode()
     packet = read_packet(b"4" + written.encode())
     assert packet[:4] == (kind, namespace.encode(), number, 0)
@@ -126,7 +128,7 @@ def test_what_they_write_is_read(kind: int, namespace: str, number: int | None, 
 
 
 @given(namespaces, st.integers(0, 10**14), st.lists(values, max_size=3))
-def test_what_is_written_they_read(namespace: str, number: int, arguments: list[Any]) -> None:
+def test_the_reference_implementation_reads_what_we_write(namespace: str, number: int, arguments: list[Any]) -> None:
     body = json.dumps(arguments).encode()
     for packet, kind, expected in (
         (event_packet(namespace.encode(), number, body), socketio.packet.EVENT, number),

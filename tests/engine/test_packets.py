@@ -61,7 +61,7 @@ def test_a_packet_is_read(text: bytes, packet: Packet) -> None:
 
 
 @pytest.mark.parametrize("text", [b"4", b"4x", b"4-", b"47/smcp,", b"49", b"4[]", b'42/smcp,%s["x"]' % (b"9" * 101)])
-def test_what_has_no_type_or_an_endless_id_is_no_packet(text: bytes) -> None:
+def test_bytes_without_a_type_or_with_an_endless_id_are_no_packet(text: bytes) -> None:
     with pytest.raises(Malformed):
         read_packet(text)
 
@@ -85,7 +85,7 @@ def test_the_body_of_a_large_packet_is_a_view_of_it() -> None:
     st.integers(0, 100),
     st.sampled_from([b"[]", b'["1-/x,",2]']),
 )
-def test_what_is_written_is_read_again(
+def test_a_packet_that_is_written_is_read_back_the_same(
     kind: int, namespace: bytes, number: int | None, attachments: int, body: bytes
 ) -> None:
     count = attachments if kind in (BINARY_EVENT, BINARY_ACK) else 0

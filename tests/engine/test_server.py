@@ -101,7 +101,7 @@ def test_a_session_whose_last_namespace_was_left_is_closed_in_time(by_client: bo
 
 
 @pytest.mark.parametrize("namespace", [b"/", b"/smcp", b"/custom"])
-def test_which_namespace_may_be_connected_is_the_application_s_decision(namespace: bytes) -> None:
+def test_the_application_decides_which_namespace_may_be_connected(namespace: bytes) -> None:
     session = opened()
     named = b"" if namespace == b"/" else namespace + b","
     assert session.receive(b"40" + named + b'{"a":1}', 0) == Connect(namespace, b'{"a":1}', is_repeated=False)
@@ -240,7 +240,7 @@ IGNORED = [b"44/smcp,{}", b"42/other,1[]", b"43/other,1[]", b"6", b"2", b"2probe
 
 
 @pytest.mark.parametrize("frame", NOTHING)
-def test_what_is_no_socket_io_packet_is_said_to_be_malformed_and_harms_nothing(frame: bytes) -> None:
+def test_bytes_that_are_no_socket_io_packet_are_a_fault_and_the_session_goes_on(frame: bytes) -> None:
     session = connected()
     fault = faulty(session, frame)
     assert (fault.id, fault.fault) == (None, Fault.MALFORMED)
@@ -248,7 +248,7 @@ def test_what_is_no_socket_io_packet_is_said_to_be_malformed_and_harms_nothing(f
 
 
 @pytest.mark.parametrize("frame", [b"42{}", b'42abc["x"]', b"4abc"])
-def test_what_other_servers_close_a_session_for_is_said_to_be_malformed(frame: bytes) -> None:
+def test_packets_for_which_other_servers_close_a_session_are_a_fault(frame: bytes) -> None:
     session = opened()
     session.receive(b"40", 0)
     session.accept(b"/", "x")
@@ -273,12 +273,12 @@ def test_a_malformed_ack_is_known_by_its_id(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("frame", [b"43/smcp,[1]", b"43/smcp,-1[1]", b"43/smcp,x[1]", b"43/smcp,"])
-def test_an_ack_without_an_id_is_nobody_s(frame: bytes) -> None:
+def test_an_ack_without_an_id_is_a_fault(frame: bytes) -> None:
     assert faulty(connected(), frame)[:3] == (NAMESPACE, None, True)
 
 
 @pytest.mark.parametrize("frame", [b"", b"x", b"9", b"b!!!", "é".encode(), b"\xff"])
-def test_what_is_no_engine_io_packet_ends_its_session_without_a_word(frame: bytes) -> None:
+def test_bytes_that_are_no_engine_io_packet_end_their_session_without_an_answer(frame: bytes) -> None:
     session = connected()
     session.send(b'42/smcp,["unsent"]')
     assert session.receive(frame, 0) == Closed(Reason.PROTOCOL)
@@ -460,7 +460,7 @@ def test_a_poll_that_is_open_at_any_other_end_is_told_of_it() -> None:
         assert not session.open_poll()
 
 
-def test_what_was_queued_before_the_end_can_still_be_polled_once() -> None:
+def test_packets_queued_before_the_end_can_still_be_polled_once() -> None:
     session = opened(POLLING)
     for _ in range(3):
         list(session.receive_payload(b"40/smcp,", 0))
@@ -587,7 +587,7 @@ def test_a_websocket_that_does_not_finish_its_probe_in_time_is_given_up() -> Non
     assert not session.is_closed
 
 
-def test_a_session_that_ends_while_a_websocket_probes_lets_nobody_take_over() -> None:
+def test_a_session_that_ends_while_a_websocket_probes_is_not_taken_over() -> None:
     session = connected(POLLING)
     session.upgrade_opens(0)
     session.close()
@@ -616,7 +616,7 @@ def test_a_post_that_crosses_the_close_is_ignored_until_the_client_has_read_why(
         session.receive_payload(b'42/smcp,["late"]', 0)
 
 
-def test_what_is_queued_when_a_closed_session_loses_its_transport_is_never_sent() -> None:
+def test_packets_queued_when_a_closed_session_loses_its_transport_are_never_sent() -> None:
     session = connected(POLLING)
     session.send(b'42/smcp,["last"]')
     session.close()
@@ -627,7 +627,7 @@ def test_what_is_queued_when_a_closed_session_loses_its_transport_is_never_sent(
 # The end, and Engine.IO alone
 
 
-def test_what_is_sent_before_a_close_leaves_before_it_and_nothing_afterwards() -> None:
+def test_packets_sent_before_a_close_leave_before_it_and_none_afterwards() -> None:
     session = connected()
     session.send(b'42/smcp,["x"]', [b"1"])
     assert not session.is_direct

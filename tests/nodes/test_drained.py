@@ -27,7 +27,7 @@ DONE = {"content": [{"type": "text", "text": "done"}], "isError": False}
 
 
 @pytest.mark.covers("nodes-drained")
-async def test_a_node_that_goes_says_so_lets_idle_clients_go_at_once_and_calls_in_flight_finish(
+async def test_a_draining_node_disconnects_idle_clients_at_once_and_lets_calls_in_flight_finish(
     start: Start, office: str
 ) -> None:
     nodes = await start(2)
@@ -88,7 +88,7 @@ async def test_a_call_that_outlasts_the_drain_is_sent_again_where_its_computer_i
 
 
 @pytest.mark.covers("nodes-drained")
-async def test_who_does_not_come_back_after_a_drain_is_seen_to_leave_once(start: Start, office: str) -> None:
+async def test_a_member_that_does_not_come_back_after_a_drain_leaves_once(start: Start, office: str) -> None:
     nodes = await start(3)
     one, two, three = nodes.nodes
     watchers = [await nodes.connect(node, "computer", f"watcher-{node.name}", office) for node in (one, three)]
@@ -102,7 +102,7 @@ async def test_who_does_not_come_back_after_a_drain_is_seen_to_leave_once(start:
 
 
 @pytest.mark.covers("nodes-drained")
-async def test_a_node_that_is_restarted_has_its_seats_for_those_who_come_back_and_gives_up_the_others(
+async def test_a_restarted_node_keeps_seats_for_members_that_come_back_and_releases_the_others(
     start: Start, office: str
 ) -> None:
     """The only one there is, even: its clients have nowhere else to go."""

@@ -101,7 +101,7 @@ async def _work(agent: Peer, number: int) -> Any:
 
 
 @pytest.mark.covers("nodes-killed")
-async def test_a_computer_of_another_make_that_resumes_is_sent_what_was_in_flight(start: Start, office: str) -> None:
+async def test_a_python_socketio_computer_that_resumes_is_sent_the_calls_in_flight(start: Start, office: str) -> None:
     nodes = await start(3)
     one, two, three = nodes.nodes
     agent = await nodes.connect(one, "agent", "planner", office)
@@ -205,7 +205,7 @@ async def test_an_answer_that_came_while_the_agents_node_was_dead_is_kept_for_th
 
 
 @pytest.mark.covers("nodes-killed")
-async def test_seats_of_a_killed_node_are_others_when_they_are_freed_and_its_name_is_its_successors(
+async def test_seats_of_a_killed_node_are_freed_for_others_and_its_name_for_a_successor(
     start: Start, office: str
 ) -> None:
     nodes: Cluster = await start(2)

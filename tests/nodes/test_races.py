@@ -1,4 +1,4 @@
-"""Many who want the same thing at once, from several nodes."""
+"""Many clients that want the same seat at once, from several nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.nodes.processes import Cluster
 
 
 @pytest.mark.covers("office-one-agent", "nodes-one-of-each")
-async def test_of_thirty_agents_from_three_nodes_one_gets_the_office_and_another_when_it_has_left(
+async def test_one_of_thirty_agents_from_three_nodes_gets_the_office_and_another_when_it_has_left(
     shared: Cluster, office: str
 ) -> None:
     nodes = shared
@@ -38,7 +38,7 @@ async def test_of_thirty_agents_from_three_nodes_one_gets_the_office_and_another
 
 
 @pytest.mark.covers("nodes-one-of-each")
-async def test_of_computers_with_one_name_on_three_nodes_one_gets_it_and_another_when_it_has_left(
+async def test_one_of_many_computers_from_three_nodes_gets_a_name_and_another_when_it_has_left(
     shared: Cluster, office: str
 ) -> None:
     nodes = shared

@@ -100,7 +100,7 @@ ENTER_LEAVE_ENTER = ["notify:enter_office", "notify:leave_office", "notify:enter
 
 
 @pytest.mark.covers("nodes-stopped")
-async def test_who_has_resumed_elsewhere_while_its_node_stood_still_keeps_its_seat_and_the_old_connection_ends(
+async def test_a_client_that_resumed_while_its_node_stood_still_keeps_its_seat_and_the_old_connection_ends(
     start: Start, office: str
 ) -> None:
     nodes = await start(2)
@@ -122,7 +122,7 @@ async def test_who_has_resumed_elsewhere_while_its_node_stood_still_keeps_its_se
 
 
 @pytest.mark.covers("nodes-stopped")
-async def test_who_left_while_its_node_stood_still_takes_nothing_back(start: Start, office: str) -> None:
+async def test_a_member_that_left_while_its_node_stood_still_is_not_seated_again(start: Start, office: str) -> None:
     nodes = await start(2)
     one, two = nodes.nodes
     watcher = await nodes.connect(one, "computer", "watcher", office)

@@ -121,7 +121,7 @@ async def check_that_it_heals(stage: Stage) -> float:
 
 
 @pytest.mark.covers("nodes-store-lost")
-async def test_a_store_that_is_killed_and_comes_back_empty_is_missed_and_then_told_again(
+async def test_nodes_recover_from_a_killed_store_that_comes_back_empty(
     valkey: Valkey, stage: Stage, record_testsuite_property: Record
 ) -> None:
     lost = time.monotonic()
@@ -135,14 +135,14 @@ async def test_a_store_that_is_killed_and_comes_back_empty_is_missed_and_then_to
 
 
 @pytest.mark.covers("nodes-store-lost")
-async def test_a_store_that_is_soon_back_is_hardly_missed(valkey: Valkey, stage: Stage) -> None:
+async def test_nodes_recover_from_a_short_outage_of_the_store(valkey: Valkey, stage: Stage) -> None:
     valkey.kill()
     valkey.start()
     await check_that_it_heals(stage)
 
 
 @pytest.mark.covers("nodes-store-lost")
-async def test_a_store_that_stands_still_for_longer_than_the_leases_is_missed_as_one_that_is_gone(
+async def test_a_store_that_stands_still_for_longer_than_the_leases_is_treated_as_gone(
     valkey: Valkey, stage: Stage, record_testsuite_property: Record
 ) -> None:
     lost = time.monotonic()
@@ -213,7 +213,7 @@ async def test_our_agent_loses_no_call_to_half_a_second_without_a_store(
 
 
 @pytest.mark.covers("nodes-store-lost", "office-one-agent")
-async def test_of_two_who_have_come_by_one_seat_the_older_keeps_it_and_the_newer_is_told_why(
+async def test_the_older_of_two_members_with_one_seat_keeps_it_and_the_newer_is_told_why(
     valkey: Valkey, start: Start, office: str
 ) -> None:
     """The store forgets while one node cannot say who sits there."""
@@ -246,7 +246,9 @@ async def test_of_two_who_have_come_by_one_seat_the_older_keeps_it_and_the_newer
 
 
 @pytest.mark.covers("nodes-store-lost")
-async def test_who_goes_while_the_store_is_away_is_gone_when_it_is_back(valkey: Valkey, stage: Stage) -> None:
+async def test_a_member_that_disconnects_during_an_outage_has_left_when_the_store_is_back(
+    valkey: Valkey, stage: Stage
+) -> None:
     valkey.kill()
     await stage.one.until_it_is("degraded")
     await stage.near.drop()
@@ -288,7 +290,7 @@ async def test_a_node_that_loses_its_connection_for_a_moment_loses_no_call(
 
 @pytest.mark.covers("nodes-store-lost")
 @pytest.mark.parametrize("who", ["speaker", "listener"])
-async def test_an_update_that_a_node_could_not_tell_or_could_not_hear_is_not_missed(
+async def test_updates_that_were_missed_in_an_outage_are_repeated(
     valkey: Valkey, start: Start, office: str, who: str
 ) -> None:
     nodes = await start(1)

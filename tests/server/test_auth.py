@@ -411,7 +411,9 @@ def test_anybody_may_do_anything() -> None:
         ("agent", "*", "desk", "name"),
     ],
 )
-def test_what_is_outside_the_scope_is_refused_by_its_name(role: Any, name: str, office_id: str, field: str) -> None:
+def test_a_refusal_names_the_role_name_or_office_outside_the_scope(
+    role: Any, name: str, office_id: str, field: str
+) -> None:
     with pytest.raises(NotAuthorised) as refusal:
         ALICE.check(role, name, office_id)
     assert refusal.value.code == 403
@@ -494,7 +496,7 @@ async def test_a_provider_may_say_itself_why_it_refuses(caplog: pytest.LogCaptur
 
 
 @pytest.mark.covers("auth-fails-closed")
-async def test_a_provider_that_forgot_to_be_async_is_a_no() -> None:
+async def test_a_provider_that_is_not_async_refuses() -> None:
     class Sync(AuthenticationProvider):
         def authenticate(self, *_: object) -> Any:
             return True
@@ -546,7 +548,7 @@ async def test_a_cancelled_handshake_stays_cancelled() -> None:
 
 
 @pytest.mark.covers("auth-fails-closed")
-def test_a_provider_of_ones_own_keeps_whom_it_admitted_unless_it_says_otherwise() -> None:
+def test_by_default_clients_of_a_custom_provider_stay_after_a_reload() -> None:
     provider = says(True)
     provider.reload()
     assert provider.valid(ANYBODY)

@@ -35,9 +35,7 @@ async def call_and_forget(agent: Peer, computer: Peer) -> None:
 
 
 @pytest.mark.covers("calls-deadline", "always-an-ack")
-async def test_a_computer_that_does_not_answer_is_answered_for_a_second_after_the_timeout(
-    agent: Peer, computer: Peer
-) -> None:
+async def test_a_call_without_an_answer_ends_a_second_after_its_timeout(agent: Peer, computer: Peer) -> None:
     computer.answers("client:tool_call", Gate())
     started = asyncio.get_running_loop().time()
     answer = await agent.call_tool("laptop", timeout=1)
@@ -154,7 +152,7 @@ async def test_a_cancel_is_told_in_the_office_of_the_call_and_the_computer_answe
 
 
 @pytest.mark.covers("calls-cancel")
-async def test_a_computer_that_ignores_a_cancel_is_answered_for(agent: Peer, computer: Peer) -> None:
+async def test_a_call_whose_computer_ignores_the_cancel_ends(agent: Peer, computer: Peer) -> None:
     computer.answers("client:tool_call", Gate())
     call = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=60))
     await computer.was_asked("client:tool_call")
@@ -209,7 +207,7 @@ async def test_a_duplicate_has_a_deadline_of_its_own(agent: Peer, computer: Peer
 
 @pytest.mark.covers("calls-duplicates", "calls-one-hurts-no-other")
 @pytest.mark.one_process
-async def test_nothing_is_left_behind_when_everybody_is_gone(serve: Any, connect: Any, office: str) -> None:
+async def test_nothing_is_left_behind_when_all_clients_are_gone(serve: Any, connect: Any, office: str) -> None:
     hub = await serve(limits={"keep_time": 0.1})
     computer, gate = await connect(hub), Gate()
     await computer.join("computer", "laptop", office)
@@ -293,7 +291,7 @@ async def test_nothing_is_kept_for_an_agent_that_has_left_for_good(
 
 
 @pytest.mark.covers("calls-one-hurts-no-other")
-async def test_a_stuck_call_holds_up_no_other(agent: Peer, computer: Peer) -> None:
+async def test_a_stuck_call_does_not_delay_others(agent: Peer, computer: Peer) -> None:
     computer.answers("client:tool_call", Gate())
     stuck = [asyncio.create_task(agent.call_tool("laptop", timeout=60)) for _ in range(20)]
     await computer.was_asked("client:tool_call", times=20)

@@ -31,7 +31,7 @@ def _enough_files() -> Iterator[None]:
 
 
 @pytest.mark.covers("crowd")
-async def test_five_hundred_clients_join_at_once_and_everybody_is_seen(serve: Any) -> None:
+async def test_five_hundred_clients_join_at_once_and_all_are_listed(serve: Any) -> None:
     hub = await serve()
     async with AsyncExitStack() as stack, asyncio.timeout(A_FEW_SECONDS):
 

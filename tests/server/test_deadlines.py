@@ -1,4 +1,4 @@
-"""Deadlines in buckets: each is met, whatever becomes of the others."""
+"""Deadlines in buckets: each item expires in time, also if another one fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.peer import PATIENCE
 pytestmark = pytest.mark.covers("calls-one-hurts-no-other")
 
 
-async def test_what_expires_is_told_in_order_never_early_and_what_was_discarded_is_not() -> None:
+async def test_items_expire_in_order_and_never_early_unless_they_were_discarded() -> None:
     clock = asyncio.get_running_loop().time
     expired: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
     deadlines: Deadlines[str] = Deadlines(lambda item: expired.put_nowait((item, clock())))
@@ -26,7 +26,7 @@ async def test_what_expires_is_told_in_order_never_early_and_what_was_discarded_
     assert len(deadlines) == 0
 
 
-async def test_one_that_fails_keeps_no_other_from_expiring() -> None:
+async def test_an_item_that_fails_to_expire_does_not_keep_others_from_it() -> None:
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     clock = asyncio.get_running_loop().time
     expired: asyncio.Queue[str] = asyncio.Queue()

@@ -53,7 +53,7 @@ def test_an_answer_stays_as_it_came(arguments: list[Any], space: str) -> None:
 
 
 @given(st.text(alphabet='[]{}",:0123456789abctruefalsn\\ -.eE/', max_size=40))
-def test_what_is_read_is_json(noise: str) -> None:
+def test_a_payload_that_is_accepted_is_json(noise: str) -> None:
     for head, read in (('["client:x",{', read_payload), ("[", read_answer)):
         for text in (f"{head}{noise}", f"{head}{noise}]", f"{head}{noise}}}]"):
             try:
@@ -105,7 +105,7 @@ def outcome(agent: Client, computer: Client, text: str, ack: str) -> list[Any]:
     return [refused, [packet.partition(b"[")[2] for packet in asked], agent.packets]
 
 
-async def test_events_that_are_read_the_short_way_end_as_those_that_are_not(hubs: Any) -> None:  # noqa: F811
+async def test_the_fast_path_and_the_slow_path_of_events_have_the_same_result(hubs: Any) -> None:  # noqa: F811
     """With a space at its end an event is read the long way."""
     short, long = await pair(hubs()), await pair(hubs())
     answered = 0

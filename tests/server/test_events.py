@@ -273,7 +273,7 @@ ROLES = [
 
 @pytest.mark.covers("wrong-role")
 @pytest.mark.parametrize(("role", "event", "payload"), ROLES)
-async def test_what_belongs_to_the_other_role_is_refused(
+async def test_events_of_the_other_role_are_refused(
     agent: Peer, computer: Peer, office: str, role: str, event: str, payload: dict[str, Any]
 ) -> None:
     sender = agent if role == "agent" else computer

@@ -1,4 +1,4 @@
-"""What nobody foresaw is answered with a bare 500 and logged for the operator (WIRE §3)."""
+"""Unexpected exceptions are answered with a bare 500 and logged for the operator (WIRE §3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the first byte to a seat: who gets in, from where, in which version, for how long; and how a no sounds."""
+"""From the first byte to a seat: which clients are admitted, and how a refusal is answered."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ async def test_after_a_refusal_the_same_connection_may_try_again(serve: Any, ope
 
 
 @pytest.mark.covers("auth-refused")
-async def test_an_odd_auth_object_is_refused_and_not_an_accident(serve: Any, opens: Opens) -> None:
+async def test_an_odd_auth_object_is_refused_without_an_error(serve: Any, opens: Opens) -> None:
     hub = await serve(auth=DefaultAuthenticationProvider(KEY))
     for auth in ODD_AUTH:
         wire = await opens(hub)
@@ -362,7 +362,7 @@ async def test_a_connection_ends_with_its_token(serve: Any, opens: Opens, office
 
 
 @pytest.mark.covers("auth-keys", "auth-expiry")
-async def test_a_reload_shows_out_who_lost_the_key_and_keeps_the_others(
+async def test_a_reload_disconnects_clients_whose_key_is_gone_and_keeps_the_others(
     serve: Any, opens: Opens, office: str, tmp_path: Path
 ) -> None:
     free, kept, revoked, changed, added = (new_key() for _ in range(5))
@@ -466,7 +466,7 @@ async def test_the_claims_of_a_token_are_its_scope(serve: Any, opens: Opens) -> 
 
 @pytest.mark.covers("auth-fails-closed")
 @pytest.mark.parametrize("failure", ["raises", "hangs", "answers nonsense"])
-async def test_authentication_that_does_not_work_lets_nobody_in_and_hurts_nobody(
+async def test_authentication_that_fails_admits_no_client_and_harms_none(
     serve: Any, opens: Opens, caplog: pytest.LogCaptureFixture, failure: str
 ) -> None:
     async def judge(token: Any) -> Any:
@@ -489,7 +489,7 @@ async def test_authentication_that_does_not_work_lets_nobody_in_and_hurts_nobody
 
 
 @pytest.mark.covers("auth-fails-closed")
-async def test_who_is_gone_before_the_yes_leaves_nothing_behind(serve: Any, opens: Opens) -> None:
+async def test_a_client_that_leaves_during_authentication_leaves_nothing_behind(serve: Any, opens: Opens) -> None:
     asked, decided = asyncio.Event(), asyncio.Event()
 
     async def judge(token: Any) -> Any:
@@ -571,7 +571,7 @@ async def test_a_pinned_version_takes_its_own(serve: Any, connect: Any, office: 
 
 @pytest.mark.covers("version-http")
 @pytest.mark.parametrize("door", DOORS)
-async def test_a_blank_session_id_is_no_way_around_the_version(serve: Any, knocks: Knocks, door: str) -> None:
+async def test_a_blank_session_id_does_not_bypass_the_version_check(serve: Any, knocks: Knocks, door: str) -> None:
     status, headers, _ = await knocks(await serve(require_version="0.4"), door, "&sid=")
     assert (status, headers["x-a2c-error-code"]) == (400, "4008")
 
@@ -612,7 +612,7 @@ async def test_an_allowed_page_is_told_so_and_another_is_not(serve: Any) -> None
 
 @pytest.mark.covers("cors")
 @pytest.mark.parametrize("door", DOORS)
-async def test_a_page_behind_a_proxy_is_at_home(serve: Any, knocks: Knocks, door: str) -> None:
+async def test_a_page_behind_a_proxy_counts_as_same_origin(serve: Any, knocks: Knocks, door: str) -> None:
     proxy = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "hub.example"}
     hub = await serve()
     status, *_ = await knocks(hub, door, headers={"Origin": "https://hub.example", **proxy})

@@ -14,8 +14,8 @@ from a2c_smcp.errors import ConfigError
 from a2c_smcp.server.transport import picows_adapter
 from tests.conftest import Hub
 from tests.peer import PATIENCE
+from tests.server.test_isolation import MIB, memory
 from tests.server.test_program import Starts
-from tests.server.test_walls import MIB, memory
 from tests.server.test_websocket import upgrade
 
 pytestmark = pytest.mark.covers("transports")
@@ -113,7 +113,7 @@ async def test_a_path_is_understood_however_it_is_written(dials: Asks, path: str
     assert (await line.ask(f"GET {path} HTTP/1.1\nHost: x\n\n"))[0] == 200
 
 
-async def test_who_waits_to_be_told_to_go_on_is_told(dials: Asks) -> None:
+async def test_a_client_that_expects_100_continue_gets_it(dials: Asks) -> None:
     line = await dials()
     sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
     head = f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nContent-Length: 8\nExpect: 100-continue\n\n"
@@ -155,7 +155,7 @@ async def test_a_body_of_any_size_is_read_whole(dials: Asks, office: str, size: 
         "GET /healthz HTTP/1.1\nHost : x\n\n",
     ],
 )
-async def test_what_is_not_http_is_refused_and_ends_the_connection(dials: Asks, broken: str) -> None:
+async def test_bytes_that_are_not_http_are_refused_and_end_the_connection(dials: Asks, broken: str) -> None:
     line = await dials()
     status, headers, body = await line.ask(broken)
     assert (status, json.loads(body)["code"], headers["connection"]) == (400, 400, "close")
@@ -185,7 +185,7 @@ async def test_a_connection_that_is_not_used_any_more_is_closed(dials: Asks, mon
 
 
 @pytest.mark.covers("strangers-requests")
-async def test_who_asks_on_and_on_and_reads_no_answer_is_cut(serve: Any, dials: Asks) -> None:
+async def test_a_client_that_sends_requests_and_reads_no_answers_is_cut(serve: Any, dials: Asks) -> None:
     line = await dials(await serve(limits={"write_timeout": 0.2}))
     wanted = f"Origin: http://x\r\nAccess-Control-Request-Headers: {'y' * 60_000}"
     asked = f"OPTIONS {OPEN} HTTP/1.1\r\nHost: x\r\n{wanted}\r\n\r\n".encode()

@@ -201,7 +201,7 @@ async def test_events_behind_a_join_that_waits_are_handled_after_it_in_their_ord
 
 
 @pytest.mark.covers("limit-in-flight-bytes")
-async def test_what_waits_behind_a_join_is_bounded(hubs: Any) -> None:
+async def test_events_that_wait_behind_a_join_are_limited(hubs: Any) -> None:
     directory = SlowDirectory()
     hub: Hub = hubs(directory=directory, limits=Limits(in_flight_bytes=1000))
     agent = await Client(hub).connect()
@@ -217,7 +217,7 @@ async def test_what_waits_behind_a_join_is_bounded(hubs: Any) -> None:
 
 
 @pytest.mark.covers("calls-resume", "relay-order")
-async def test_the_ack_of_a_join_leaves_before_what_follows_from_it(hubs: Any) -> None:
+async def test_the_ack_of_a_join_leaves_before_the_packets_that_it_causes(hubs: Any) -> None:
     hub: Hub = hubs(directory=(directory := SlowDirectory()))
     agent, first = await Client(hub).connect(), await Client(hub).connect()
     await agent.join("agent", "planner")
@@ -241,7 +241,7 @@ async def test_the_ack_of_a_join_leaves_before_what_follows_from_it(hubs: Any) -
 
 
 @pytest.mark.covers("limit-unread", "relay-order")
-async def test_what_does_not_fit_behind_the_ack_of_a_join_ends_the_session(hubs: Any) -> None:
+async def test_holding_too_much_behind_the_ack_of_a_join_ends_the_session(hubs: Any) -> None:
     hub: Hub = hubs(directory=(directory := SlowDirectory()))
     agent, computer = await pair(hub)
     agent.room = 1000
@@ -257,7 +257,7 @@ async def test_what_does_not_fit_behind_the_ack_of_a_join_ends_the_session(hubs:
 
 
 @pytest.mark.covers("relay-order")
-async def test_a_refused_join_opens_the_gate_again(hubs: Any) -> None:
+async def test_packets_are_sent_again_after_a_refused_join(hubs: Any) -> None:
     hub: Hub = hubs()
     agent, computer = await pair(hub)
     agent.ask_to_join(2, "computer", "planner")
@@ -293,7 +293,7 @@ async def test_bytes_in_calls_that_are_not_answered_have_a_budget_per_member(hub
 
 
 @pytest.mark.covers("calls-deadline", "calls-cancel")
-async def test_a_computer_that_is_answered_for_is_told_to_stop(hubs: Any) -> None:
+async def test_a_computer_whose_call_has_timed_out_is_told_to_stop(hubs: Any) -> None:
     agent, computer = await pair(hubs())
     agent.call(2, timeout=1)
     await until(lambda: agent.answer(2) is not None)
@@ -305,7 +305,7 @@ async def test_a_computer_that_is_answered_for_is_told_to_stop(hubs: Any) -> Non
 
 
 @pytest.mark.covers("relay-order")
-async def test_what_a_client_said_before_it_went_is_carried_out_first(hubs: Any) -> None:
+async def test_events_sent_before_a_disconnect_are_carried_out_first(hubs: Any) -> None:
     hub: Hub = hubs(directory=(directory := SlowDirectory()))
     agent, computer = await Client(hub).connect(), await Client(hub).connect()
     await agent.join("agent", "planner")
@@ -323,7 +323,7 @@ async def test_what_a_client_said_before_it_went_is_carried_out_first(hubs: Any)
 
 
 @pytest.mark.covers("always-an-ack", "error-shape")
-async def test_what_cannot_be_read_is_answered_in_the_shape_of_its_event(hubs: Any) -> None:
+async def test_a_malformed_event_is_answered_in_the_shape_of_its_ack(hubs: Any) -> None:
     agent, _ = await pair(hubs())
     for number, (name, fault, code) in enumerate(
         [
@@ -343,7 +343,7 @@ async def test_what_cannot_be_read_is_answered_in_the_shape_of_its_event(hubs: A
 
 
 @pytest.mark.covers("relay-order")
-async def test_a_crowd_hears_notices_in_order_and_before_whatever_follows(hubs: Any) -> None:
+async def test_a_crowd_hears_notices_in_order_and_before_later_packets(hubs: Any) -> None:
     hub: Hub = hubs()
     agent, _ = await pair(hub)
     crowd = [await Client(hub).connect() for _ in range(20)]
@@ -364,7 +364,7 @@ async def test_a_crowd_hears_notices_in_order_and_before_whatever_follows(hubs: 
 
 
 @pytest.mark.covers("auth-refused")
-async def test_who_is_refused_leaves_nothing_behind(hubs: Any) -> None:
+async def test_a_refused_client_leaves_nothing_behind(hubs: Any) -> None:
     hub: Hub = hubs()
     with pytest.raises(NotAuthenticated):
         await Client(hub).connect(b'{"token":"no"}')
@@ -372,7 +372,7 @@ async def test_who_is_refused_leaves_nothing_behind(hubs: Any) -> None:
 
 
 @pytest.mark.covers("auth-expiry")
-async def test_who_is_dismissed_loses_his_seats_at_once(hubs: Any) -> None:
+async def test_a_dismissed_connection_loses_its_seats_at_once(hubs: Any) -> None:
     hub: Hub = hubs()
     agent, computer = await pair(hub)
     hub.dismiss(computer.connection)
@@ -400,7 +400,7 @@ async def test_an_ack_of_an_earlier_connection_on_the_same_session_answers_no_la
 
 
 @pytest.mark.covers("relay-order")
-async def test_what_was_held_for_a_connection_that_is_gone_does_not_reach_the_next_one(hubs: Any) -> None:
+async def test_packets_held_for_an_ended_connection_do_not_reach_the_next_one(hubs: Any) -> None:
     hub: Hub = hubs(directory=(directory := SlowDirectory()))
     agent, computer = await pair(hub)
     directory.go.clear()
@@ -415,7 +415,7 @@ async def test_what_was_held_for_a_connection_that_is_gone_does_not_reach_the_ne
 
 
 @pytest.mark.covers("relay-order")
-async def test_what_was_gathered_for_a_connection_that_is_gone_does_not_reach_the_next_one(hubs: Any) -> None:
+async def test_notices_gathered_for_an_ended_connection_do_not_reach_the_next_one(hubs: Any) -> None:
     hub: Hub = hubs()
     crowd = [await Client(hub).connect() for _ in range(20)]
     for number, each in enumerate(crowd):
@@ -441,7 +441,7 @@ class OneByOne(MemoryDirectory):
 
 
 @pytest.mark.covers("limit-in-flight-bytes")
-async def test_of_what_waits_behind_a_join_only_what_still_waits_counts(hubs: Any) -> None:
+async def test_only_events_that_still_wait_behind_a_join_count(hubs: Any) -> None:
     directory = OneByOne()
     hub: Hub = hubs(directory=directory, limits=Limits(in_flight_bytes=1000))
     agent = await Client(hub).connect()

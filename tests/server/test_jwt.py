@@ -319,7 +319,7 @@ async def test_an_extension_that_must_be_understood_is_refused(hs: JWTAuthentica
     ],
     ids=lambda token: repr(token)[:24].encode("ascii", "backslashreplace").decode(),
 )
-async def test_what_is_no_token_is_refused_quietly(
+async def test_a_string_that_is_no_token_is_refused_without_an_error_in_the_log(
     hs: JWTAuthenticationProvider, tmp_path: Path, caplog: pytest.LogCaptureFixture, token: object
 ) -> None:
     from_set = JWTAuthenticationProvider(jwks_file=set_file(tmp_path, jwk(RSA, "RS256")), algorithms=["RS256"])
@@ -373,7 +373,7 @@ async def test_a_key_is_used_only_with_the_algorithm_that_it_declares(tmp_path: 
     assert await refused(provider, jwt.encode(claims(), RSA, "RS256"))
 
 
-async def test_what_in_a_set_is_not_for_us_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_keys_of_a_set_that_cannot_be_used_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     others = [
         jwk(RSA_2, "RS256", kid="a", use="enc"),
         {"kty": "oct", "k": b64(SECRET.encode()), "kid": "b"},

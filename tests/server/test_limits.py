@@ -140,7 +140,7 @@ async def test_bytes_of_calls_in_flight_are_limited_per_member(serve: Any, conne
 
 
 @pytest.mark.covers("limit-updates")
-async def test_known_updates_are_merged_to_twenty_a_second_and_the_last_word_arrives(
+async def test_known_updates_are_merged_to_twenty_a_second_and_the_last_one_arrives(
     agent: Peer, computer: Peer, office: str
 ) -> None:
     started = asyncio.get_running_loop().time()
@@ -155,7 +155,7 @@ async def test_known_updates_are_merged_to_twenty_a_second_and_the_last_word_arr
 
 
 @pytest.mark.covers("limit-updates")
-async def test_what_waits_to_be_told_is_told_before_its_sender_leaves(agent: Peer, computer: Peer, office: str) -> None:
+async def test_pending_updates_are_sent_before_their_sender_leaves(agent: Peer, computer: Peer, office: str) -> None:
     for number in range(2):
         await computer.ask("server:update_tool_list", {"computer": "laptop", "number": number})
     await computer.ask("server:leave_office", {"office_id": office})
@@ -186,7 +186,7 @@ async def join_sloth(wire: Wire, office: str) -> None:
 
 
 @pytest.mark.covers("limit-unread", "calls-one-hurts-no-other")
-async def test_calls_to_a_member_that_does_not_read_are_refused_and_neighbours_never_wait(
+async def test_calls_to_a_member_that_does_not_read_are_refused_and_other_offices_never_wait(
     serve: Any, connect: Any, connect_wire: Any, office: str
 ) -> None:
     hub = await serve(limits={"unread_bytes": 4 * MIB, "max_message": 2 * MIB})
@@ -322,7 +322,7 @@ async def test_an_event_in_place_of_an_attachment_is_answered_too(connect_wire: 
 
 
 @pytest.mark.covers("limit-message", "always-an-ack")
-async def test_what_is_too_large_is_413_whatever_its_name(serve: Any, connect_wire: Any) -> None:
+async def test_an_event_that_is_too_large_is_answered_413_under_any_name(serve: Any, connect_wire: Any) -> None:
     wire = await connect_wire(await serve(limits={"max_message": 4 * KIB}))
     for name in ("no:such_event", "notify:x", "client:x", "server:list_room"):
         assert (await wire.ask(f'42/smcp,7["{name}",{{"x":"{"x" * 5000}"}}]', 7))[0]["code"] == 413
@@ -352,7 +352,9 @@ async def test_a_binary_event_counts_with_its_attachments(serve: Any, connect_wi
 
 
 @pytest.mark.covers("limit-message", "calls-one-hurts-no-other")
-async def test_what_would_outgrow_the_limit_on_its_way_is_refused(serve: Any, connect: Any, office: str) -> None:
+async def test_a_message_that_would_exceed_the_limit_when_passed_on_is_refused(
+    serve: Any, connect: Any, office: str
+) -> None:
     hub = await serve(limits={"max_message": 4 * KIB})
     agent, computer = await pair(hub, connect, office)
     update = {"computer": "laptop", "text": "x" * (4 * KIB - 100)}
@@ -391,7 +393,7 @@ UNANSWERABLE = [
 
 @pytest.mark.covers("malformed-frames")
 @pytest.mark.parametrize("frame", UNANSWERABLE)
-async def test_a_frame_that_nobody_can_answer_harms_nothing(connect_wire: Any, frame: str | bytes) -> None:
+async def test_a_frame_that_cannot_be_answered_is_ignored(connect_wire: Any, frame: str | bytes) -> None:
     wire = await connect_wire()
     await wire.send(frame)
     assert (await wire.ask('42/smcp,8["no:such_event",{}]', 8))[0]["code"] == 400
@@ -399,7 +401,7 @@ async def test_a_frame_that_nobody_can_answer_harms_nothing(connect_wire: Any, f
 
 @pytest.mark.covers("malformed-frames")
 @pytest.mark.parametrize("frame", ["", "x", "9", "b!!!", "é"])
-async def test_what_is_no_engine_io_packet_ends_its_own_connection_at_once(
+async def test_bytes_that_are_no_engine_io_packet_end_their_own_connection_at_once(
     connect_wire: Any, office: str, agent: Peer, frame: str
 ) -> None:
     wire = await connect_wire()

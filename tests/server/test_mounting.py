@@ -152,7 +152,7 @@ async def test_connections_are_watched_without_a_lifespan(meets: Meets) -> None:
 
 @pytest.mark.covers("mounting", "version-http")
 @pytest.mark.parametrize("transport", ["polling", "websocket"])
-async def test_what_is_refused_in_http_is_refused_when_mounted(transport: str) -> None:
+async def test_requests_that_are_refused_in_http_are_refused_when_mounted(transport: str) -> None:
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
     headers = {**upgrade, "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} if transport == "websocket" else {}
     async with mounted(create_app(Settings(require_version="0.4")), "/a2c") as url:
@@ -238,7 +238,7 @@ async def test_a_websocket_whose_client_is_gone_before_it_is_accepted_leaves_no_
 
 
 @pytest.mark.covers("transports")
-async def test_what_a_task_does_after_a_websocket_was_closed_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_of_a_closed_websocket_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("a2c_smcp.server.transport.asgi._CLOSE_TIMEOUT", 0.05)
     app = create_app(PATIENT)
     websocket = ByHand(app, "websocket", "transport=websocket")
@@ -285,7 +285,7 @@ async def test_the_namespace_works_on_a_users_own_server(meets: Meets, transport
 
 
 @pytest.mark.covers("mounting", "auth-refused")
-async def test_the_namespace_refuses_strangers_on_a_users_own_server(meets: Meets) -> None:
+async def test_the_namespace_refuses_clients_without_a_key_on_a_users_own_server(meets: Meets) -> None:
     async with own_server(SMCPNamespace(DefaultAuthenticationProvider("key"), require_version="0.4")) as url:
         refusals: list[Any] = []
         for query, auth in (("?a2c_version=0.4", {"token": "no"}), ("?a2c_version=0.3", {"token": "key"})):
@@ -346,7 +346,7 @@ async def test_the_namespace_carries_what_calls_carry_on_a_users_own_server(meet
 
 
 @pytest.mark.covers("mounting", "auth-expiry")
-async def test_the_namespace_disconnects_whom_a_reload_no_longer_admits(meets: Meets, tmp_path: Path) -> None:
+async def test_the_namespace_disconnects_clients_that_a_reload_no_longer_admits(meets: Meets, tmp_path: Path) -> None:
     keys = tmp_path / "keys.json"
     keys.write_text(json.dumps({hash_key("key"): {"principal": "alice"}}), "utf-8")
     namespace = SMCPNamespace(DefaultAuthenticationProvider(keys_file=keys))

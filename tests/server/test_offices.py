@@ -186,7 +186,7 @@ async def test_a_computer_elsewhere_answers_exactly_like_one_that_does_not_exist
 
 @pytest.mark.covers("office-isolation", "claims-name")
 @pytest.mark.parametrize("field", ["agent", "robot_id"])
-async def test_nobody_speaks_under_anothers_name(
+async def test_a_client_cannot_use_the_name_of_another(
     connect: Any, agent: Peer, computer: Peer, office: str, field: str
 ) -> None:
     spoof = {"agent": "planner", field: "somebody", "req_id": "r", "computer": "laptop"}

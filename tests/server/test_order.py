@@ -59,7 +59,7 @@ async def test_an_answer_does_not_overtake_the_notice_that_was_sent_before_it(
     "ack",
     ["43/smcp,99[]", "43/smcp,0[1]", "43/smcp,1[", "43/smcp,[1]", "43/smcp,-1[1]", "43/smcp,1{}", "43/smcp,1[1]]"],
 )
-async def test_acks_that_nobody_asked_for_and_malformed_ones_harm_nothing(
+async def test_unknown_and_malformed_acks_are_ignored(
     connect_wire: Connect, agent: Peer, office: str, ack: str
 ) -> None:
     wire: Wire = await connect_wire()

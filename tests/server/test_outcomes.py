@@ -1,4 +1,4 @@
-"""What the error of a tool call says of its tool (WIRE §5), and which calls may be written to a computer again."""
+"""Whether the error of a tool call says that its tool has run (WIRE §5), and which calls may be sent again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def told(answer: Any) -> tuple[int, str]:
 
 
 @pytest.mark.covers("calls-outcome")
-async def test_what_never_reaches_a_computer_has_not_run(serve: Any, connect: Any, office: str) -> None:
+async def test_a_call_that_never_reaches_a_computer_has_not_run(serve: Any, connect: Any, office: str) -> None:
     hub = await serve(limits={"calls_per_computer": 1, "max_message": 4096})
     agent = await joined(hub, connect, "agent", "planner", office)
     computer = await joined(hub, connect, "computer", "laptop", office)
@@ -90,7 +90,7 @@ async def test_a_call_that_was_written_and_not_answered_may_have_run(agent: Peer
 
 @pytest.mark.covers("calls-outcome", "calls-resume")
 @pytest.mark.one_process  # of two nodes, the one that asked the other does not know what that has done
-async def test_a_call_that_waited_for_its_computer_in_vain_has_not_run(
+async def test_a_call_whose_computer_did_not_come_back_has_not_run(
     serve: Any, connect: Any, connect_wire: Any, office: str
 ) -> None:
     hub = await serve(limits={"resume_grace": 0.5})
@@ -103,7 +103,7 @@ async def test_a_call_that_waited_for_its_computer_in_vain_has_not_run(
 
 
 @pytest.mark.covers("calls-outcome")
-async def test_what_a_computer_says_of_its_own_call_is_passed_on(agent: Peer, computer: Peer) -> None:
+async def test_an_outcome_that_the_computer_reports_is_passed_on(agent: Peer, computer: Peer) -> None:
     error = {"code": 410, "message": "begun before", "details": {"outcome": "done"}}
     computer.answers("client:tool_call", {"error": error, **error, "isError": True, "content": []})
     assert told(await agent.call_tool("laptop")) == (410, "done")
@@ -125,7 +125,9 @@ async def test_an_answer_that_cannot_be_read_says_that_the_tool_may_have_run(
 
 
 @pytest.mark.covers("calls-dedup-shown")
-async def test_who_recognises_a_call_that_is_sent_again_is_shown(serve: Any, connect: Any, office: str) -> None:
+async def test_list_room_shows_which_computers_recognise_a_call_sent_again(
+    serve: Any, connect: Any, office: str
+) -> None:
     hub = await serve()
     agent = await joined(hub, connect, "agent", "planner", office)
     await joined(hub, connect, "computer", "ours", office, instance=MINE)

@@ -156,7 +156,7 @@ async def test_endless_headers_end_their_connection(shared_hub: Any) -> None:
 @pytest.mark.parametrize(
     "query", ["EIO=3&transport=polling", "transport=polling", "EIO=4&transport=polling&sid=nobody"]
 )
-async def test_what_is_no_session_of_ours_is_refused_with_json(shared_hub: Any, query: str) -> None:
+async def test_an_unknown_session_is_refused_with_json(shared_hub: Any, query: str) -> None:
     async with aiohttp.ClientSession() as http:
         response = await http.get(f"{shared_hub.url}/socket.io/?{query}")
         assert (response.status, (await response.json())["code"]) == (400, 400)

@@ -189,7 +189,7 @@ def certificate(folder: Path, name: str, secrecy: KeySerializationEncryption | N
 
 
 @pytest.mark.covers("program")
-async def test_it_says_where_it_listens_and_that_it_is_well(starts: Starts, http: aiohttp.ClientSession) -> None:
+async def test_it_prints_where_it_listens_and_healthz_answers(starts: Starts, http: aiohttp.ClientSession) -> None:
     program = await starts()
     assert program.out == [f"listening on {program.url}"]
     assert program.url.startswith("http://127.0.0.1:")
@@ -235,7 +235,7 @@ async def test_without_keys_it_answers_to_the_names_of_this_machine_only(
 
 
 @pytest.mark.covers("exposure")
-async def test_it_listens_to_everybody_if_it_is_told_so_and_says_it(
+async def test_it_listens_on_all_addresses_without_a_key_only_if_told_to_and_warns(
     starts: Starts, http: aiohttp.ClientSession
 ) -> None:
     program = await starts("--host", "0.0.0.0", "--insecure")
@@ -245,7 +245,7 @@ async def test_it_listens_to_everybody_if_it_is_told_so_and_says_it(
 
 
 @pytest.mark.covers("exposure")
-async def test_with_a_key_it_listens_to_everybody_without_a_word(starts: Starts) -> None:
+async def test_with_a_key_it_listens_on_all_addresses_without_a_warning(starts: Starts) -> None:
     program = await starts("--host", "0.0.0.0", "--api-key", new_key())
     program.signal(signal.SIGTERM)
     assert await program.ends() == 0
@@ -310,7 +310,7 @@ async def test_a_signal_ends_it_in_order(starts: Starts, number: int) -> None:
 
 @pytest.mark.covers("program-shutdown")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_clients_that_wait_for_nothing_do_not_hold_it_up(starts: Starts, meets: Any, number: int) -> None:
+async def test_idle_clients_do_not_delay_the_shutdown(starts: Starts, meets: Any, number: int) -> None:
     program = await starts()
     for transport in TRANSPORTS:
         peer = await meets(program, transport)
@@ -403,7 +403,9 @@ async def test_a_hangup_reads_the_keys_again(starts: Starts, meets: Any, tmp_pat
 
 
 @pytest.mark.covers("program-variables")
-async def test_a_clients_key_in_the_environment_opens_no_server(starts: Starts, meets: Any, tmp_path: Path) -> None:
+async def test_the_server_does_not_take_a_clients_key_from_the_environment(
+    starts: Starts, meets: Any, tmp_path: Path
+) -> None:
     theirs, ours, file = new_key(), new_key(), tmp_path / "keys.json"
     file.write_text(json.dumps({hash_key(ours): {"principal": "alice"}}))
     program = await starts("--keys-file", file, A2C_API_KEY=theirs, A2C_METRICS="1")
@@ -479,7 +481,7 @@ def filtered(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.covers("program")
-def test_why_it_did_not_start_is_json_too() -> None:
+def test_the_reason_why_it_did_not_start_is_json_too() -> None:
     ended = run_program("server", "--log-json", "--tls-cert", "nothing.pem", env=ENVIRONMENT)
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
@@ -624,7 +626,7 @@ HELPFUL = ["--help", "--version", *(f"{name} --help" for name in COMMANDS)]
 
 @pytest.mark.covers("program-errors", "exposure")
 @pytest.mark.parametrize("line", REFUSED)
-def test_what_cannot_be_meant_is_refused_with_advice(outcomes: Outcomes, line: str) -> None:
+def test_options_that_contradict_each_other_are_refused_with_advice(outcomes: Outcomes, line: str) -> None:
     ended = outcomes[line].result()
     assert ended.returncode == 2, ended
     assert not [words for words in REFUSED[line] if words not in ended.stderr], ended.stderr

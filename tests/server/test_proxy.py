@@ -215,7 +215,7 @@ async def test_nodes_reach_each_other_over_tls(
 
 
 @pytest.mark.covers("any-node")
-async def test_a_client_that_goes_away_is_missed_at_its_node(
+async def test_the_node_of_a_session_notices_that_its_client_is_gone(
     start: Start, http: aiohttp.ClientSession, elsewhere: str, office: str
 ) -> None:
     home = await start("n1")
@@ -241,7 +241,7 @@ async def test_a_client_that_goes_away_is_missed_at_its_node(
 
 
 @pytest.mark.covers("any-node")
-async def test_what_is_refused_elsewhere_ends_its_session(start: Start, http: aiohttp.ClientSession) -> None:
+async def test_a_post_that_another_node_refuses_ends_its_session(start: Start, http: aiohttp.ClientSession) -> None:
     home, elsewhere = await start("n1"), await start("n2", limits={"max_message": 50_000})
     for body, status in (("x", 400), ("4" + "x" * 100_000, 413)):
         session = await Session.open(http, home.url)
@@ -253,7 +253,9 @@ async def test_what_is_refused_elsewhere_ends_its_session(start: Start, http: ai
 @pytest.mark.parametrize(
     "sid", ["n9.AAAA", "n1.AAAA", "127.0.0.1:80.AAAA", "http://x/.A", "@.A", ".", "é.A", "%0d%0a.A"]
 )
-async def test_a_made_up_session_is_unknown_at_once(nodes: list[Hub], http: aiohttp.ClientSession, sid: str) -> None:
+async def test_an_invented_session_id_is_refused_at_once(
+    nodes: list[Hub], http: aiohttp.ClientSession, sid: str
+) -> None:
     session = Session(http, sid)
     for status, text in (await session.get(nodes[1].url), await session.post(nodes[1].url, "3")):
         assert (status, json.loads(text)) == (400, NO_SUCH_SESSION)
@@ -263,7 +265,7 @@ async def test_a_made_up_session_is_unknown_at_once(nodes: list[Hub], http: aioh
 
 
 @pytest.mark.covers("any-node")
-async def test_a_node_that_does_not_answer_is_told_as_such(
+async def test_the_client_is_told_that_the_node_of_its_session_does_not_answer(
     start: Start, register: Callable[..., Awaitable[Any]], http: aiohttp.ClientSession
 ) -> None:
     async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -326,7 +328,7 @@ async def test_when_the_node_in_between_is_gone_a_session_ends_where_it_is(
 
 
 @pytest.mark.covers("any-node", "limit-unread")
-async def test_a_client_that_does_not_read_is_felt_by_its_own_node(
+async def test_backpressure_of_a_slow_client_reaches_the_node_of_its_session(
     start: Start, http: aiohttp.ClientSession, elsewhere: str, office: str
 ) -> None:
     home = await start("n1", limits={"unread_bytes": 4_000_000, "write_timeout": 1.0})
@@ -369,7 +371,7 @@ async def test_only_a_node_with_the_secret_speaks_for_a_client(
 
 
 @pytest.mark.covers("node-secret")
-async def test_nothing_is_passed_on_twice(
+async def test_a_request_that_was_passed_on_is_not_passed_on_again(
     start: Start, register: Callable[..., Awaitable[Any]], http: aiohttp.ClientSession
 ) -> None:
     """A node that others reach under a third one's address: the request ends there."""

@@ -83,7 +83,7 @@ async def test_a_call_in_flight_is_sent_again_to_the_computer_that_is_back(
 
 
 @pytest.mark.covers("office-resume", "calls-computer-left", "office-leave-on-disconnect")
-async def test_when_the_grace_ends_the_seat_is_given_up_and_calls_fail(agent: Peer, computer: Peer) -> None:
+async def test_when_the_grace_ends_the_seat_is_released_and_calls_fail(agent: Peer, computer: Peer) -> None:
     computer.answers("client:tool_call", Gate())
     running = asyncio.create_task(agent.call_tool("laptop", timeout=30))
     await computer.was_asked("client:tool_call")
@@ -152,7 +152,7 @@ async def test_an_answer_sent_to_a_half_open_agent_is_not_lost(
 
 
 @pytest.mark.covers("office-resume", "auth-scope", "office-isolation")
-async def test_a_seat_that_the_returning_client_may_no_longer_have_is_given_up(
+async def test_a_seat_that_a_resuming_client_may_no_longer_have_is_released(
     serve: Any, connect: Any, office: str
 ) -> None:
     class Shrinking(AuthenticationProvider):
@@ -276,7 +276,7 @@ async def test_a_computer_back_in_another_office_has_left_the_first(
 
 @pytest.mark.covers("office-resume")
 @pytest.mark.parametrize("how", ["leave_office", "socket.io disconnect"])
-async def test_a_clean_end_gives_up_the_seat_at_once(
+async def test_a_clean_disconnect_releases_the_seat_at_once(
     hub: Any, connect_wire: Any, agent: Peer, office: str, how: str
 ) -> None:
     wire = await connect_wire(hub)

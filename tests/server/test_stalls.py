@@ -1,4 +1,4 @@
-"""A Server that stood still: what it finds in its buffers afterwards may have been given up long ago."""
+"""A Server that stood still: calls that it reads afterwards may have been cancelled long ago."""
 
 from __future__ import annotations
 

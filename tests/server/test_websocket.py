@@ -112,7 +112,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("broken", "code"), BROKEN.values(), ids=BROKEN)
-async def test_what_follows_a_broken_rule_is_neither_heard_nor_answered(opens: Opens, broken: bytes, code: int) -> None:
+async def test_frames_behind_a_protocol_error_are_neither_read_nor_answered(
+    opens: Opens, broken: bytes, code: int
+) -> None:
     socket = await opens()
     await socket.connect()
     socket.writer.write(broken + frame(TEXT, EVENT) * 3)
@@ -171,7 +173,7 @@ async def test_a_peer_that_does_not_answer_a_close_is_cut(serve: Any, opens: Ope
 
 
 @pytest.mark.covers("limit-message")
-async def test_what_a_large_message_needed_is_given_back_while_the_connection_lives_on(
+async def test_memory_of_a_large_message_is_freed_while_the_connection_stays_open(
     serve: Any, connect_wire: Any
 ) -> None:
     hub = await serve(limits={"ping_interval": 0.3})

@@ -1,4 +1,4 @@
-"""What one member sends at its worst: the calls of another office go on meanwhile, and nothing of it is kept."""
+"""Hostile members: whatever one sends, calls of other offices are not delayed, and nothing of it is kept."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_large_cancels_do_not_delay_other_offices(starts: Starts, meets: M
 
 
 @pytest.mark.covers("walls-large-payloads")
-async def test_what_is_large_and_unusual_arrives_as_it_was_sent(agent: Peer, computer: Peer, office: str) -> None:
+async def test_a_large_and_unusual_payload_arrives_as_it_was_sent(agent: Peer, computer: Peer, office: str) -> None:
     unusual = {"half": "\ud800", "huge": 10**40, "pad": "x" * 100_000}
     assert await computer.ask("server:update_newer", {"computer": "laptop", **unusual}) is None
     assert await agent.hears("notify:update_newer") == {"computer": "laptop", "office_id": office, **unusual}

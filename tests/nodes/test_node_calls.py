@@ -1,4 +1,4 @@
-"""Calls from one node to another, which end as they do on one: cancelled, doubled, late, large, or not read at all."""
+"""Calls from one node to another have the same outcomes as on one node: cancelled, repeated, late, large, not read."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def stage(shared: Cluster, office: str) -> AsyncIterator[Stage]:
 
 
 @pytest.mark.covers("nodes-calls")
-async def test_a_cancel_reaches_the_computer_and_who_does_not_answer_is_answered_for(stage: Stage) -> None:
+async def test_a_cancel_reaches_the_computer_and_the_call_ends_without_its_answer(stage: Stage) -> None:
     call = asyncio.create_task(stage.agent.call_tool("laptop", req_id="r1", timeout=20))
     await stage.computer.was_asked("client:tool_call")
     await stage.agent.ask("server:tool_call_cancel", {"agent": "planner", "req_id": "r1"})
@@ -70,7 +70,7 @@ async def test_a_cancel_reaches_the_computer_and_who_does_not_answer_is_answered
 
 
 @pytest.mark.covers("nodes-calls")
-async def test_a_cancel_from_the_node_where_the_agent_is_by_now_reaches_the_call_of_the_one_before(
+async def test_a_cancel_from_the_agents_new_node_reaches_the_call_of_its_old_one(
     stage: Stage,
 ) -> None:
     asyncio.create_task(stage.agent.call_tool("laptop", req_id="r1", timeout=20)).add_done_callback(_retrieved)
@@ -158,7 +158,7 @@ async def test_large_results_arrive_whole_and_in_a_crowd_too(stage: Stage) -> No
 
 
 @pytest.mark.covers("nodes-calls")
-async def test_a_computer_that_does_not_read_is_no_trouble_of_its_neighbours(stage: Stage) -> None:
+async def test_a_computer_that_does_not_read_does_not_delay_others(stage: Stage) -> None:
     """What no longer fits is refused, and the node of the others goes on."""
     slow = await Wire.connect(stage.there.url)
     await slow.join("computer", "slow", stage.office)
@@ -177,7 +177,7 @@ async def test_a_computer_that_does_not_read_is_no_trouble_of_its_neighbours(sta
 
 
 @pytest.mark.covers("nodes-calls")
-async def test_an_agent_that_does_not_read_is_no_trouble_of_its_neighbours(stage: Stage, office: str) -> None:
+async def test_an_agent_that_does_not_read_does_not_delay_others(stage: Stage, office: str) -> None:
     text = "x" * 1_000_000
     stage.computer.answers("client:tool_call", {"content": [{"type": "text", "text": text}], "isError": False})
     other = await stage.nodes.connect(stage.here, "agent", "other", f"{office}-2")
@@ -209,9 +209,7 @@ class Impostor(DirectoryListener):
 
 
 @pytest.mark.covers("nodes-calls", "office-one-agent")
-async def test_what_is_asked_for_an_agent_who_does_not_sit_there_reaches_no_computer(
-    stage: Stage, valkey: Valkey
-) -> None:
+async def test_a_call_for_an_agent_without_a_seat_reaches_no_computer(stage: Stage, valkey: Valkey) -> None:
     stage.go.set()
     async with aclosing_directory(RedisDirectory(valkey.url, node="n9", prefix=stage.nodes.prefix)) as directory:
         asked = {"agent": "rival", "computer": "laptop", "tool_name": "t", "params": {}, "timeout": 5, "req_id": "r"}

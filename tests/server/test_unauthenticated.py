@@ -1,4 +1,4 @@
-"""What somebody without a key can do to a Server (WIRE §6): others do not notice, and little of it is held."""
+"""Limits on clients that are not authenticated (WIRE §6): others are not delayed, and little memory is used."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.peer import PATIENCE, Peer, Wire
+from tests.server.test_isolation import MIB, Meets, memory, neighbours_calling
 from tests.server.test_program import Program, Starts
-from tests.server.test_walls import MIB, Meets, memory, neighbours_calling
 from tests.server.test_websocket import CLOSE, CONTINUED, PING, TEXT, Socket, frame, upgrade
 from tests.waiting import until
 
@@ -188,7 +188,9 @@ async def test_frames_that_are_never_finished_take_little_memory(starts: Starts,
 
 
 @pytest.mark.covers("strangers-held")
-async def test_nothing_of_a_stranger_is_parsed(starts: Starts, meets: Meets, opens: Opens) -> None:
+async def test_nothing_that_an_unauthenticated_client_sends_is_parsed(
+    starts: Starts, meets: Meets, opens: Opens
+) -> None:
     program = await starts()
     socket = await opens(program, websocket=True)
     async with neighbours_calling(program, meets) as waits:
@@ -262,7 +264,7 @@ async def test_a_body_that_is_not_needed_is_not_waited_for(serve: Any, opens: Op
 
 
 @pytest.mark.covers("strangers-connections")
-async def test_of_too_many_strangers_at_one_address_the_oldest_go(serve: Any, opens: Opens) -> None:
+async def test_the_oldest_of_too_many_newcomers_at_one_address_are_closed(serve: Any, opens: Opens) -> None:
     hub = await serve(limits={"newcomers_per_address": 4}, auth=DefaultAuthenticationProvider(KEY))
     member = await Wire.connect(hub.url, {"token": KEY})
     silent = [await opens(hub) for _ in range(6)]
@@ -281,7 +283,7 @@ async def test_of_too_many_strangers_at_one_address_the_oldest_go(serve: Any, op
 
 
 @pytest.mark.covers("strangers-connections")
-async def test_of_too_many_strangers_in_all_the_oldest_go(serve: Any) -> None:
+async def test_the_oldest_of_too_many_newcomers_in_all_are_closed(serve: Any) -> None:
     hub = await serve(trusted_proxies=(ip_network("127.0.0.1"),), limits={"newcomers": 6})
     wires = [await Wire.open(hub.url, headers={"X-Forwarded-For": f"192.0.2.{n}"}) for n in range(8)]
     for wire in wires[:2]:
@@ -382,7 +384,7 @@ async def test_limits_are_those_of_the_client_behind_the_proxy(serve: Any, opens
 
 
 @pytest.mark.covers("strangers-connections")
-async def test_who_has_authenticated_does_not_count(serve: Any, connect: Any, office: str) -> None:
+async def test_authenticated_clients_do_not_count_as_newcomers(serve: Any, connect: Any, office: str) -> None:
     hub = await serve(limits={"newcomers_per_address": 2})
     peers: list[Peer] = [await connect(hub, transport) for transport in ("polling", "upgrade", "websocket") * 2]
     for number, peer in enumerate(peers):
@@ -390,7 +392,7 @@ async def test_who_has_authenticated_does_not_count(serve: Any, connect: Any, of
 
 
 @pytest.mark.covers("strangers-frames")
-async def test_what_a_member_said_before_it_went_is_heard_though_it_waited_for_its_turn(
+async def test_messages_that_wait_for_their_turn_are_handled_after_their_sender_has_closed(
     serve: Any, connect: Any, opens: Opens, office: str
 ) -> None:
     hub = await serve()
