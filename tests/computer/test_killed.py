@@ -15,7 +15,7 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.errors import SMCPError
 from tests.agent.test_reconnect import free_port, separate_server
 from tests.agent.twins import SOON
-from tests.computer.noting import notes_in, noting_computer
+from tests.computer.killable_computer import killable_computer, notes_in
 from tests.peer import NAMESPACE, Peer
 from tests.waiting import until
 
@@ -38,13 +38,13 @@ async def test_a_call_sent_again_after_its_computer_was_killed_is_gone_and_has_r
         data = {"agent": "planner", "computer": "laptop", "req_id": req_id, "tool_name": "note", "params": params}
         return agent.client.call("client:tool_call", {**data, "timeout": 60}, namespace=NAMESPACE, timeout=65)
 
-    async with noting_computer(hub.url, office, tmp_path) as computer:
+    async with killable_computer(hub.url, office, tmp_path) as computer:
         assert (await call("ended", ENDS))["content"][0]["text"] == "ended"
         begun = asyncio.ensure_future(call("begun", WAITS))
         await until(lambda: "once" in notes_in(tmp_path))
         computer.kill()
         await computer.wait()
-    async with noting_computer(hub.url, office, tmp_path):
+    async with killable_computer(hub.url, office, tmp_path):
         assert verdict(await begun) == (410, "unknown")  # the Server has sent it again
         for req_id, params, expected in (
             ("begun", WAITS, (410, "unknown")),
@@ -68,7 +68,7 @@ async def test_whatever_our_agent_does_about_a_killed_computer_its_tool_runs_onc
         server = await stack.enter_async_context(separate_server(port))
         agent = AsyncSMCPAgentClient("planner", url=url, office=office, reconnect=SOON)
         await stack.enter_async_context(agent)
-        computer = await stack.enter_async_context(noting_computer(url, office, tmp_path))
+        computer = await stack.enter_async_context(killable_computer(url, office, tmp_path))
         call = asyncio.ensure_future(agent.emit_tool_call("laptop", "note", WAITS, timeout=30))
         await until(lambda: notes_in(tmp_path))
         for process in (computer, server) if server_too else (computer,):
@@ -76,7 +76,7 @@ async def test_whatever_our_agent_does_about_a_killed_computer_its_tool_runs_onc
             await process.wait()
         if server_too:
             await stack.enter_async_context(separate_server(port))
-        await stack.enter_async_context(noting_computer(url, office, tmp_path))
+        await stack.enter_async_context(killable_computer(url, office, tmp_path))
         with pytest.raises(SMCPError) as raised:
             await call
         assert raised.value.outcome == "unknown"
@@ -91,7 +91,7 @@ async def test_what_was_cancelled_while_the_computer_stood_still_does_not_run_af
     agent: Peer = await connect(hub)
     await agent.join("agent", "planner", office)
     large = {"text": "x" * 5000, "ends": True}  # all of them are more than the computer reads at once
-    async with noting_computer(hub.url, office, tmp_path) as computer:
+    async with killable_computer(hub.url, office, tmp_path) as computer:
         computer.send_signal(signal.SIGSTOP)
         calls = [agent.call_tool("laptop", "note", timeout=1, req_id=f"r{n}", params=large) for n in range(200)]
         assert {answer["code"] for answer in await asyncio.gather(*calls)} == {408}

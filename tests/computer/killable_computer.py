@@ -1,4 +1,4 @@
-"""A computer in a process of its own, which can be killed. Each run of its tool is noted in a file."""
+"""A computer in a process of its own, which tests can kill. Each run of its tool adds a line to a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from a2c_smcp.computer.computer import Computer
 
-__all__ = ["notes_in", "noting_computer"]
+__all__ = ["killable_computer", "notes_in"]
 
 
 def notes_in(folder: Path) -> list[str]:
@@ -20,7 +20,7 @@ def notes_in(folder: Path) -> list[str]:
 
 
 @asynccontextmanager
-async def noting_computer(url: str, office: str, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def killable_computer(url: str, office: str, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """A computer called `laptop`, joined. Its tool is `note(text, ends)`; without `ends` it waits for ever."""
     command = [sys.executable, "-m", __name__, url, office, str(folder)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
