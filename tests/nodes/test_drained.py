@@ -65,6 +65,7 @@ async def test_a_draining_node_disconnects_idle_clients_at_once_and_lets_calls_i
     await back.join("computer", "busy", office, instance=SECRET)
     assert await waiting[0] == DONE
     assert len(busy.asked) == 1, "what came later was kept for where it is now"
+    await agent.hears("notify:leave_office", computer="polling")
     told = [(event, data["computer"]) for event, data in await agent.heard_until_now()]
     assert told[3:] == [("notify:leave_office", "polling")], "only who has no instance has left"
 
