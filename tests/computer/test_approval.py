@@ -64,7 +64,7 @@ class Tool:
 
 
 @pytest.mark.covers("computer-approval")
-async def test_an_owner_who_blocks_while_thinking_keeps_nobody_else_waiting() -> None:
+async def test_a_blocking_approval_does_not_delay_other_calls() -> None:
     owner = Owner()
     tool = Tool(owner.blocking)
     async with tool.computer:
@@ -77,7 +77,7 @@ async def test_an_owner_who_blocks_while_thinking_keeps_nobody_else_waiting() ->
 
 @pytest.mark.covers("computer-approval")
 @pytest.mark.parametrize("says", ["yes", "always"])
-async def test_a_yes_that_comes_late_runs_nothing_and_grants_nothing(says: str) -> None:
+async def test_an_approval_after_the_deadline_runs_nothing_and_grants_nothing(says: str) -> None:
     owner = Owner()
     owner.says = says
     tool = Tool(owner.blocking)
@@ -205,7 +205,7 @@ def test_the_median_is_of_the_last_calls_of_each_server() -> None:
 
 
 @pytest.mark.covers("computer-approval")
-async def test_what_was_approved_is_not_run_where_it_is_gone_meanwhile() -> None:
+async def test_an_approved_tool_that_is_gone_meanwhile_does_not_run() -> None:
     owner = Owner()
     async with Computer("laptop", approve=owner.patient) as computer:
         await computer.put_server(naughty("fine", name="fine"))

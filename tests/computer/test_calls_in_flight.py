@@ -46,7 +46,7 @@ async def test_a_call_that_comes_again_joins_the_first_and_then_finds_its_result
 
 
 @pytest.mark.covers("computer-dedup")
-async def test_an_error_that_is_kept_does_not_hold_what_the_call_had_in_hand() -> None:
+async def test_a_kept_error_does_not_hold_the_arguments_of_its_call() -> None:
     in_hand: list[weakref.ref[Work]] = []
 
     async def fail(begin: Begin) -> dict[str, Any]:
@@ -123,7 +123,7 @@ async def test_results_are_forgotten_in_time_and_when_their_agent_leaves_but_not
 
 
 @pytest.mark.covers("computer-dedup")
-async def test_an_agent_that_enters_drops_what_is_kept_for_others_and_not_its_own() -> None:
+async def test_an_agent_that_enters_drops_the_results_kept_for_other_agents_only() -> None:
     calls, work = CallsInFlight(), Work()
     await calls.run(AGENT, "r", "what", work)
     calls.keep_only("desk", "planner")

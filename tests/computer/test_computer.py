@@ -68,7 +68,7 @@ async def test_wrong_calls_are_refused_with_their_code(laptop: Computer, agent: 
 
 
 @pytest.mark.covers("computer-approval")
-async def test_a_tool_without_auto_apply_is_refused_where_nobody_can_be_asked(laptop: Computer, agent: Peer) -> None:
+async def test_a_tool_without_auto_apply_is_refused_if_the_owner_cannot_be_asked(laptop: Computer, agent: Peer) -> None:
     await laptop.put_server(stdio("asks"))
     await until(lambda: laptop.status()["asks"].state == "ready")
     answer = await call(agent, "asks__add", {"a": 1, "b": 1})
@@ -107,7 +107,7 @@ async def test_an_agent_sees_the_desktop(laptop: Computer, agent: Peer) -> None:
 
 
 @pytest.mark.covers("computer-serves", "secrets-config", "secrets-masked")
-async def test_a_secret_input_reaches_its_server_and_nobody_else(
+async def test_a_secret_input_reaches_only_its_server(
     laptop: Computer, agent: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
@@ -126,7 +126,7 @@ async def test_a_secret_input_reaches_its_server_and_nobody_else(
 
 
 @pytest.mark.covers("tools-names")
-async def test_clashing_names_are_told_once_all_are_there_and_not_again_when_they_leave(
+async def test_clashing_names_are_logged_once_after_all_servers_have_started_and_not_when_they_stop(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     computer = Computer("laptop")

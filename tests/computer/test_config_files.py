@@ -348,7 +348,7 @@ def attempt(read: Callable[[str], Any], text: str) -> tuple[Any, str]:
 
 
 @given(st.text(alphabet='{}[]",:/*\\ \n1ae') | st.text())
-def test_what_is_json_is_read_the_same_and_any_other_text_at_most_refused(text: str) -> None:
+def test_json_is_read_as_json_and_any_other_text_is_read_or_refused(text: str) -> None:
     plain, fault = attempt(json.loads, text)
     value, refused = attempt(loads, text)
     if not fault and "twice" not in refused and "is not a number" not in refused:

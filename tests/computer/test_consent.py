@@ -86,7 +86,7 @@ NEED_CONSENT: dict[str, tuple[dict[str, Any] | None, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("old", "new", "line"), NEED_CONSENT.values(), ids=NEED_CONSENT)
-def test_what_decides_what_is_run_or_asked_waits_and_is_shown_without_secrets(
+def test_a_change_of_what_runs_or_asks_waits_and_is_shown_without_secrets(
     old: dict[str, Any] | None, new: dict[str, Any], line: str
 ) -> None:
     lines = waiting(old, new)
@@ -113,7 +113,7 @@ HARMLESS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("old", "new"), HARMLESS.values(), ids=HARMLESS)
-def test_what_only_restricts_or_describes_is_applied_at_once(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_a_change_that_only_restricts_or_describes_is_applied_at_once(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert waiting(old, new) == []
 
 

@@ -53,7 +53,7 @@ async def walk(computer: Computer, on_progress: Any, req_id: str = "r1", steps: 
 
 @pytest.mark.covers("computer-progress")
 @pytest.mark.parametrize("kind", ["plain", "patient", "broken"])
-async def test_progress_is_told_in_order_and_a_callback_that_fails_harms_nothing(kind: str) -> None:
+async def test_progress_is_reported_in_order_and_a_failing_callback_harms_nothing(kind: str) -> None:
     async with Computer("laptop", policy=quick()) as computer:
         await computer.put_server(with_steps())
         follower = Follower()
@@ -72,7 +72,7 @@ async def test_a_callback_that_never_returns_holds_up_neither_its_call_nor_anoth
 
 
 @pytest.mark.covers("computer-progress", "computer-dedup")
-async def test_who_joins_a_running_call_hears_of_its_progress_from_then_on() -> None:
+async def test_a_duplicate_of_a_running_call_gets_its_progress_from_then_on() -> None:
     async with Computer("laptop", policy=quick()) as computer:
         await computer.put_server(with_steps())
         first, second = Follower(), Follower()
@@ -87,7 +87,7 @@ async def test_who_joins_a_running_call_hears_of_its_progress_from_then_on() -> 
 
 
 @pytest.mark.covers("computer-progress", "secrets-masked")
-async def test_what_progress_says_is_masked() -> None:
+async def test_progress_messages_are_masked() -> None:
     async with Computer("laptop", policy=quick()) as computer:
         computer.mask.add(["step 2"])
         await computer.put_server(with_steps())

@@ -103,7 +103,7 @@ def desktops_in(agent: Peer) -> int:
 
 
 @pytest.mark.covers("computer-recovers")
-async def test_a_killed_server_fails_its_calls_at_once_and_is_back_soon_and_the_agent_is_told_twice(
+async def test_a_killed_server_fails_its_calls_at_once_is_back_soon_and_the_agent_is_notified_twice(
     laptop: Computer, agent: Peer, marker: str
 ) -> None:
     calls = [asyncio.create_task(agent.call_tool("laptop", "slow", 60, params={"steps": 600})) for _ in range(3)]

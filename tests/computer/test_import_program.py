@@ -99,7 +99,7 @@ def started(home: Home, sample: Sample) -> dict[str, Any]:
 # Files of all five kinds
 
 
-def test_it_shows_what_would_change_and_writes_nothing(run: Any, home: Home, kind: str) -> None:
+def test_an_import_shows_the_changes_and_writes_nothing(run: Any, home: Home, kind: str) -> None:
     sample = FILES[kind]()
     home.put(sample)
     done = run("import", kind)
@@ -112,7 +112,7 @@ def test_it_shows_what_would_change_and_writes_nothing(run: Any, home: Home, kin
     assert not (home.project / "a2c.inputs.json").exists()
 
 
-def test_what_is_written_starts_the_same_servers_and_holds_no_secret(run: Any, home: Home, kind: str) -> None:
+def test_the_imported_file_starts_the_same_servers_and_holds_no_secret(run: Any, home: Home, kind: str) -> None:
     sample = FILES[kind]()
     file = home.put(sample)
     done = run("import", kind, "--write")
@@ -152,7 +152,7 @@ def test_secrets_may_stay_where_they_are_in_a_file_that_only_its_owner_reads(run
     assert [secret for secret in sample.secrets if secret not in text] == []
 
 
-def test_what_was_exported_can_be_imported_again(run: Any, home: Home, kind: str) -> None:
+def test_an_export_can_be_imported_again(run: Any, home: Home, kind: str) -> None:
     sample = FILES[kind]()
     home.put(sample)
     run("import", kind, "--write")
@@ -261,7 +261,7 @@ async def test_on_a_terminal_each_secret_is_asked_for(home: Home) -> None:
     assert mode(home.project / "a2c.json") == 0o600
 
 
-async def test_whoever_gives_no_answer_changes_nothing(home: Home) -> None:
+async def test_without_an_answer_nothing_changes(home: Home) -> None:
     home.put(FILES["claude-desktop"]())
     environ = {**surroundings(home), "TERM": "xterm-256color"}
     async with on_a_terminal(*in_project(home), env=environ, columns=200) as program:
@@ -275,7 +275,7 @@ async def test_whoever_gives_no_answer_changes_nothing(home: Home) -> None:
 # What is there already
 
 
-def test_what_is_there_stays_and_the_same_name_is_reported(run: Any, home: Home) -> None:
+def test_existing_servers_stay_and_clashing_names_are_reported(run: Any, home: Home) -> None:
     home.put(FILES["claude-desktop"]())
     token = uuid4().hex
     mine = {"type": "stdio", "server_parameters": {"command": "mine", "env": {"MY_TOKEN": token}}}
@@ -390,7 +390,7 @@ def test_servers_of_this_project_go_before_others_in_claude_code(run: Any, home:
 # The way back
 
 
-def test_what_other_programs_cannot_express_is_told(run: Any, home: Home) -> None:
+def test_fields_that_other_programs_cannot_express_are_reported(run: Any, home: Home) -> None:
     secret = uuid4().hex
     hub = {
         "type": "streamable",
@@ -424,7 +424,7 @@ def test_what_other_programs_cannot_express_is_told(run: Any, home: Home) -> Non
 # And then
 
 
-async def test_what_was_imported_runs(run: Any, home: Home) -> None:
+async def test_an_imported_configuration_runs(run: Any, home: Home) -> None:
     received, token, key = home.path / "received.json", uuid4().hex, uuid4().hex
     arguments = [str(SERVERS / "parrot.py"), str(received), "--api-key", key]
     server = {"command": sys.executable, "args": arguments, "env": {"CANARY_TOKEN": token}}

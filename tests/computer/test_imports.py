@@ -99,7 +99,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("text", "program", "expected"), TEXTS.values(), ids=TEXTS)
-def test_variables_are_what_the_program_says_they_are(text: str, program: Program, expected: str) -> None:
+def test_variables_are_read_as_their_program_reads_them(text: str, program: Program, expected: str) -> None:
     assert filled(text, program) == expected
 
 
@@ -153,13 +153,13 @@ def test_a_secret_is_found_named_and_kept_if_wanted(server: dict[str, Any], id_:
 
 
 @pytest.mark.parametrize("server", HARMLESS.values(), ids=HARMLESS)
-def test_what_is_no_secret_stays_as_it_is_written(server: dict[str, Any]) -> None:
+def test_ordinary_values_stay_as_they_are_written(server: dict[str, Any]) -> None:
     found = converted(server, DESKTOP)
     assert found.secrets == ()
     assert found.servers["s"]["server_parameters"] == server
 
 
-def test_nobody_shows_a_secret_by_accident() -> None:
+def test_a_repr_shows_no_secret() -> None:
     secret = uuid4().hex
     found = converted({"command": "x", "env": {"A_KEY": secret}}, inputs=({"id": "i", "type": "command"},))
     assert secret not in repr(found)
@@ -173,7 +173,7 @@ def test_an_input_that_is_defined_does_not_stand_for_a_secret_of_that_name() -> 
     assert found.inputs["s-token"] == definition
 
 
-def test_an_input_that_nobody_defines_is_asked_for() -> None:
+def test_an_input_without_a_definition_is_asked_for() -> None:
     found = converted({"command": "x", "args": ["${input:lost}"]})
     assert found.inputs["lost"]["type"] == "promptString"
     assert "input 'lost' is not defined in the file: it will be asked for" in found.notes
@@ -191,7 +191,7 @@ def test_a_secret_inside_json_may_be_of_several_lines_and_hold_quotes() -> None:
     assert json.loads(kept.servers["s"]["server_parameters"]["env"]["ACCOUNT"]) == account
 
 
-def test_tools_of_somebody_elses_file_ask_and_that_is_told() -> None:
+def test_imported_tools_ask_for_approval_and_a_note_says_so() -> None:
     server = {
         "command": "x",
         "default_tool_meta": {"auto_apply": True, "tags": ["a"]},

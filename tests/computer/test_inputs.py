@@ -155,7 +155,7 @@ async def test_every_missing_input_is_listed_with_how_to_give_it() -> None:
 
 
 @pytest.mark.covers("inputs-sources", "inputs-render")
-async def test_an_input_without_a_definition_is_unknown_and_nobody_is_asked() -> None:
+async def test_an_input_without_a_definition_is_unknown_and_the_owner_is_not_asked() -> None:
     asked: list[Any] = []
     source = inputs(HOST, values={"other": "x"}, prompt=asked.append)
     with pytest.raises(UnknownInput, match=r"server 'db' uses 'nope', 'other'"):
@@ -225,7 +225,7 @@ async def test_two_servers_that_need_the_same_answer_ask_once_and_one_at_a_time(
 
 
 @pytest.mark.covers("inputs-sources")
-async def test_what_a_prompt_raises_reaches_the_caller() -> None:
+async def test_an_error_of_a_prompt_reaches_the_caller() -> None:
     def prompt(_: Any) -> str:
         raise EOFError("no terminal")
 
@@ -380,7 +380,7 @@ async def test_a_command_that_is_not_there_is_a_clear_error() -> None:
 
 
 @pytest.mark.covers("inputs-command")
-async def test_a_command_that_takes_too_long_is_killed_with_what_it_started(tmp_path: Path) -> None:
+async def test_a_command_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"sleep 60 & echo $$ $! > {pids}; wait"
     with pytest.raises(CommandFailed, match=r"longer than 0\.5 s"):

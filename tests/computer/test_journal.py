@@ -40,7 +40,7 @@ def opened(path: Path, **limits: float) -> Iterator[Journal]:
 
 
 @pytest.mark.covers("computer-dedup")
-def test_what_was_begun_and_how_it_ended_is_known_to_the_next_process(path: Path) -> None:
+def test_the_next_process_knows_which_calls_were_begun_and_how_they_ended(path: Path) -> None:
     with opened(path) as journal:
         for number in (1, 2, 3):
             journal.begin(key(number), CALL)
@@ -79,7 +79,7 @@ def test_whatever_else_stands_in_the_file_is_passed_over(path: Path, odd: bytes)
 
 
 @pytest.mark.covers("computer-dedup")
-def test_a_second_process_begins_nothing_until_the_first_has_ended_and_then_knows_what_that_began(path: Path) -> None:
+def test_a_second_process_begins_no_call_until_the_first_has_ended_and_then_knows_its_calls(path: Path) -> None:
     with opened(path) as second:
         with opened(path) as first:
             first.begin(key(1), CALL)
@@ -92,7 +92,7 @@ def test_a_second_process_begins_nothing_until_the_first_has_ended_and_then_know
 
 
 @pytest.mark.covers("computer-dedup")
-def test_what_cannot_be_written_is_not_begun_and_spoils_nothing(
+def test_a_call_that_cannot_be_written_down_does_not_begin_and_the_journal_stays_intact(
     path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with opened(path) as journal:
@@ -110,7 +110,7 @@ def test_what_cannot_be_written_is_not_begun_and_spoils_nothing(
 
 
 @pytest.mark.covers("computer-dedup")
-def test_the_owner_is_told_at_once_where_it_is_and_an_agent_is_not(
+def test_a_failing_journal_is_logged_with_its_path_which_agents_do_not_see(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "instances").write_text("not a folder")
@@ -131,7 +131,7 @@ def test_it_is_for_its_owner_alone_and_holds_no_names(path: Path) -> None:
 
 
 @pytest.mark.covers("computer-dedup")
-def test_a_full_journal_gives_up_what_has_ended_and_then_begins_nothing_more(path: Path) -> None:
+def test_a_full_journal_drops_ended_calls_and_then_refuses_new_ones(path: Path) -> None:
     with opened(path, most=3) as journal:
         for number in (1, 2, 3):
             journal.begin(key(number), CALL)
@@ -159,7 +159,7 @@ def test_calls_are_forgotten_in_time_also_across_processes(path: Path) -> None:
         journal.close()
 
 
-def test_the_file_does_not_grow_with_what_is_forgotten_and_loses_nothing_that_is_not(path: Path) -> None:
+def test_the_file_does_not_grow_with_forgotten_calls_and_keeps_all_others(path: Path) -> None:
     with opened(path, most=100) as journal:
         journal.begin(key("first"), CALL)
         for number in range(6000):

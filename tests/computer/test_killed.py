@@ -84,7 +84,7 @@ async def test_whatever_our_agent_does_about_a_killed_computer_its_tool_runs_onc
 
 
 @pytest.mark.covers("computer-cancel", "calls-too-late")
-async def test_what_was_cancelled_while_the_computer_stood_still_does_not_run_afterwards(
+async def test_a_call_cancelled_during_a_standstill_does_not_run_afterwards(
     serve: Callable[..., Any], connect: Callable[..., Any], office: str, tmp_path: Path
 ) -> None:
     hub = await serve()

@@ -131,7 +131,9 @@ def test_words_are_masked_as_values_and_in_keys_that_are_anybodys() -> None:
 @pytest.mark.covers("secrets-structure", "secrets-masked")
 @pytest.mark.parametrize(("value", "place"), [(RESULT, ANSWER), (LISTED, TOOL), (CONFIGURED, CONFIG)])
 @given(data=st.data())
-def test_what_is_no_word_is_masked_wherever_a_server_may_write_it(value: Any, place: Any, data: st.DataObject) -> None:
+def test_a_secret_that_is_no_word_is_masked_wherever_a_server_may_write_it(
+    value: Any, place: Any, data: st.DataObject
+) -> None:
     told = copy.deepcopy(value)
     before = json.dumps(told)
     path = data.draw(st.sampled_from([*places(told)]))
@@ -151,7 +153,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 @pytest.mark.covers("secrets-structure")
 @pytest.mark.parametrize("text", ["content", "us-east", "inputSchema", "text/event-stream", "READ_ONLY", "Production"])
-def test_words_are_told(text: str) -> None:
+def test_ordinary_words_are_recognised(text: str) -> None:
     assert is_word(text)
 
 
@@ -159,7 +161,7 @@ def test_words_are_told(text: str) -> None:
 @pytest.mark.parametrize(
     "text", [KEY, "hunter2", "YWJjZGVm", "aBcDeFgH", "q" * 17, "correct horse battery staple again", "pass!word", "x=y"]
 )
-def test_what_could_be_a_credential_is_no_word(text: str) -> None:
+def test_a_possible_credential_is_not_an_ordinary_word(text: str) -> None:
     assert not is_word(text)
 
 

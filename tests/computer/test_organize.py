@@ -100,7 +100,7 @@ def test_the_uri_is_shown_as_it_was_listed() -> None:
 
 
 @pytest.mark.covers("desktop-render")
-def test_what_is_binary_is_counted_for_a_warning() -> None:
+def test_binary_parts_are_counted_for_a_warning() -> None:
     assert [blobs_in(contents) for contents in (TEXT, BLOB, [*TEXT, *BLOB, *BLOB], EMPTY, None)] == [0, 1, 2, 0, 0]
 
 
@@ -223,7 +223,7 @@ def test_nothing_is_read_for_an_empty_desktop(size: int) -> None:
 
 
 @pytest.mark.covers("desktop-organize")
-def test_what_is_not_read_yet_is_not_shown() -> None:
+def test_a_window_that_is_not_read_yet_is_not_shown() -> None:
     given = windows("s", "a", "b")
     ranking = rank(dict(given), None, [])
     ranking.put(*given[1])
@@ -258,7 +258,7 @@ sizes = st.none() | st.integers(-1, 12)
 @pytest.mark.covers("desktop-organize")
 @settings(max_examples=500)
 @given(desktops, histories, sizes, st.none() | st.integers(1, 4), st.randoms())
-def test_reading_on_demand_shows_what_reading_everything_shows(
+def test_reading_on_demand_shows_the_same_as_reading_everything(
     given: dict[Window, Contents], history: list[ToolCallRecord], size: int | None, at_once: int | None, chance: Any
 ) -> None:
     expected = organize_desktop(given.items(), size, history)

@@ -60,7 +60,7 @@ def test_they_are_found_anywhere_in_lists_and_objects_but_not_in_keys() -> None:
 @pytest.mark.parametrize(
     "text", ["$input:a", "{input:a}", "${env:a}", "${input}", "${input:a", "${INPUT:a}", "$ {input:a}"]
 )
-def test_what_is_no_placeholder_stays(text: str) -> None:
+def test_text_similar_to_a_placeholder_stays(text: str) -> None:
     assert render(text, {}) == text
     assert ids_in(text) == set()
 
@@ -78,7 +78,7 @@ def test_an_empty_id_is_unknown_rather_than_a_silent_literal() -> None:
 
 
 @given(json_values)
-def test_what_has_no_placeholder_is_unchanged(value: Any) -> None:
+def test_a_value_without_placeholders_is_unchanged(value: Any) -> None:
     if "${input:" not in json.dumps(value):
         assert ids_in(value) == set()
         assert render(value, {}) == value

@@ -86,7 +86,7 @@ def servers(tmp_path: Path) -> str:
 
 
 @pytest.mark.covers("computer-serves", "supervise-isolation")
-async def test_it_tells_what_happens_serves_and_ends_cleanly(
+async def test_the_program_reports_its_progress_serves_and_ends_cleanly(
     shared_hub: Any, agent: Peer, office: str, start: Any, servers: str
 ) -> None:
     program = await start("--name", "laptop", "--url", shared_hub.url, "--office", office, "--config", servers)
@@ -167,7 +167,7 @@ WRONG = {
 
 @pytest.mark.covers("program-errors")
 @pytest.mark.parametrize(("arguments", "words"), WRONG.values(), ids=WRONG)
-async def test_wrong_use_ends_at_once_and_says_what_to_do(start: Any, arguments: list[str], words: str) -> None:
+async def test_wrong_use_ends_at_once_with_a_remedy(start: Any, arguments: list[str], words: str) -> None:
     program = await start(*arguments)
     assert await program.ends() == 2
     assert words in "".join(program.lines)
@@ -335,7 +335,7 @@ async def test_questions_are_not_torn_and_wrong_answers_are_asked_for_again(run_
 
 
 @pytest.mark.covers("inputs-sources")
-async def test_whoever_gives_no_answer_reads_what_else_he_can_do(run_on_terminal: Any) -> None:
+async def test_without_an_answer_the_owner_is_shown_the_alternatives(run_on_terminal: Any) -> None:
     program = await run_on_terminal({"asks": [*FINE, "${input:token}"]})
     await program.shows("Token: ")
     await eventually(lambda: not program.echoes)

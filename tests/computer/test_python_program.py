@@ -62,7 +62,7 @@ async def logs(process: Process, line: str) -> None:
 
 
 @pytest.mark.covers("computer-recovers")
-async def test_it_logs_what_becomes_of_its_connection_and_ctrl_c_is_no_traceback(
+async def test_the_state_of_the_connection_is_logged_and_ctrl_c_gives_no_traceback(
     shared_hub: Any, office: str, tmp_path: Path
 ) -> None:
     relay = Relay(shared_hub.url)

@@ -56,7 +56,7 @@ async def test_a_call_survives_a_lost_connection_and_runs_once(
 
 
 @pytest.mark.covers("computer-recovers")
-async def test_what_changes_without_a_connection_is_told_after_it(
+async def test_changes_without_a_connection_are_notified_after_reconnecting(
     shared_hub: Any, agent: Peer, office: str, tmp_path: Path
 ) -> None:
     computer, relay = Computer("laptop"), Relay(shared_hub.url)

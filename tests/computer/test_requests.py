@@ -96,7 +96,7 @@ async def test_a_malformed_request_is_answered_with_its_field(
 @pytest.mark.covers("computer-malformed")
 @pytest.mark.parametrize("event", ["get_tools", "get_config", "get_desktop", "tool_call"])
 @pytest.mark.parametrize("payload", [None, "text", 5, [SOUND], {}])
-async def test_what_is_no_request_at_all_is_answered(ask: Callable[..., Any], event: str, payload: Any) -> None:
+async def test_an_invalid_request_is_answered(ask: Callable[..., Any], event: str, payload: Any) -> None:
     answer = await ask(f"client:{event}", payload)
     assert answer["code"] == 400
 
@@ -138,7 +138,7 @@ async def test_a_configuration_and_a_desktop_that_are_too_large_are_answered_wit
         assert few["desktops"] == ["window://good/two\n\nsecond"]
 
 
-async def test_tools_are_written_anew_when_they_change_or_what_is_secret_in_them_does() -> None:
+async def test_the_list_of_tools_is_rewritten_when_tools_or_secrets_change() -> None:
     computer = Computer("laptop")
     computer.tool(lambda: "sum", name="add")
     first = computer.tools_for("planner", "r1")

@@ -66,7 +66,7 @@ def test_a_literal_is_judged_by_the_words_of_its_name_and_by_its_value(name: str
 
 
 @pytest.mark.covers("secrets-rule")
-def test_what_the_owner_declares_goes_before_every_other_rule() -> None:
+def test_a_declaration_of_the_owner_wins_over_every_other_rule() -> None:
     said = Declared({"X": True, "api-key": False})
     assert judge("x", "hello", said) is SecretKind.declared
     assert judge("API_KEY", "abcdef", said) is SecretKind.ordinary
@@ -175,7 +175,7 @@ def test_a_key_that_was_given_with_other_line_ends_is_found_as_it_is_written() -
 
 
 @pytest.mark.covers("secrets-masked")
-def test_what_only_looks_like_binary_content_is_searched() -> None:
+def test_text_that_only_looks_like_binary_content_is_searched() -> None:
     key = "k3y-0123456789ab"
     mask = Mask([key])
     blob = {"uri": "file:///a", "blob": key}

@@ -108,7 +108,7 @@ def test_no_secret_remains_in_a_text_and_one_without_is_the_same_object(
 
 
 @pytest.mark.covers("secrets-masked")
-def test_the_version_is_another_only_when_what_is_new_is_masked() -> None:
+def test_the_version_changes_only_when_a_new_secret_is_masked() -> None:
     versions: list[int] = []
 
     class Watched(str):
@@ -228,7 +228,7 @@ def test_a_number_that_is_a_secret_is_masked() -> None:
 
 
 @pytest.mark.covers("secrets-masked")
-def test_binary_content_is_not_searched_but_what_stands_beside_it_is() -> None:
+def test_binary_content_is_not_searched_but_the_text_beside_it_is() -> None:
     blob = in_base64(KEY.encode())
     content = [
         {"type": "image", "data": blob, "mimeType": "image/png", "_meta": {"k": KEY}},
@@ -347,7 +347,7 @@ def test_defaults_of_passwords_and_secrets_of_commands_are_masked() -> None:
 
 
 @pytest.mark.covers("secrets-config")
-def test_what_the_protocol_knows_as_public_stays_and_unknown_fields_are_judged_by_their_names() -> None:
+def test_public_fields_stay_and_unknown_fields_are_judged_by_their_names() -> None:
     known = {
         "name": "token",
         "type": "streamable",
@@ -367,13 +367,13 @@ def test_what_the_protocol_knows_as_public_stays_and_unknown_fields_are_judged_b
 @pytest.mark.parametrize(
     "config", [{}, {"servers": None, "inputs": None}, {"servers": {"s": None}, "inputs": [None, 1]}]
 )
-def test_what_has_another_shape_is_left_alone(config: dict[str, Any]) -> None:
+def test_a_configuration_of_another_shape_is_not_changed(config: dict[str, Any]) -> None:
     assert mask_config(config) == config
     assert secrets_of(config).found == set()
 
 
 @pytest.mark.covers("secrets-config", "secrets-masked")
-def test_what_is_masked_in_a_configuration_is_a_secret_everywhere() -> None:
+def test_a_value_masked_in_a_configuration_is_a_secret_everywhere() -> None:
     basic = in_base64(b"me:basic-password")
     config = server(
         command="npx",
@@ -504,7 +504,7 @@ def test_loggers_are_covered_whenever_they_were_made_and_uncovered_after(everyth
 
 
 @pytest.mark.covers("secrets-logs")
-def test_what_others_log_is_left_as_it_is(everything: list[str]) -> None:
+def test_log_records_of_other_programs_are_not_changed(everything: list[str]) -> None:
     with masked_logs(Mask([KEY])):
         logging.getLogger("somebody.else").error("a %s", KEY)
     assert KEY in everything[0]

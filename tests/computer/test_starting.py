@@ -79,7 +79,7 @@ async def test_a_call_for_a_server_that_is_starting_waits_and_runs_and_others_do
 
 
 @pytest.mark.covers("calls-server-starting", "calls-outcome")
-async def test_who_waits_for_a_server_that_does_not_start_is_told_404_and_agents_look_again(
+async def test_a_call_waiting_for_a_server_that_does_not_start_gets_404_and_agents_are_notified(
     laptop: Computer, agent: Peer, door: Door
 ) -> None:
     call = asyncio.ensure_future(agent.call_tool("laptop", "echo", timeout=60))

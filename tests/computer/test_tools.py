@@ -80,7 +80,7 @@ def test_a_forbidden_tool_is_neither_listed_nor_callable_by_either_name(forbidde
 
 
 @pytest.mark.covers("tools-names")
-def test_what_one_server_forbids_another_may_offer() -> None:
+def test_a_tool_that_one_server_forbids_may_be_offered_by_another() -> None:
     table = build_table(server("a", "read", forbidden_tools=["read"]) | server("b", "read"))
     assert (names(table), table.resolve("read").server, table.warnings) == (["read"], "b", [])
 
@@ -231,7 +231,7 @@ def test_scenario_2_of_000() -> None:
 
 
 @pytest.mark.covers("tools-meta")
-def test_what_a_tool_does_not_say_is_empty() -> None:
+def test_missing_fields_of_a_tool_are_empty() -> None:
     assert build_table(server("s", {"name": "t"})).listed == [
         {"name": "t", "description": "", "params_schema": {}, "return_schema": None, "meta": {}}
     ]
@@ -270,7 +270,7 @@ def test_without_any_meta_there_is_no_entry_and_nothing_is_allowed() -> None:
 
 
 @pytest.mark.covers("tools-meta")
-def test_fields_that_000_does_not_know_are_not_told() -> None:
+def test_fields_unknown_to_000_are_not_listed() -> None:
     meta = meta_of(tool("t"), default_tool_meta={"auto_apply": True, "password": "s3cr3t"})
     assert "s3cr3t" not in json.dumps(meta)
 
@@ -303,7 +303,7 @@ def test_other_entries_of_the_server_become_json_strings(value: object) -> None:
 
 
 @pytest.mark.covers("tools-meta")
-def test_what_is_no_number_in_json_becomes_a_string() -> None:
+def test_a_number_that_json_does_not_have_becomes_a_string() -> None:
     assert meta_of(tool("t", _meta={"own": float("nan")})) == {"own": "NaN"}
 
 
@@ -329,7 +329,7 @@ def test_a_server_is_never_believed_under_our_keys(config: dict[str, Any]) -> No
         ),
     )
 )
-def test_whatever_a_server_says_is_strict_json_of_simple_types(own: dict[str, Any]) -> None:
+def test_meta_of_any_server_is_strict_json_of_simple_types(own: dict[str, Any]) -> None:
     (listed,) = build_table(server("s", tool("t", _meta=own))).listed
     TypeAdapter(SMCPTool).validate_python(listed, strict=True)
     json.dumps(listed, allow_nan=False)
@@ -550,7 +550,7 @@ SELF = [
 
 @pytest.mark.covers("tools-arguments", "mcp-bounded")
 @pytest.mark.parametrize("schema", SELF, ids=str)
-def test_what_may_multiply_the_work_is_never_checked_in_this_process(schema: dict[str, Any]) -> None:
+def test_a_schema_that_may_multiply_the_work_is_never_checked_in_this_process(schema: dict[str, Any]) -> None:
     compiled = Schema(schema)
     assert (compiled.ready.validator, compiled.unusable) == (None, None)
 
@@ -615,7 +615,7 @@ def test_a_check_that_would_take_too_long_is_left_to_the_server() -> None:
 
 
 @pytest.mark.covers("tools-arguments")
-def test_a_pattern_that_gives_up_blames_nobody() -> None:
+def test_a_pattern_that_gives_up_is_not_a_fault_of_the_arguments() -> None:
     assert faults({"properties": {"a": {"pattern": r"^(a*)*\1b$"}}}, {"a": "a" * 60}) == []
 
 
@@ -627,7 +627,7 @@ def test_half_a_surrogate_pair_is_a_string() -> None:
 
 
 @pytest.mark.covers("tools-arguments")
-def test_what_is_not_json_is_refused() -> None:
+def test_arguments_that_are_not_json_are_refused() -> None:
     assert faults({"additionalProperties": {"type": "string"}}, {"a": {1: 2}}) == [{"path": "", "message": "not JSON"}]
 
 

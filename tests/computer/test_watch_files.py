@@ -64,7 +64,7 @@ def all_ready(computer: Computer, *names: str) -> bool:
 
 
 @pytest.mark.covers("config-files", "supervise-restart")
-async def test_only_what_changes_in_a_file_is_restarted(tmp_path: Path) -> None:
+async def test_only_changed_servers_are_restarted(tmp_path: Path) -> None:
     path = tmp_path / "servers.json"
     write(path, stays={}, changes={}, goes={})
     async with watched(path) as (computer, faults):
@@ -167,7 +167,7 @@ async def test_a_question_is_withdrawn_when_the_file_changes_back(tmp_path: Path
 
 
 @pytest.mark.covers("config-consent", "config-files")
-async def test_where_nobody_can_be_asked_it_is_not_applied_and_logged(
+async def test_a_change_is_logged_and_not_applied_if_the_owner_cannot_be_asked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, marker = tmp_path / "servers.json", tmp_path / "was-run"

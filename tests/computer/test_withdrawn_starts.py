@@ -72,7 +72,7 @@ async def test_a_server_that_hangs_as_it_starts_can_be_started_anew() -> None:
 
 
 @pytest.mark.covers("supervise-states")
-async def test_what_is_replaced_again_while_it_starts_is_what_was_said_last() -> None:
+async def test_a_server_replaced_again_while_starting_has_the_last_configuration() -> None:
     async with hanging() as (computer, putting):
         await asyncio.gather(*(computer.put_server(naughty("fine", name="slow", vrl=None)) for _ in range(3)))
         await putting
