@@ -63,7 +63,7 @@ def test_bash_completes_commands_options_and_choices(line: str) -> None:
     assert set(found.split()) == COMPLETED[line]
 
 
-def test_completing_in_a_command_imports_no_other() -> None:
+def test_completing_inside_a_command_imports_only_that_command() -> None:
     completing = surroundings(_A2C_SMCP_COMPLETE="complete_bash", COMP_WORDS="a2c-smcp agent ca", COMP_CWORD="2")
     done = subprocess.run(
         [sys.executable, "-X", "importtime", PROGRAM], env=completing, capture_output=True, text=True, timeout=PATIENCE
@@ -74,7 +74,7 @@ def test_completing_in_a_command_imports_no_other() -> None:
     assert not {"a2c_smcp.cli.local_computer", "a2c_smcp.server.app", "mcp"} & imported
 
 
-def test_completing_a_command_imports_none() -> None:
+def test_completing_the_name_of_a_command_imports_no_command() -> None:
     completing = surroundings(_A2C_SMCP_COMPLETE="complete_bash", COMP_WORDS="a2c-smcp se", COMP_CWORD="1")
     done = subprocess.run(
         [sys.executable, "-X", "importtime", PROGRAM], env=completing, capture_output=True, text=True, timeout=PATIENCE
@@ -83,7 +83,7 @@ def test_completing_a_command_imports_none() -> None:
     assert "a2c_smcp.server" not in done.stderr
 
 
-def test_the_version_is_told() -> None:
+def test_version_prints_the_version() -> None:
     assert bash("a2c-smcp --version") == f"a2c-smcp {__version__}\n"
     assert bash("python -m a2c_smcp --version") == f"a2c-smcp {__version__}\n"
 
@@ -93,7 +93,7 @@ LOUD = {"a story": ("demo", "--fast"), "an error": ("agent", "room", "--url", "h
 
 @pytest.mark.parametrize("words", LOUD.values(), ids=LOUD)
 @pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}], ids=["colour", "NO_COLOR"])
-async def test_a_terminal_has_colours_unless_they_are_not_wanted(
+async def test_output_has_colours_on_a_terminal_unless_no_color_is_set(
     words: tuple[str, ...], variables: dict[str, str]
 ) -> None:
     environ = surroundings(TERM="xterm-256color", **variables)
@@ -134,7 +134,7 @@ def variable(prefix: str, option: Any) -> str:
     return f"{prefix}{option.opts[0].lstrip('-').replace('-', '_').upper()}"
 
 
-def test_an_option_has_one_variable_in_all_commands_but_the_server() -> None:
+def test_an_option_has_the_same_variable_in_all_commands_except_the_server() -> None:
     variables = defaultdict(set)
     for path, option in options():
         if path not in (FILTERS, "a2c-smcp server") and len(path.split()) < 3:  # `agent` repeats its own
@@ -142,7 +142,7 @@ def test_an_option_has_one_variable_in_all_commands_but_the_server() -> None:
     assert {name: found for name, found in variables.items() if len(found) > 1} == {}
 
 
-def test_a_variable_is_called_like_its_option() -> None:
+def test_a_variable_has_the_name_of_its_option() -> None:
     named = [option for _, option in options() if option.envvar]
     for option in named:
         assert option.envvar in (variable("A2C_", option), variable("A2C_SERVER_", option))
@@ -155,12 +155,12 @@ def test_every_option_of_the_server_has_a_variable_that_no_client_reads() -> Non
     assert not ours & clients
 
 
-def test_every_option_is_written_out_and_explained() -> None:
+def test_every_option_has_a_long_name_and_a_help_text() -> None:
     assert [(path, option.name) for path, option in options() if not option.help] == []
     short = [(path, name) for path, option in options() for name in option.opts if not name.startswith("--")]
     assert short == []
 
 
-def test_every_command_explains_itself_with_an_example_of_its_own() -> None:
+def test_the_help_of_every_command_has_an_example() -> None:
     missing = [path for path, command in commands() if " " in path and path not in (command.help or "")]
     assert missing == []

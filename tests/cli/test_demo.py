@@ -28,7 +28,7 @@ CLAIMS = (
 
 
 @pytest.mark.covers("demo")
-def test_it_tells_the_whole_story_and_sums_up_what_it_has_proven() -> None:
+def test_the_demo_runs_all_steps_and_lists_what_it_has_proven() -> None:
     done = subprocess.run([PROGRAM, "demo", "--fast"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -74,7 +74,7 @@ async def said_at(url: str) -> str:
     return name
 
 
-async def test_the_front_takes_nodes_in_turn_and_passes_over_the_dead() -> None:
+async def test_the_load_balancer_takes_nodes_in_turn_and_skips_dead_ones() -> None:
     async with echo("north") as north, echo("south") as south:
         async with echo("west") as west:
             urls = (north, south, west)
@@ -83,7 +83,7 @@ async def test_the_front_takes_nodes_in_turn_and_passes_over_the_dead() -> None:
     assert set(names) == {"north", "south"}
 
 
-async def test_the_front_hangs_up_when_no_node_is_left() -> None:
+async def test_the_load_balancer_closes_connections_when_no_node_is_left() -> None:
     async with echo("north") as north:
         pass
     async with LoadBalancer([north]).open() as url:
@@ -108,7 +108,7 @@ async def account(call: object, calls: int = 20) -> CallCounts:
     return counts
 
 
-async def test_a_call_that_is_refused_is_lost() -> None:
+async def test_a_refused_call_counts_as_lost() -> None:
     async def refuse(number: int) -> str:
         if number == 3:
             raise ComputerLeft
@@ -119,7 +119,7 @@ async def test_a_call_that_is_refused_is_lost() -> None:
     assert list(counts.failures) == [3]
 
 
-async def test_an_answer_to_another_call_is_a_call_lost() -> None:
+async def test_a_call_that_gets_another_answer_counts_as_lost() -> None:
     async def mistake(number: int) -> str:
         return "7"
 
@@ -127,7 +127,7 @@ async def test_an_answer_to_another_call_is_a_call_lost() -> None:
     assert counts.lost == counts.made - 1
 
 
-async def test_a_call_that_has_run_twice_is_counted_where_it_ran() -> None:
+async def test_a_call_that_ran_twice_is_counted_by_the_tool() -> None:
     counts = CallCounts()
 
     async def run_twice(number: int) -> str:
@@ -141,7 +141,7 @@ async def test_a_call_that_has_run_twice_is_counted_where_it_ran() -> None:
     assert (counts.lost, counts.doubled) == (0, 1)
 
 
-async def test_calls_are_made_whatever_becomes_of_those_before() -> None:
+async def test_calls_do_not_wait_for_answers_to_earlier_calls() -> None:
     never = asyncio.Event()
 
     async def hang(number: int) -> str:

@@ -70,7 +70,7 @@ async def test_a_machine_where_it_works_has_no_problems(place: Place, examine: A
     assert "server" not in found
 
 
-async def test_people_read_a_line_for_each_finding(place: Place) -> None:
+async def test_without_json_each_finding_is_a_line(place: Place) -> None:
     place.write({"good": good(), "gone": {"command": "no-such-command"}})
     ended = await place.run("doctor", "--port", "0")
     assert ended.code == 1
@@ -81,7 +81,7 @@ async def test_people_read_a_line_for_each_finding(place: Place) -> None:
 
 
 @pytest.mark.parametrize("colour", [True, False], ids=["colour", "NO_COLOR"])
-async def test_there_are_colours_only_on_a_terminal_that_wants_them(place: Place, colour: bool) -> None:
+async def test_findings_have_colours_only_on_a_terminal_without_no_color(place: Place, colour: bool) -> None:
     path = place.write({"good": good()})
     environ = {**place.environ, "TERM": "xterm-256color", **({} if colour else {"NO_COLOR": "1"})}
     command = [str(PROGRAM), "doctor", "--port", "0", "--config", str(path)]
@@ -91,7 +91,7 @@ async def test_there_are_colours_only_on_a_terminal_that_wants_them(place: Place
     assert ("\x1b[32mok" in program.screen.raw) is colour
 
 
-async def test_every_fault_in_a_file_is_told_with_file_and_field(place: Place, examine: Any) -> None:
+async def test_every_fault_in_a_file_is_reported_with_file_and_field(place: Place, examine: Any) -> None:
     faulty = {"a": {"command": 5, "env": {"TOKEN": SECRET}}, "b": {"type": "nope"}, "c": {"command": "x", "vlr": "."}}
     path = place.write(faulty, inputs=[{"id": "q", "type": "zzz", "default": SECRET}])
     found = (await examine())["configuration"]
@@ -117,7 +117,7 @@ FILES = {
 
 
 @pytest.mark.parametrize(("files", "level", "words"), FILES.values(), ids=FILES)
-async def test_what_is_wrong_with_files(
+async def test_problems_of_configuration_files(
     place: Place, examine: Any, files: dict[str, str], level: str, words: str
 ) -> None:
     for name, text in files.items():
@@ -126,7 +126,7 @@ async def test_what_is_wrong_with_files(
     assert [each for each in found if each[0] == level and words in each[1]], found
 
 
-async def test_commands_that_are_not_there_come_with_how_to_get_them(place: Place, examine: Any) -> None:
+async def test_missing_commands_are_reported_with_how_to_install_them(place: Place, examine: Any) -> None:
     servers = {
         "node": {"command": "npx", "env": {"PATH": "/nowhere"}},
         "path": {"command": "./here"},
@@ -197,9 +197,7 @@ async def test_values_in_the_file_beside_the_configuration_are_known(place: Plac
     assert "mcp.inputs.json: is no JSON" in fault[1]
 
 
-async def test_what_is_treated_as_secret_is_told_by_name_and_what_may_be_one_is_to_be_declared(
-    place: Place, examine: Any
-) -> None:
+async def test_secrets_are_listed_by_name_and_possible_secrets_are_warnings(place: Place, examine: Any) -> None:
     env = {"API_TOKEN": SECRET, "BLOB": "f3a9c0d1e2b34567f3a9c0d1e2b34567", "PASSWORD": "abc", "WORKDIR": "/srv"}
     known = {**good(), "env": env}
     place.write({"good": known, "plain": {**good(), "env": {"BLOB": env["BLOB"]}, "secrets": {"BLOB": False}}})
@@ -231,7 +229,7 @@ async def test_the_state_folder_is_private_and_can_be_written(place: Place, exam
     assert "XDG_STATE_HOME" in words
 
 
-async def test_a_port_in_use_is_a_problem_only_where_a_server_is_to_run(
+async def test_a_port_in_use_is_a_problem_only_if_a_server_would_run_here(
     place: Place, examine: Any, shared_hub: Any
 ) -> None:
     place.write({"good": good()})
@@ -246,7 +244,7 @@ async def test_a_port_in_use_is_a_problem_only_where_a_server_is_to_run(
 # A Server
 
 
-async def test_a_server_that_would_let_us_in(serve: Any, examine: Any) -> None:
+async def test_a_server_that_accepts_the_key_has_no_problems(serve: Any, examine: Any) -> None:
     hub = await serve(auth=DefaultAuthenticationProvider(SECRET))
     found = await examine(A2C_URL=hub.url, A2C_API_KEY=SECRET)
     told = {check: found[check] for check in ("server", "clock", "protocol", "API key")}
@@ -278,7 +276,7 @@ async def test_a_server_that_is_not_there_is_a_problem(examine: Any) -> None:
     assert not found.keys() & {"clock", "API key", "protocol"}
 
 
-async def test_something_else_with_another_clock_is_found_out(examine: Any) -> None:
+async def test_another_program_at_the_url_and_a_wrong_clock_are_reported(examine: Any) -> None:
     date = format_datetime(datetime.now(UTC) - timedelta(hours=1), usegmt=True)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -295,7 +293,7 @@ async def test_something_else_with_another_clock_is_found_out(examine: Any) -> N
     assert found["API key"][0][0] == "problem"
 
 
-async def test_a_certificate_is_looked_at(place: Place, examine: Any) -> None:
+async def test_the_certificate_of_a_server_is_checked(place: Place, examine: Any) -> None:
     cert, key = certificate(place.folder, "cert")
     program = await place.start("server", "--port", "0", "--tls-cert", str(cert), "--tls-key", str(key))
     url = (await program.says("listening on ")).removeprefix("listening on ")
@@ -308,7 +306,7 @@ async def test_a_certificate_is_looked_at(place: Place, examine: Any) -> None:
     assert found["API key"][0][0] == "ok"
 
 
-def test_what_is_said_of_certificates() -> None:
+def test_findings_about_certificates() -> None:
     def judged(found: Certificate) -> tuple[Severity, str]:
         probe = ServerProbe(place="https://hub", has_key=True, certificate=found)
         (finding,) = server_checks.certificate(Situation(probe=probe))
@@ -322,7 +320,7 @@ def test_what_is_said_of_certificates() -> None:
     assert "--url" in judged(Certificate(fault="Hostname mismatch", number=62))[1]
 
 
-async def test_an_up_that_is_running_is_looked_at_with_its_own_key(place: Place, examine: Any) -> None:
+async def test_a_running_up_is_checked_with_its_own_key(place: Place, examine: Any) -> None:
     place.write({"good": good()})
     program = await place.start("up", "--port", "0")
     url = (await program.says("listening on ")).removeprefix("listening on ")
@@ -334,7 +332,7 @@ async def test_an_up_that_is_running_is_looked_at_with_its_own_key(place: Place,
     assert "server" not in await examine()
 
 
-async def test_a_url_that_is_none_is_wrong_use(place: Place) -> None:
+async def test_an_invalid_url_is_wrong_use(place: Place) -> None:
     ended = await place.run("doctor", "--url", "nonsense")
     assert ended.code == 2
     assert "http://127.0.0.1:7000" in ended.err

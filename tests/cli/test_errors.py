@@ -365,7 +365,7 @@ def says(found: str, wanted: tuple[str, str], places: dict[str, str]) -> bool:
 
 
 @pytest.mark.parametrize("line", FAILED)
-def test_what_fails_says_what_happened_and_what_to_do(line: str, places: dict[str, str], tmp_path: Path) -> None:
+def test_failures_say_what_happened_and_what_to_do(line: str, places: dict[str, str], tmp_path: Path) -> None:
     ended = run(SCRIPT, *line.format(**places).split(), folder=tmp_path)
     if line.startswith("computer"):
         ended = ended._replace(err=ended.err.removeprefix("no MCP servers: --config names a file of them\n"))
@@ -374,7 +374,9 @@ def test_what_fails_says_what_happened_and_what_to_do(line: str, places: dict[st
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_what_cannot_be_meant_says_so_and_what_to_do(line: str, places: dict[str, str], tmp_path: Path) -> None:
+def test_wrong_command_lines_say_what_is_wrong_and_what_to_do(
+    line: str, places: dict[str, str], tmp_path: Path
+) -> None:
     ended = run(SCRIPT, *line.format(**places).split(), folder=tmp_path)
     assert (ended.code, ended.out) == (2, ""), ended.err
     assert says(ended.err, REFUSED[line], places), ended.err
@@ -471,19 +473,19 @@ BUG = (
 )
 
 
-def test_what_nobody_has_foreseen_is_called_a_bug_and_quotes_nothing(tmp_path: Path) -> None:
+def test_an_unexpected_error_is_called_a_bug_and_its_text_is_not_shown(tmp_path: Path) -> None:
     ended = run(sys.executable, "-c", UNFORESEEN, "divide", "hunter2", folder=tmp_path)
     assert ended == Ended(1, "", BUG)
 
 
-def test_its_traceback_is_shown_to_those_who_ask(tmp_path: Path) -> None:
+def test_debug_shows_the_traceback_of_an_unexpected_error(tmp_path: Path) -> None:
     ended = run(sys.executable, "-c", UNFORESEEN, "--debug", "divide", "hunter2", folder=tmp_path)
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.startswith("Traceback (most recent call last):")
     assert ended.err.endswith(f"ZeroDivisionError: hunter2\n{BUG}")
 
 
-def test_debug_also_shows_where_a_foreseen_failure_comes_from(tmp_path: Path) -> None:
+def test_debug_shows_the_traceback_of_an_expected_failure(tmp_path: Path) -> None:
     line = ("agent", "room", "--url", "http://127.0.0.1:9")
     plain, debugged = run(SCRIPT, *line, folder=tmp_path), run(SCRIPT, "--debug", *line, folder=tmp_path)
     assert (debugged.code, debugged.out) == (1, "")
@@ -500,12 +502,12 @@ def test_without_its_extra_the_program_says_how_to_get_it(tmp_path: Path) -> Non
     )
 
 
-def test_a_reader_who_goes_away_ends_it_quietly(places: dict[str, str], tmp_path: Path) -> None:
+def test_a_closed_stdout_ends_the_program_quietly(places: dict[str, str], tmp_path: Path) -> None:
     line = f"{shlex.quote(str(SCRIPT))} agent tools --url {places['hub']} --office nobody-{os.getpid()} | true"
     assert run("bash", "-c", f"set -o pipefail; {line}", folder=tmp_path).err == ""
 
 
-def test_the_version_is_told_without_importing_the_rest(tmp_path: Path) -> None:
+def test_version_is_printed_without_importing_the_rest(tmp_path: Path) -> None:
     libraries = "for name in ('typer', 'rich', 'pydantic', 'aiohttp', 'socketio'): sys.modules[name] = None"
     program = f"import sys\n{libraries}\nfrom a2c_smcp.cli import main; main()"
     ended = run(sys.executable, "-c", program, "--version", folder=tmp_path)

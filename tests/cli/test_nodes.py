@@ -81,7 +81,7 @@ async def test_what_a_node_logs_carries_its_name(place: Place, redis: str) -> No
     assert json.loads(await objects.says("no authentication"))["node"] == "objects"
 
 
-async def test_the_password_of_the_store_is_never_said(place: Place, redis: str, valkey: Valkey) -> None:
+async def test_the_password_of_the_store_is_never_printed(place: Place, redis: str, valkey: Valkey) -> None:
     program, _ = await started(place, redis, "--log-level", "debug")
     program.signal(signal.SIGTERM)
     await program.ends()
@@ -142,7 +142,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str, str]] = {
 
 @pytest.mark.covers("program-errors")
 @pytest.mark.parametrize("what", REFUSED)
-async def test_what_cannot_be_meant_is_said_with_what_to_do(place: Place, what: str) -> None:
+async def test_wrong_options_say_what_is_wrong_and_what_to_do(place: Place, what: str) -> None:
     options, code, problem, remedy = REFUSED[what]
     ended = await place.run("server", "--port", "0", *options)
     assert (ended.code, ended.out) == (code, "")
@@ -155,13 +155,13 @@ async def test_what_cannot_be_meant_is_said_with_what_to_do(place: Place, what: 
 @pytest.mark.parametrize(
     "command", [("nodes",), ("server", "--port", "0"), ("server", "--port", "0", "--workers", "2")]
 )
-async def test_a_store_that_is_not_there_is_said(place: Place, command: tuple[str, ...]) -> None:
+async def test_a_store_that_cannot_be_reached_is_reported(place: Place, command: tuple[str, ...]) -> None:
     ended = await place.run(*command, A2C_SERVER_REDIS=nobody())
     assert (ended.code, ended.out) == (1, "")
     assert "cannot be reached. Start it, or correct --redis or A2C_SERVER_REDIS." in ended.err
 
 
-async def test_without_the_extra_it_says_how_to_get_it(place: Place, redis: str) -> None:
+async def test_without_the_extra_it_says_how_to_install_it(place: Place, redis: str) -> None:
     for name in ("redis", "hiredis"):
         (place.folder / f"{name}.py").write_text(f"raise ModuleNotFoundError(name={name!r})\n")
     for command in (("nodes",), ("server", "--port", "0")):
@@ -171,7 +171,9 @@ async def test_without_the_extra_it_says_how_to_get_it(place: Place, redis: str)
         assert re.search(r"pip install .+\[redis\]", program.said)
 
 
-async def test_with_tls_the_name_of_the_certificate_is_asked_for(place: Place, redis: str, tmp_path: Path) -> None:
+async def test_a_node_with_tls_needs_a_node_url_with_the_name_of_its_certificate(
+    place: Place, redis: str, tmp_path: Path
+) -> None:
     options = ("--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem"))
     ended: Ended = await place.run("server", "--port", "0", *options, A2C_SERVER_REDIS=redis)
     assert ended.code == 2
@@ -201,7 +203,7 @@ async def test_the_user_that_the_guide_makes_has_enough_commands_keys_and_channe
         await computer.close()
 
 
-async def test_on_a_terminal_it_is_a_table_by_itself(place: Place, redis: str) -> None:
+async def test_nodes_prints_a_table_on_a_terminal(place: Place, redis: str) -> None:
     await started(place, redis, "--node", "shown")
     environ = place.environ | {"A2C_SERVER_REDIS": redis, "TERM": "xterm-256color"}
     async with on_a_terminal(str(PROGRAM), "nodes", env=environ, columns=120) as program:

@@ -184,7 +184,7 @@ async def test_the_error_of_a_server_is_forgotten_once_it_is_ready(opens: Opens,
 
 
 @pytest.mark.covers("prompt")
-async def test_what_a_tool_takes_is_asked_for_and_wrong_answers_again(opens: Opens) -> None:
+async def test_missing_arguments_are_asked_for_again_after_wrong_answers(opens: Opens) -> None:
     prompt = await opens({"good": [str(GOOD)]})
     await prompt.enters("call add")
     await prompt.asks("a (integer):")
@@ -203,7 +203,7 @@ async def test_what_a_tool_takes_is_asked_for_and_wrong_answers_again(opens: Ope
 
 
 @pytest.mark.covers("prompt")
-async def test_what_happens_meanwhile_does_not_tear_the_line(opens: Opens) -> None:
+async def test_output_of_other_tasks_does_not_interrupt_the_line(opens: Opens) -> None:
     marker = uuid4().hex
     prompt = await opens({"fine": [str(SERVERS / "naughty.py"), "fine"]}, marker=marker)
     prompt.types("call ec")
@@ -247,7 +247,7 @@ async def test_ctrl_c_cancels_the_running_call_and_ctrl_d_leaves_no_process(open
 
 @pytest.mark.covers("prompt")
 @pytest.mark.parametrize("way", ["quit", "SIGTERM"])
-async def test_it_is_left_by_a_command_or_a_signal_too(opens: Opens, way: str) -> None:
+async def test_quit_and_signals_end_the_prompt(opens: Opens, way: str) -> None:
     marker = uuid4().hex
     prompt = await opens({"good": [str(GOOD)]}, marker=marker)
     children = pids_with(marker)
@@ -260,7 +260,7 @@ async def test_it_is_left_by_a_command_or_a_signal_too(opens: Opens, way: str) -
 
 
 @pytest.mark.covers("prompt")
-async def test_a_signal_ends_it_also_while_a_question_stands_in_place_of_the_line(opens: Opens) -> None:
+async def test_a_signal_ends_the_prompt_while_a_question_is_open(opens: Opens) -> None:
     prompt = await opens({"asks": [str(GOOD), "stdio", "${input:token}"]}, line=False)
     await prompt.shows("Token: ")
     await eventually(lambda: not prompt.program.echoes)
@@ -301,7 +301,7 @@ async def test_wrong_lines_are_answered_with_what_to_write(opens: Opens) -> None
 
 
 @pytest.mark.covers("prompt", "inputs-sources")
-async def test_inputs_are_set_and_cleared_and_a_secret_is_nowhere(opens: Opens, tmp_path: Path) -> None:
+async def test_inputs_are_set_and_cleared_and_secrets_are_shown_nowhere(opens: Opens, tmp_path: Path) -> None:
     words = ["-c", f"import sys; print(sys.argv, file=sys.stderr); {GOOD_INLINE}", "${input:token}"]
     prompt = await opens({"asks": words}, line=False)
     await prompt.shows("Token: ")
@@ -348,7 +348,7 @@ async def test_inputs_are_set_and_cleared_and_a_secret_is_nowhere(opens: Opens, 
 
 
 @pytest.mark.covers("prompt")
-async def test_lines_are_remembered_beyond_the_end(opens: Opens) -> None:
+async def test_lines_are_remembered_in_the_next_run(opens: Opens) -> None:
     prompt = await opens()
     await prompt.enters("tools")
     await prompt.shows("no tools")
@@ -414,7 +414,7 @@ async def test_a_call_of_an_agent_runs_when_the_owner_says_yes_and_not_when_he_s
 
 
 @pytest.mark.covers("prompt-approvals")
-async def test_always_for_a_tool_is_remembered_beyond_the_end_and_can_be_revoked(
+async def test_always_tool_is_remembered_in_the_next_run_and_can_be_revoked(
     opens: Opens, planner: AsyncSMCPAgentClient, tmp_path: Path
 ) -> None:
     prompt = await opens({"good": [str(GOOD)]})
@@ -510,7 +510,7 @@ async def test_secrets_in_arguments_are_masked_and_nothing_in_them_moves_the_cur
 
 
 @pytest.mark.covers("prompt-approvals")
-async def test_a_request_opens_the_line_while_a_server_still_starts(
+async def test_a_request_opens_the_prompt_while_a_server_still_starts(
     opens: Opens, planner: AsyncSMCPAgentClient
 ) -> None:
     prompt = await opens({"good": [str(GOOD)], "hangs": HANGS}, line=False)
@@ -523,7 +523,7 @@ async def test_a_request_opens_the_line_while_a_server_still_starts(
 
 
 @pytest.mark.covers("prompt-approvals")
-async def test_leaving_the_office_refuses_what_waits(opens: Opens, planner: AsyncSMCPAgentClient) -> None:
+async def test_leaving_the_office_refuses_pending_requests(opens: Opens, planner: AsyncSMCPAgentClient) -> None:
     prompt = await opens({"good": [str(GOOD)]})
     call = await asks(planner, timeout=5)
     await prompt.shows("#1 planner")
@@ -536,7 +536,7 @@ async def test_leaving_the_office_refuses_what_waits(opens: Opens, planner: Asyn
 
 
 @pytest.mark.covers("prompt-approvals")
-async def test_the_owner_himself_is_not_asked_and_with_yes_nobody_is(
+async def test_calls_of_the_owner_and_calls_with_yes_need_no_approval(
     opens: Opens, planner: AsyncSMCPAgentClient
 ) -> None:
     prompt = await opens({"good": [str(GOOD)]}, "--yes")
@@ -547,7 +547,7 @@ async def test_the_owner_himself_is_not_asked_and_with_yes_nobody_is(
 
 
 @pytest.mark.covers("prompt")
-async def test_with_no_input_there_is_no_line_and_ctrl_c_stops_it(opens: Opens) -> None:
+async def test_with_no_input_there_is_no_prompt_and_ctrl_c_stops_it(opens: Opens) -> None:
     prompt = await opens({"good": [str(GOOD)]}, "--no-input", line=False)
     await prompt.shows(lambda screen: re.search(r"good +ready", screen.text) and "joined" in screen.text)
     prompt.types(CTRL_C)

