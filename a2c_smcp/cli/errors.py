@@ -83,7 +83,7 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
     errors.NotFound: _Advice("Correct --url, which names the Server, and its path where it has one."),
     errors.ComputerNotFound: _Advice("a2c-smcp agent room shows who is there."),
     errors.ToolNotFound: _Advice("a2c-smcp agent tools shows what there is."),
-    errors.ComputerLeft: _Advice("Whether the tool has run is not known; a2c-smcp agent watch tells who comes back."),
+    errors.ComputerLeft: _Advice("Whether the tool has run is not known; a2c-smcp agent watch shows who comes back."),
     errors.ServerNotFound: _Advice("a2c-smcp agent config COMPUTER shows its MCP servers."),
     errors.CallTimeout: _Advice(_LATER),
     errors.ResultGone: _Advice("See what the tool has done before you call it again."),
@@ -152,24 +152,24 @@ def file_error(error: SMCPError) -> WrongUse:
     return WrongUse(error.message, explained(error).remedy)
 
 
-def with_server_remedy(told: str) -> str:
+def with_server_remedy(message: str) -> str:
     """A message about the connection to a Server, with a remedy if there is one."""
-    return _with_remedy(told, _MEANWHILE)
+    return _with_remedy(message, _MEANWHILE)
 
 
-def with_mcp_server_remedy(told: str) -> str:
+def with_mcp_server_remedy(message: str) -> str:
     """A message about an MCP server, with a remedy if there is one."""
-    return _with_remedy(told, _OF_MCP_SERVERS)
+    return _with_remedy(message, _OF_MCP_SERVERS)
 
 
-def _with_remedy(told: str, remedies: Mapping[str, str]) -> str:
-    remedy = next((known for words, known in remedies.items() if words in told), None)
-    return f"{sentence(told)} {remedy}" if remedy else told
+def _with_remedy(message: str, remedies: Mapping[str, str]) -> str:
+    remedy = next((known for words, known in remedies.items() if words in message), None)
+    return f"{sentence(message)} {remedy}" if remedy else message
 
 
 def members_hint(office: str, computers: Sequence[str]) -> str:
     if not computers:
-        return f"Nobody is in office {office!r}: a2c-smcp computer puts a machine there."
+        return f"There is no computer in office {office!r}: a2c-smcp computer adds this machine."
     return f"Office {office!r} has {_enumerated(computers)}."
 
 

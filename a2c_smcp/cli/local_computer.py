@@ -56,7 +56,7 @@ class Desktop(StrEnum):
     any = "any"
 
 
-_DESKTOP = "Whose windows are shown: of servers that tell of changes, or of any, read on request."
+_DESKTOP = "Whose windows are shown: of servers that report changes, or of any server, read on request."
 
 Yes = Annotated[bool, option(None, "--yes", "Let every tool run without asking.")]
 NoInput = Annotated[bool, option(None, "--no-input", "Never ask: what is missing is an error.")]

@@ -104,7 +104,7 @@ def exposed(url: str, api_key: str | None) -> tuple[str, str] | None:
     if not api_key or parts.scheme not in ("http", "ws") or _is_this_machine(host):
         return None
     return (
-        f"The API key goes to {host} unencrypted: everybody on the way can read it, and all that is called",
+        f"The API key goes to {host} unencrypted: others on the network can read it, and all calls",
         "Write https:// in --url (the Server needs --tls-cert, or a proxy with TLS), or use a tunnel such as ssh -L.",
     )
 

@@ -57,7 +57,7 @@ class SetupOptions:
 def find_setups(folder: Path) -> list[Path]:
     """Those in a folder. The first is used.
 
-    One that `up` has run before goes first: whoever can write files here, such as an agent with a tool for that, could
+    One that `up` has run before goes first: a program that can write files here, such as a tool of an agent, could
     otherwise put another one in its place for the next start.
     """
     here = [folder / name for name in NAMES if (folder / name).is_file()]
@@ -94,7 +94,7 @@ def _faults(table: Any) -> list[str]:
 
 def _fault(key: str, value: Any) -> str | None:
     if key not in _SETTINGS:
-        return f"no such setting, there are {', '.join(_SETTINGS)}; MCP servers stand under `servers`"
+        return f"no such setting, there are {', '.join(_SETTINGS)}; MCP servers belong under `servers`"
     return _SETTINGS[key](value)
 
 

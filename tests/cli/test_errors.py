@@ -215,7 +215,7 @@ FAILED = {
     "agent config basement --url {hub}": ("No such computer: 'basement'.", "Office 'desk' has laptop."),
     "agent config laptop --url {hub} --office empty": (
         "No such computer: 'laptop'.",
-        "Nobody is in office 'empty': a2c-smcp computer puts a machine there.",
+        "There is no computer in office 'empty': a2c-smcp computer adds this machine.",
     ),
     "agent call laptop ad --url {hub}": ("No such tool: 'ad'.", "Did you mean add?"),
     "agent call laptop add a=1 --url {hub}": (
@@ -295,7 +295,7 @@ REFUSED = {
     ),
     "computer --idle-stop soon": ("--idle-stop: 'soon' is not a time.", "Write 30s, 10m or 1h."),
     "server --host 0.0.0.0": (
-        "0.0.0.0 can be reached from other machines and nobody would be asked for a key.",
+        "0.0.0.0 can be reached from other machines, and no key would be needed.",
         "Give --api-key, --keys-file or --jwt-…, or --insecure if that is what you want.",
     ),
     "server --keys-file {folder}/keys.json": (

@@ -129,7 +129,7 @@ def test_a_key_over_plain_http_is_a_warning_unless_it_stays_on_this_machine(
 async def test_agent_computer_and_doctor_warn_of_a_key_over_plain_http(place: Place) -> None:
     place.write({})
     where = ("--url", "http://0.0.0.0:9", "--api-key", KEY)  # this machine, by a name that does not say so
-    words = "The API key goes to 0.0.0.0 unencrypted: everybody on the way can read it"
+    words = "The API key goes to 0.0.0.0 unencrypted: others on the network can read it"
     ended = await place.run("agent", "room", *where)
     assert ended.err.count(words) == 1
     assert "Write https:// in --url" in ended.err

@@ -197,7 +197,7 @@ async def test_it_prints_where_it_listens_and_healthz_answers(starts: Starts, ht
         assert await status(http, program.url + path) == 200
     for path in ("/metrics", "/", "/docs"):
         assert await status(http, program.url + path) == 404
-    assert "no authentication" in await program.says("everybody on this machine")
+    assert "no authentication" in await program.says("every user of this machine")
 
 
 @pytest.mark.covers("program", "auth-keys")
@@ -422,7 +422,7 @@ async def test_the_server_does_not_take_a_clients_key_from_the_environment(
 def test_a_clients_key_does_not_let_it_listen_beyond_this_machine() -> None:
     ended = run_program("server", "--host", "0.0.0.0", "--port", "0", env=ENVIRONMENT | {"A2C_API_KEY": new_key()})
     assert ended.returncode == 2
-    assert "nobody would be asked for a key" in ended.stderr
+    assert "no key would be needed" in ended.stderr
 
 
 @pytest.mark.covers("program-variables")

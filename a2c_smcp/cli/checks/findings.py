@@ -102,7 +102,7 @@ class Certificate:
 class ServerProbe:
     """`health`: status of /healthz; `ahead`: seconds that our clock is ahead of the Server's.
 
-    `None` stands for what could not be learned, and a `refusal` of `None` for none.
+    `None` means unknown; a `refusal` of `None` means that the Server accepted the connection.
     """
 
     place: str

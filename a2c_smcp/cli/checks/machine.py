@@ -33,7 +33,7 @@ def python(situation: Situation) -> Iterator[Finding]:
     if sys.version_info < OLDEST:
         yield problem(f"{found} is too old.", f"Install Python {'.'.join(map(str, OLDEST))} or newer.")
     elif sys.platform == "win32":
-        yield warning(f"{found}: nobody has tested it there.", "Where something fails, try it under WSL.")
+        yield warning(f"{found} is not tested.", "Where something fails, try it under WSL.")
     else:
         yield ok(f"{found}.")
 
@@ -75,7 +75,7 @@ def keyring(situation: Situation) -> Iterator[Finding]:
 
 def _kept_in_files(situation: Situation) -> dict[str, str]:
     """Inputs whose values are in a file beside a configuration, with the name of that file."""
-    with suppress(WrongUse):  # the check of inputs tells of a file that cannot be read
+    with suppress(WrongUse):  # the check of inputs reports a file that cannot be read
         files = {path: values_file_of(path).name for path in situation.files}
         return {id_: name for path, name in files.items() for id_ in read_input_values(None, [path])}
     return {}

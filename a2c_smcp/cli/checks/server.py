@@ -17,7 +17,7 @@ _SOON = 14
 _SKEW = 30.0
 """Seconds between the clocks from which on tokens may be refused as not valid yet, or as expired."""
 
-_RENEW = "Whoever runs the Server has to renew it."
+_RENEW = "The operator of the Server has to renew it."
 _VOUCH = "--ca names a file of certificates that vouch for it."
 _FAULTS = {
     9: "Set the clock of this machine, or wait until it begins.",

@@ -7,8 +7,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +26,7 @@ from a2c_smcp.cli.demo.steps import (
     is_alive,
     pids,
     refuse_stranger,
+    running,
     until,
 )
 from a2c_smcp.cli.errors import Failed
@@ -91,21 +91,24 @@ async def _run_demo(printer: StepPrinter) -> None:
         await printer.step("server", f"listens on {url} and wants an API key")
         await refuse_stranger(printer, url)
         computer = _laptop(events)
-        async with _at_work(computer, url, key):
-            await printer.step(
-                "computer",
-                f"{COMPUTER!r} starts the MCP servers 'notes' and 'abacus', dials out and joins office {OFFICE!r}",
-                proves="two MCP servers started, no port opened",
-            )
-            async with AsyncSMCPAgentClient(AGENT, url=url, office=OFFICE, api_key=key, event_handler=events) as agent:
-                stage = DemoContext(printer, computer, agent, events.desktops, events.asked)
-                for act in STEPS:
-                    await act(stage)
-            processes = pids(computer)
+        with tempfile.TemporaryDirectory() as folder:
+            async with running(computer, url, office=OFFICE, key=key, folder=Path(folder)):
+                await printer.step(
+                    "computer",
+                    f"{COMPUTER!r} starts the MCP servers 'notes' and 'abacus', dials out and joins office {OFFICE!r}",
+                    proves="two MCP servers started, no port opened",
+                )
+                async with AsyncSMCPAgentClient(
+                    AGENT, url=url, office=OFFICE, api_key=key, event_handler=events
+                ) as agent:
+                    demo = DemoContext(printer, computer, agent, events.desktops, events.asked)
+                    for step in STEPS:
+                        await step(demo)
+                processes = pids(computer)
         printer.section("Stopping")
         await until(lambda: not any(map(is_alive, processes)))
         await printer.step("computer", "leaves, and its MCP servers end with it", proves="no process left behind")
-    await printer.step("server", "stops: nobody is left inside, nothing is in flight")
+    await printer.step("server", "stops: no members, no calls in flight")
     printer.print_summary()
     typer.secho(f"\nall of this really happened, in {time.perf_counter() - printer.began:.1f} s", bold=True)
     program = shlex.join(invocation())
@@ -147,24 +150,3 @@ def _laptop(owner: _DemoEvents) -> Computer:
         return a + b
 
     return computer
-
-
-@asynccontextmanager
-async def _at_work(computer: Computer, url: str, key: str) -> AsyncIterator[None]:
-    """Run the computer in the office, with its servers ready."""
-    with tempfile.TemporaryDirectory() as folder:
-        told: list[str] = []
-        options: dict[str, Any] = {"api_key": key, "state_folder": Path(folder), "on_connection": told.append}
-        working = asyncio.create_task(computer.run(url, office=OFFICE, **options))
-        try:
-            await until(lambda: working.done() or (bool(told) and _is_ready(computer)))
-            if working.done():
-                working.result()
-            yield
-        finally:
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
-
-
-def _is_ready(computer: Computer) -> bool:
-    return all(status.state == "ready" for status in computer.status().values())

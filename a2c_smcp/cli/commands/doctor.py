@@ -51,7 +51,9 @@ def doctor(
     port: Annotated[
         int | None, option("A2C_SERVER_PORT", "--port", "Port that up would use.", min=0, max=65535)
     ] = None,
-    no_input: Annotated[bool, option(None, "--no-input", "Nobody will be there to answer questions.")] = False,
+    no_input: Annotated[
+        bool, option(None, "--no-input", "Check for a program that cannot ask for missing inputs.")
+    ] = False,
     ca: options.CA = None,
     cert: options.Cert = None,
     cert_key: options.CertKey = None,

@@ -136,7 +136,7 @@ def _target(into: Path) -> Target:
 def _to_keep(conversion: Conversion, secrets: Secrets | None, terminal: Terminal, *, may_ask: bool) -> set[str]:
     """The ids of secrets that stay in the file."""
     if secrets is Secrets.ask and not terminal.can_ask:
-        raise WrongUse("Nobody can be asked without a terminal", "Say --secrets inputs, or --secrets keep.")
+        raise WrongUse("Questions need a terminal", "Say --secrets inputs, or --secrets keep.")
     if secrets is Secrets.keep:
         return {secret.id for secret in conversion.secrets}
     if secrets is Secrets.ask or (secrets is None and may_ask and terminal.can_ask):
@@ -285,13 +285,13 @@ def _summary(outcome: Outcome) -> Iterator[str]:
 
 def _about_secrets(outcome: Outcome) -> Iterator[str]:
     kept = outcome.kept or StoredValues()
-    told = {
+    lists = {
         "secrets that become inputs, their values leave the file": [] if outcome.kept else outcome.leaving,
         "secrets that are in the keyring now": kept.in_keyring,
         f"secrets that are in {outcome.values} now, which only you can read": kept.in_file,
         "secrets that stay in the file": sorted(outcome.conversion.kept),
     }
-    yield from (f"{what}: {', '.join(ids)}" for what, ids in told.items() if ids)
+    yield from (f"{what}: {', '.join(ids)}" for what, ids in lists.items() if ids)
     if kept.in_file and git_would_take(outcome.values):
         yield f"git does not ignore {outcome.values.name} here: put it on .gitignore, so that no secret is committed"
 

@@ -58,7 +58,7 @@ def _option(panel: str, variable: str, text: str, **more: Any) -> Any:
 
 
 _connections = partial(_option, "Connections")
-_admission = partial(_option, "Who may come in")
+_admission = partial(_option, "Authentication")
 _nodes = partial(_option, "Many nodes")
 _logging = partial(_option, "Logs and numbers")
 
@@ -78,7 +78,7 @@ def server(
         str | None, _connections("REQUIRE_VERSION", "Only clients of this protocol version, such as 0.4.")
     ] = None,
     legacy_notices: Annotated[
-        bool, _connections("LEGACY_NOTICES", "Send notices under their older names too, to everybody.")
+        bool, _connections("LEGACY_NOTICES", "Send notices also under their older names, to every client.")
     ] = False,
     trusted_proxy: Annotated[
         list[str] | None,
@@ -229,7 +229,7 @@ def _keys(api_keys: list[str] | None, keys_file: Path | None) -> AuthenticationP
 def _check_exposure(host: str, auth: AuthenticationProvider | None, *, insecure: bool) -> None:
     if not (auth or insecure or is_loopback(host)):
         raise WrongUse(
-            f"{host} can be reached from other machines and nobody would be asked for a key",
+            f"{host} can be reached from other machines, and no key would be needed",
             "Give --api-key, --keys-file or --jwt-…, or --insecure if that is what you want.",
         )
 

@@ -6,8 +6,8 @@ import asyncio
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, cycle
@@ -17,7 +17,7 @@ import typer
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.cli.demo.nodes import LoadBalancer, NodeProcess, running_nodes
-from a2c_smcp.cli.demo.steps import DemoFailed, StepPrinter, until
+from a2c_smcp.cli.demo.steps import DemoFailed, StepPrinter, running
 from a2c_smcp.cli.serving.private_store import private_store
 from a2c_smcp.cli.serving.stores import store_at
 from a2c_smcp.cli.terminal import put_table
@@ -78,18 +78,19 @@ async def _set_up(printer: StepPrinter, stack: AsyncExitStack) -> _Cluster:
     url = await stack.enter_async_context(LoadBalancer(node.url for node in nodes).open())
     await printer.step("balancer", f"{url} passes connections on to them in turn, and knows nothing of sessions")
     counts = CallCounts()
-    load = Load(await _seat_everybody(stack, counts, url, key), RATE, counts)
+    load = Load(await _join_members(stack, counts, url, key), RATE, counts)
     stack.push_async_callback(load.abandon)
     await _show_seats(printer, store)
     return _Cluster(printer, store, nodes, load)
 
 
-async def _seat_everybody(stack: AsyncExitStack, counts: CallCounts, url: str, key: str) -> list[NumberedCall]:
+async def _join_members(stack: AsyncExitStack, counts: CallCounts, url: str, key: str) -> list[NumberedCall]:
     """Put an agent and two computers into each office. Returns a call for each agent and computer of one office."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     for office in OFFICES:
         for name in COMPUTERS:
-            await stack.enter_async_context(_at_work(_computer(name, counts), url, office, key, folder / office))
+            computer = _computer(name, counts)
+            await stack.enter_async_context(running(computer, url, office=office, key=key, folder=folder / office))
     agents = [AsyncSMCPAgentClient(f"agent-of-{office}", url=url, office=office, api_key=key) for office in OFFICES]
     for agent in agents:
         await stack.enter_async_context(agent)
@@ -110,23 +111,6 @@ def _computer(name: str, counts: CallCounts) -> Computer:
 
 async def _call(agent: AsyncSMCPAgentClient, computer: str, number: int) -> str:
     return (await agent.emit_tool_call(computer, "mark", {"number": number}, timeout=_TIMEOUT)).text
-
-
-@asynccontextmanager
-async def _at_work(computer: Computer, url: str, office: str, key: str, folder: Path) -> AsyncIterator[None]:
-    """Run the computer in its office."""
-    told: list[str] = []
-    working = asyncio.create_task(
-        computer.run(url, office=office, api_key=key, state_folder=folder, on_connection=told.append)
-    )
-    try:
-        await until(lambda: working.done() or bool(told))
-        if working.done():
-            working.result()
-        yield
-    finally:
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
 
 
 async def _show_seats(printer: StepPrinter, store: Store) -> None:
@@ -150,8 +134,8 @@ async def _call_undisturbed(demo: _Cluster) -> None:
     demo.load.start()
     await asyncio.sleep(_CALM)
     _check(counts)
-    told = f"{len(counts.waits)} answers so far, the slowest after {counts.longest * 1000:.0f} ms"
-    await printer.step("agent", told, proves="calls from node to node")
+    message = f"{len(counts.waits)} answers so far, the slowest after {counts.longest * 1000:.0f} ms"
+    await printer.step("agent", message, proves="calls from node to node")
 
 
 async def _kill_one(demo: _Cluster) -> None:
@@ -165,17 +149,17 @@ async def _kill_one(demo: _Cluster) -> None:
     )
     await _until(partial(_are_all_back, demo.store, victim.name))
     took = time.monotonic() - killed
-    told = f"{took:.1f} s later all members have their seats at other nodes, and the dead node's lease has lapsed"
-    await printer.step("store", told, proves="a dead node's members come back elsewhere")
+    message = f"{took:.1f} s later all members have their seats at other nodes, and the dead node's lease has lapsed"
+    await printer.step("store", message, proves="a dead node's members come back elsewhere")
     await asyncio.sleep(_AFTERWARDS)
 
 
 async def _end_load(demo: _Cluster) -> None:
     printer, counts = demo.printer, demo.load.counts
     await demo.load.end()
-    told = f"{len(counts.waits)} answers to {counts.made} calls, the slowest after {counts.longest * 1000:.0f} ms"
+    message = f"{len(counts.waits)} answers to {counts.made} calls, the slowest after {counts.longest * 1000:.0f} ms"
     is_well = not (counts.lost or counts.doubled)
-    await printer.step("agent", told, proves="no call lost, and none run twice" if is_well else "")
+    await printer.step("agent", message, proves="no call lost, and none run twice" if is_well else "")
 
 
 async def _are_all_back(store: Store, victim: str) -> bool:

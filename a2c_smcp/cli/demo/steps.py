@@ -7,8 +7,10 @@ import os
 import signal
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from shutil import get_terminal_size
 
 import typer
@@ -32,6 +34,7 @@ __all__ = [
     "is_alive",
     "pids",
     "refuse_stranger",
+    "running",
     "until",
 ]
 
@@ -93,7 +96,7 @@ async def watch_desktop(demo: DemoContext) -> None:
         (after,) = await demo.desktops.get()
     expect("- call home" in after, True)
     await printer.step(
-        "agent", f"puts a note there, and is told what changed: {_shown(after)}", proves="a desktop that changes"
+        "agent", f"puts a note there, and receives the change: {_shown(after)}", proves="a desktop that changes"
     )
 
 
@@ -172,6 +175,27 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110, for a person it is soon enough
             await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def running(computer: Computer, url: str, *, office: str, key: str, folder: Path) -> AsyncIterator[None]:
+    """Run a computer in an office. It has joined, and its MCP servers are ready, when the block begins."""
+    states: list[str] = []
+    working = asyncio.create_task(
+        computer.run(url, office=office, api_key=key, state_folder=folder, on_connection=states.append)
+    )
+    try:
+        await until(lambda: working.done() or (bool(states) and _is_ready(computer)))
+        if working.done():
+            working.result()
+        yield
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+def _is_ready(computer: Computer) -> bool:
+    return all(status.state == "ready" for status in computer.status().values())
 
 
 def pids(computer: Computer) -> list[int]:

@@ -108,7 +108,7 @@ async def serve_as_worker(settings: Settings, address: ListenAddress, worker: Wo
 def announce(settings: Settings, address: ListenAddress, place: str) -> None:
     """Print where it listens, as JSON if logs are. Warn if there is no authentication, or no encryption."""
     if settings.auth is None:
-        who = "everybody on this machine" if is_loopback(address.host) else "EVERYBODY WHO CAN REACH IT"
+        who = "every user of this machine" if is_loopback(address.host) else "EVERYONE WHO CAN REACH IT"
         logger.warning("no authentication: %s may connect (--api-key changes that)", who)
     if not (address.tls_cert or is_loopback(address.host)):
         logger.warning(_NOT_ENCRYPTED, address.host)
