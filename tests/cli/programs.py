@@ -64,6 +64,10 @@ class Place:
         done = await asyncio.to_thread(run_program, *words, cwd=self.folder, env=self.environ | environ)
         return Ended(done.returncode, done.stdout, done.stderr)
 
+    async def run_anew(self, *words: str, **environ: str) -> Ended:
+        """In a process that imports everything itself."""
+        return await self._ended(str(PROGRAM), *words, **environ)
+
     async def paste(self, line: str) -> Ended:
         """Into a shell, as a person would."""
         return await self._ended("sh", "-c", line)

@@ -165,10 +165,10 @@ async def test_without_the_extra_it_says_how_to_install_it(place: Place, redis: 
     for name in ("redis", "hiredis"):
         (place.folder / f"{name}.py").write_text(f"raise ModuleNotFoundError(name={name!r})\n")
     for command in (("nodes",), ("server", "--port", "0")):
-        program = await place.start(*command, A2C_SERVER_REDIS=redis, PYTHONPATH=str(place.folder))
-        assert await program.ends() == 1
-        assert "redis is not installed, and --redis needs it" in program.said
-        assert re.search(r"pip install .+\[redis\]", program.said)
+        ended = await place.run_anew(*command, A2C_SERVER_REDIS=redis, PYTHONPATH=str(place.folder))
+        assert ended.code == 1
+        assert "redis is not installed, and --redis needs it" in ended.err
+        assert re.search(r"pip install .+\[redis\]", ended.err)
 
 
 async def test_a_node_with_tls_needs_a_node_url_with_the_name_of_its_certificate(
