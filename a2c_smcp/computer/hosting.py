@@ -7,7 +7,7 @@ inputs are missing is known here and not to the manager, with the reason in `_wa
 
 What may race: the owner may take minutes to answer a question, and meanwhile the server may be changed, stopped or
 removed, or the input changed. So nobody waits for a question but `fill_in`, which asks without holding a lock. Each
-server has one question at a time (`_asking`); whoever changes or stops the server withdraws it. Only after the answer
+server has one question at a time (`_asking`); a change or a stop of the server withdraws it. Only after the answer
 does `fill_in` take the lock of the server, and gives up if its question is no longer the current one. All that changes
 a server holds that lock, so a filled-in configuration never replaces a newer one.
 """
