@@ -4,6 +4,9 @@ Payloads and answers travel as the JSON they came as, with attachments behind it
 to its inbox. Pub/sub does not keep messages, so whatever was sent while either node was out of reach may be lost. Then
 nothing is answered or refused here: the calls stay as they are, and are sent again, marked as such, when this node or
 the other one is back. The node that owns a call joins the two.
+
+Order: changes of offices, notices and calls leave a node over one connection to the store and reach another node over
+one, so they cannot overtake each other. Only a large message may wait (`outbox.py`).
 """
 
 from __future__ import annotations
