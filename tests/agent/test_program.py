@@ -336,7 +336,7 @@ async def test_a_wrong_key_and_a_wrong_version_are_told(serve: Any, run: Any) ->
 async def test_an_empty_office_says_how_to_fill_it(run: Any) -> None:
     ended = await run("desktop", "laptop")
     assert ended.code == 1
-    assert "a2c-smcp computer puts a machine there" in ended.err
+    assert "a2c-smcp computer adds this machine" in ended.err
 
 
 WRONG = {

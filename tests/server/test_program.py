@@ -239,7 +239,7 @@ async def test_it_listens_on_all_addresses_without_a_key_only_if_told_to_and_war
     starts: Starts, http: aiohttp.ClientSession
 ) -> None:
     program = await starts("--host", "0.0.0.0", "--insecure")
-    assert "EVERYBODY" in await program.says("no authentication")
+    assert "EVERYONE" in await program.says("no authentication")
     url = program.url.replace("0.0.0.0", "127.0.0.1") + "/socket.io/?EIO=4&transport=polling"
     assert await status(http, url, headers={"Host": "hub.example"}) == 200
 
