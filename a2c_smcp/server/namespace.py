@@ -90,7 +90,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         """Ends everything that runs for this namespace."""
         await self.hub.close()
 
-    async def _connect(self, sid: str, environ: dict[str, Any], auth: Any = None) -> None:
+    async def _connect(self, sid: str, environ: dict[str, Any], auth: object = None) -> None:
         channel = _NamespaceChannel(self.hub, self, sid)
         handshake = Handshake(
             _headers_in(environ), environ.get("QUERY_STRING", ""), _address_in(environ), sio=self.server, own=environ
@@ -121,11 +121,11 @@ class _NamespaceChannel:
         self._namespace = namespace
         self._sid = sid
         self._number = 0
-        self._asked: dict[int, asyncio.Future[Any]] = {}
-        self._outgoing: deque[tuple[str, Any, int | None] | None] = deque()
+        self._asked: dict[int, asyncio.Future[object]] = {}
+        self._outgoing: deque[tuple[str, object, int | None] | None] = deque()
         self._is_emitting = False
 
-    async def ask(self, event: str, args: Sequence[Any]) -> Any:
+    async def ask(self, event: str, args: Sequence[object]) -> object:
         """Gives an event to the hub, and waits for its ack. Returns the arguments of the ack as a tuple."""
         assert self.connection
         self._number += 1
@@ -174,7 +174,7 @@ class _NamespaceChannel:
 
     abort = dismiss
 
-    def _put(self, packet: tuple[str, Any, int | None] | None) -> None:
+    def _put(self, packet: tuple[str, object, int | None] | None) -> None:
         self._outgoing.append(packet)
         if not self._is_emitting:
             self._is_emitting = True
@@ -187,7 +187,7 @@ class _NamespaceChannel:
         finally:
             self._is_emitting = False
 
-    async def _emit(self, packet: tuple[str, Any, int | None] | None) -> None:
+    async def _emit(self, packet: tuple[str, object, int | None] | None) -> None:
         if packet is None:
             await self._namespace.disconnect(self._sid)
             return
@@ -195,12 +195,12 @@ class _NamespaceChannel:
         callback = None
         if number is not None:
 
-            def callback(*answer: Any) -> None:
+            def callback(*answer: object) -> None:
                 self._acked(number, answer)
 
         await self._namespace.emit(event, data, to=self._sid, callback=callback)
 
-    def _acked(self, number: int, answer: Sequence[Any]) -> None:
+    def _acked(self, number: int, answer: Sequence[object]) -> None:
         assert self.connection
         try:
             arguments, attachments = detach(list(answer))
@@ -210,7 +210,7 @@ class _NamespaceChannel:
         self._hub.acked(self.connection, ack)
 
 
-def _as_json(auth: Any) -> bytes:
+def _as_json(auth: object) -> bytes:
     try:
         return dumps(auth).encode() if auth is not None else b""
     except BadRequest:

@@ -26,19 +26,19 @@ class _Object(msgspec.Struct):
 
 
 class _Fields(TypedDict, total=False):
-    role: Any
-    name: Any
-    instance: Any
-    agent: Any
-    robot_id: Any
-    req_id: Any
-    computer: Any
-    office_id: Any
-    tool_name: Any
-    timeout: Any
-    sent_before: Any
-    desktop_size: Any
-    window: Any
+    role: object
+    name: object
+    instance: object
+    agent: object
+    robot_id: object
+    req_id: object
+    computer: object
+    office_id: object
+    tool_name: object
+    timeout: object
+    sent_before: object
+    desktop_size: object
+    window: object
     params: _Object
 
 
@@ -53,9 +53,9 @@ class RequestFields(msgspec.Struct, eq=False):
     req_id: str | UnsetType = UNSET
     timeout: int | UnsetType = UNSET
     params: _Object | UnsetType = UNSET
-    sent_before: Any = UNSET
-    desktop_size: Any = UNSET
-    window: Any = UNSET
+    sent_before: object = UNSET
+    desktop_size: object = UNSET
+    window: object = UNSET
 
 
 NAMES = frozenset(_Fields.__annotations__)
@@ -79,11 +79,11 @@ _elements = msgspec.json.Decoder(_Elements)
 _value: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
-class _UnreadObject(dict[str, Any]):
+class _UnreadObject(dict[str, object]):
     """Stands for an object that was not read."""
 
 
-class _UnreadArray(list[Any]):
+class _UnreadArray(list[object]):
     """Stands for an array that was not read: no field below may be one."""
 
 
@@ -141,7 +141,7 @@ def _is_array(body: Json) -> bool:
     return True
 
 
-def _fields_of_large(body: Json) -> dict[str, Any]:
+def _fields_of_large(body: Json) -> dict[str, object]:
     try:
         found: Any = _raw_fields.decode(body)
         return {name: _shallow(memoryview(raw)) for name, raw in found.items()}
@@ -150,11 +150,11 @@ def _fields_of_large(body: Json) -> dict[str, Any]:
         return {name: _shallow_without_halves(memoryview(raw)) for name, raw in found.items()}
 
 
-def _shallow(raw: memoryview) -> Any:
+def _shallow(raw: memoryview) -> object:
     return _STAND_INS[raw[0]] if raw[0] in _STAND_INS else _value.decode(raw)
 
 
-def _shallow_without_halves(raw: memoryview) -> Any:
+def _shallow_without_halves(raw: memoryview) -> object:
     """No name may hold half a surrogate pair: a string that may have held one becomes one that is no name."""
     return _NO_NAME if raw[0] == _STRING and b"\\ue" in bytes(raw).lower() else _shallow(raw)
 

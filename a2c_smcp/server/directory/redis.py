@@ -1,8 +1,8 @@
 """The directory of many nodes: the same answers as the one in memory, out of Valkey or Redis.
 
 Two parts make it up, each with a theory of its own: the lease (`lease.py`), which says until when this node may speak
-for its members, and the mirror (`mirror.py`), which follows the offices so that calls ask nobody. This module joins
-them. The node is in one of three states:
+for its members, and the mirror (`mirror.py`), which follows the offices so that calls do not ask the store. This module
+joins them. The node is in one of three states:
 
     out of reach ── _come_back ──► back, not complete ── all nodes are back ──► back and complete
          ▲                                                                           │
@@ -13,7 +13,7 @@ them. The node is in one of three states:
 - `_come_back` takes a lease, subscribes, and seats this node's members again, in this order: what is published from the
   subscription on is heard, and nothing is served before the store agrees with the node.
 - Not complete: the store was restarted without its memory and still awaits other nodes. Members of this node are
-  served; nobody new is seated, and the mirror does not catch up yet, because members of nodes that are not back would
+  served; no newcomer is seated, and the mirror does not catch up yet, because members of nodes that are not back would
   seem to have left.
 
 One task (`_keeper`) moves between these states. Messages of the store arrive between its steps, and are applied at
@@ -169,7 +169,7 @@ class RedisDirectory:
         store.post(self._inbox(node), message, posted)
 
     async def absent(self, nodes: Collection[str]) -> set[str]:
-        """Those of the nodes whose inbox nobody reads."""
+        """Those of the nodes whose inbox no process reads."""
         store, _ = self._ready()
         counts = await store.listeners([self._inbox(node) for node in nodes])
         return {node for node in nodes if not counts.get(self._inbox(node))}

@@ -22,7 +22,7 @@ A client with an `instance` is recognised by a digest of principal, role, name a
 the old one: its seats move, the timer is stopped, its calls move to the new connection and are sent again, and the old
 connection is ended if it is still open. The timer and the join may race: the one that commits first wins, and the
 other one finds the seat gone, or moved, and changes nothing. While a shared store is out of reach, the timer tries
-again later: nobody could be given the seat meanwhile anyway.
+again later: no other client could be given the seat meanwhile anyway.
 
 Changes of one connection must not run at the same time: the directory compares offices, not connections. The hub's
 inbox sees to that.
