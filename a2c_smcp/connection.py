@@ -15,10 +15,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -35,7 +33,7 @@ from a2c_smcp.smcp import JOIN_OFFICE_EVENT, LEAVE_OFFICE_EVENT, SMCP_NAMESPACE
 from a2c_smcp.transports import Dial, NotOpened, open_transport
 from a2c_smcp.types import Role
 
-__all__ = ["PATIENCE", "Connection", "ConnectionLost", "Later", "OnEvent", "Reconnect", "join", "leave"]
+__all__ = ["PATIENCE", "Connection", "ConnectionLost", "Later", "OnEvent", "join", "leave"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,26 +58,6 @@ class Later(NamedTuple):
 
 class ConnectionLost(Unavailable):
     title = "Connection lost"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reconnect:
-    """When to dial again: seconds from the start of one attempt to the start of the next, doubling, with jitter.
-
-    Attempts are never more than 5 s apart, so that all clients are back within 10 s after an outage of any length
-    (WIRE §5). The jitter spreads clients that were lost at the same moment.
-    """
-
-    first: float = 0.5
-    longest: float = 4.0
-
-    def delay(self, attempt: int) -> float:
-        longest: float = min(self.first * 2 ** min(attempt, 30), self.longest)
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311, not a secret
-
-    def pause(self, attempt: int, spent: float) -> float:
-        """Seconds to wait after an attempt that took `spent` seconds; 0 if it took longer than the delay."""
-        return max(0.0, self.delay(attempt) - spent)
 
 
 class Connection:

@@ -1,9 +1,10 @@
-"""How to reach a Server: its URL, credentials, TLS and proxy; and why it could not be reached, in words."""
+"""How to reach a Server: its URL, credentials, TLS and proxy, when to dial again, and why a dial failed, in words."""
 
 from __future__ import annotations
 
 import errno
 import os
+import random
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.protocol import PROTOCOL_VERSION
 
-__all__ = ["Credentials", "Endpoint", "cause_of", "is_proxy"]
+__all__ = ["Credentials", "Endpoint", "Reconnect", "cause_of", "is_proxy"]
 
 _SECRET_PARTS = re.compile(r"(?<=//)[^\s/]*@|\?[^\s'\"]*")
 _PROXIES = ("http", "https")
@@ -76,6 +77,26 @@ class Endpoint:
         query = f"{parts.query}&{version}" if parts.query else version
         scheme = _HTTP.get(parts.scheme, parts.scheme)
         return parts._replace(scheme=scheme, path=path, query=query, fragment="").geturl()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconnect:
+    """When to dial again: seconds from the start of one attempt to the start of the next, doubling, with jitter.
+
+    Attempts are never more than 5 s apart, so that all clients are back within 10 s after an outage of any length
+    (WIRE §5). The jitter spreads clients that were lost at the same moment.
+    """
+
+    first: float = 0.5
+    longest: float = 4.0
+
+    def delay(self, attempt: int) -> float:
+        longest: float = min(self.first * 2 ** min(attempt, 30), self.longest)
+        return longest * random.uniform(0.5, 1.0)  # noqa: S311, not a secret
+
+    def pause(self, attempt: int, spent: float) -> float:
+        """Seconds to wait after an attempt that took `spent` seconds; 0 if it took longer than the delay."""
+        return max(0.0, self.delay(attempt) - spent)
 
 
 def cause_of(error: BaseException) -> str:

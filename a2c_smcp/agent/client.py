@@ -15,8 +15,7 @@ from a2c_smcp.agent.events import AgentEvents
 from a2c_smcp.agent.flows import Flows
 from a2c_smcp.agent.requests import DEFAULT_TIMEOUT
 from a2c_smcp.agent.types import AgentAuthProvider
-from a2c_smcp.connection import Reconnect
-from a2c_smcp.endpoint import Credentials, Endpoint
+from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.loops import BackgroundLoop, in_thread
 from a2c_smcp.protocol.results import CallToolResult

@@ -25,8 +25,8 @@ from typing import Any
 
 from a2c_smcp import smcp
 from a2c_smcp.agent.retries import Resend, RetriedRequest
-from a2c_smcp.connection import PATIENCE, Connection, ConnectionLost, Reconnect, join, leave
-from a2c_smcp.endpoint import Endpoint
+from a2c_smcp.connection import PATIENCE, Connection, ConnectionLost, join, leave
+from a2c_smcp.endpoint import Endpoint, Reconnect
 from a2c_smcp.errors import BadRequest, CallTimeout, Forbidden, NotAuthenticated, SMCPError, Unavailable
 from a2c_smcp.loops import OwnedTasks
 

@@ -20,8 +20,7 @@ from a2c_smcp.agent.requests import DEFAULT_TIMEOUT, Requests
 from a2c_smcp.agent.retries import ReturningComputers
 from a2c_smcp.agent.toolbox import Toolbox
 from a2c_smcp.agent.types import Seat
-from a2c_smcp.connection import Reconnect
-from a2c_smcp.endpoint import Endpoint
+from a2c_smcp.endpoint import Endpoint, Reconnect
 from a2c_smcp.errors import AmbiguousComputer, BadRequest, ComputerNotFound, SMCPError
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry

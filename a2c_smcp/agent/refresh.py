@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from a2c_smcp.connection import Reconnect
+from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import SMCPError
 
 __all__ = ["Refresher"]

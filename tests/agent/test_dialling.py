@@ -15,8 +15,8 @@ import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.connection import Connection, Reconnect
-from a2c_smcp.endpoint import Endpoint
+from a2c_smcp.connection import Connection
+from a2c_smcp.endpoint import Endpoint, Reconnect
 from a2c_smcp.errors import Unavailable
 from tests.agent.test_reconnect import free_port, separate_server
 from tests.computer.hosted import hosted, joins

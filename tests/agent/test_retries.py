@@ -14,7 +14,7 @@ import pytest
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.agent.retries import Resend, RetriedRequest
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.connection import Reconnect
+from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import CallTimeout, ComputerNotFound, ResultGone, SMCPError
 from a2c_smcp.registry import MCPRegistry, Retry
 from tests.agent.test_reconnect import Worker, both, free_port, separate_server

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from a2c_smcp.agent import AsyncSMCPAgentClient, SMCPAgentClient
-from a2c_smcp.connection import Reconnect
+from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.loops import in_thread
 
 KINDS = (AsyncSMCPAgentClient, SMCPAgentClient)

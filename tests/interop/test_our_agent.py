@@ -17,7 +17,8 @@ import pytest_asyncio
 
 from a2c_smcp.agent import AgentEvents, AsyncSMCPAgentClient, SMCPAgentClient
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.connection import ConnectionLost, Reconnect
+from a2c_smcp.connection import ConnectionLost
+from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import AnswerTooLarge, CallCancelled, NotAuthenticated, NotFound, SMCPError, Unavailable
 from a2c_smcp.registry.results import ToolFailed
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app

@@ -17,8 +17,8 @@ from a2c_smcp.computer.calls.journal import Journal
 from a2c_smcp.computer.secrets import ANSWER, Mask, secrets_in
 from a2c_smcp.computer.socketio.standstill import StandstillGuard
 from a2c_smcp.computer.types import Update
-from a2c_smcp.connection import PATIENCE, Connection, Later, Reconnect, join, leave
-from a2c_smcp.endpoint import Credentials, Endpoint
+from a2c_smcp.connection import PATIENCE, Connection, Later, join, leave
+from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect
 from a2c_smcp.errors import (
     BadRequest,
     CallTimeout,
