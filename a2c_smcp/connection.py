@@ -27,7 +27,7 @@ from a2c_smcp.engine import events
 from a2c_smcp.engine.attachments import attach, detach
 from a2c_smcp.engine.packets import Attachment, Malformed, ack_packet, event_packet, payload_size
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge, Unavailable
-from a2c_smcp.loops import OwnedTasks
+from a2c_smcp.loops import OwnedTasks, cancel_and_wait
 from a2c_smcp.protocol import codec
 from a2c_smcp.smcp import JOIN_OFFICE_EVENT, LEAVE_OFFICE_EVENT, SMCP_NAMESPACE
 from a2c_smcp.transports import Dial, NotOpened, open_transport
@@ -276,8 +276,7 @@ class Connection:
         """Disconnect, and end all tasks of this connection."""
         if self._watch:
             self._watch.cancel()
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
+        await cancel_and_wait(self._reading)
         try:
             self._session.disconnect(_NAMESPACE)
             self._session.close()

@@ -28,6 +28,7 @@ __all__ = [
     "BackgroundLoop",
     "LoopIsRunning",
     "OwnedTasks",
+    "cancel_and_wait",
     "ended_by_interrupt",
     "in_thread",
     "is_cancelled",
@@ -226,15 +227,19 @@ class OwnedTasks:
             await asyncio.wait(self._tasks, timeout=timeout)
 
     async def close(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             logger.error("a background task failed", exc_info=error)
+
+
+async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
+    """Cancels tasks and waits until they have ended. Their results and errors are dropped."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def run_program(work: Coroutine[Any, Any, Result]) -> Result:

@@ -35,6 +35,7 @@ from a2c_smcp.engine.client import ClientSession
 from a2c_smcp.engine.events import Happening, Opened
 from a2c_smcp.engine.packets import Attachment, Malformed, encode_payload
 from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits
+from a2c_smcp.loops import cancel_and_wait
 
 __all__ = ["Dial", "NotOpened", "Transport", "open_transport"]
 
@@ -184,8 +185,7 @@ class Websocket:
     async def abort(self) -> None:
         """Close without waiting for the other side."""
         if self._flushing:
-            self._flushing.cancel()
-            await asyncio.gather(self._flushing, return_exceptions=True)
+            await cancel_and_wait(self._flushing)
         with suppress(TimeoutError):
             async with asyncio.timeout(0):
                 await self._websocket.close()
@@ -234,9 +234,7 @@ class Polling:
             for task in ended:
                 await task
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_and_wait(*tasks)
 
     async def _read(self, take: Take) -> None:
         while not self.session.is_closed:

@@ -28,7 +28,7 @@ from a2c_smcp.agent.retries import Resend, RetriedRequest
 from a2c_smcp.connection import PATIENCE, Connection, ConnectionLost, join, leave
 from a2c_smcp.endpoint import Endpoint, Reconnect
 from a2c_smcp.errors import BadRequest, CallTimeout, Forbidden, NotAuthenticated, SMCPError, Unavailable
-from a2c_smcp.loops import OwnedTasks
+from a2c_smcp.loops import OwnedTasks, cancel_and_wait
 
 __all__ = ["AgentConnection", "not_connected"]
 
@@ -221,8 +221,7 @@ class AgentConnection:
         try:
             await connection.lost.wait()
         finally:
-            regaining.cancel()
-            await asyncio.gather(regaining, return_exceptions=True)
+            await cancel_and_wait(regaining)
 
     async def _take_seats(self, connection: Connection, offices: Iterable[str]) -> dict[str, SMCPError]:
         """Join these offices. Return those that refused, with their errors."""

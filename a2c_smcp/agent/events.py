@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.smcp import SMCPTool
 from a2c_smcp.types import Desktop
 
@@ -69,8 +70,7 @@ class EventDispatcher:
         """Drop the calls that are still queued."""
         dispatching, self._dispatching = self._dispatching, None
         if dispatching and dispatching is not asyncio.current_task():
-            dispatching.cancel()
-            await asyncio.gather(dispatching, return_exceptions=True)
+            await cancel_and_wait(dispatching)
 
     def dispatch(self, method: str, *arguments: Any) -> None:
         """Queue a call of this method on every listener that has it."""

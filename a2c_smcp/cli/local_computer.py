@@ -29,7 +29,7 @@ from a2c_smcp.computer.configuration.watch import RefusedChanges, trusting, watc
 from a2c_smcp.computer.private_files import default_folder
 from a2c_smcp.computer.secrets import MaskFilter
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.loops import stop_on_signals
+from a2c_smcp.loops import cancel_and_wait, stop_on_signals
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.status import State
 
@@ -283,8 +283,7 @@ class InteractiveOwner:
             try:
                 await self._prompt(console)
             finally:
-                starting.cancel()
-                await asyncio.gather(starting, return_exceptions=True)
+                await cancel_and_wait(starting)
                 await console.connection.leave()
 
     async def _prompt(self, console: Console) -> None:

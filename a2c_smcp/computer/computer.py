@@ -28,7 +28,7 @@ from a2c_smcp.computer.socketio.client import SMCPComputerClient
 from a2c_smcp.computer.tools.catalogue import Catalogue
 from a2c_smcp.computer.types import OwnedTool, Update
 from a2c_smcp.errors import ConfigError, SMCPError
-from a2c_smcp.loops import ended_by_interrupt
+from a2c_smcp.loops import cancel_and_wait, ended_by_interrupt
 from a2c_smcp.mcp_host.config.servers import (
     MCPServerConfig,
     MCPServerInput,
@@ -146,8 +146,7 @@ class Computer:
                         )
                         await client.run()
                 finally:
-                    starting.cancel()
-                    await asyncio.gather(starting, return_exceptions=True)
+                    await cancel_and_wait(starting)
 
     # Configuration
 

@@ -27,6 +27,7 @@ from a2c_smcp.computer.inputs.resolver import Inputs
 from a2c_smcp.computer.secrets import Mask, secrets_in, secrets_of
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.errors import ConfigError, ServerNotFound
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server, source
 from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.policy import HostPolicy
@@ -154,9 +155,7 @@ class Hosting:
         self._unsubscribe()
         for name in [*self._asking]:
             self._withdraw(name)
-        for restarting in self._restarting:
-            restarting.cancel()
-        await asyncio.gather(*self._restarting, return_exceptions=True)
+        await cancel_and_wait(*self._restarting)
         await self.manager.close()
         for script in self._scripts.values():
             await script.close()

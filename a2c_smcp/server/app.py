@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from a2c_smcp.errors import NotFound, SMCPError
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.auth.authentication import AllowAll
 from a2c_smcp.server.cluster.proxy import ProxiedRequest, Proxy
 from a2c_smcp.server.directory.interface import SharedDirectory, as_shared
@@ -114,8 +115,7 @@ class SMCPApp:
         """Ends every session and everything that runs for this Server."""
         await self.sessions.close()
         if self._starting:
-            self._starting.cancel()
-            await asyncio.gather(self._starting, return_exceptions=True)
+            await cancel_and_wait(self._starting)
         if self._proxy:
             await self._proxy.close()
         await self.hub.close()

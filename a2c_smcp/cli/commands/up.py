@@ -33,7 +33,7 @@ from a2c_smcp.cli.suggestions import agent_line, suggested_call
 from a2c_smcp.cli.terminal import Terminal, put_text
 from a2c_smcp.cli.up_state import AlreadyUp, UpInfo, UpState
 from a2c_smcp.errors import ConfigError, SMCPError
-from a2c_smcp.loops import run_program
+from a2c_smcp.loops import cancel_and_wait, run_program
 from a2c_smcp.server.app import create_app
 from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider, new_key
 from a2c_smcp.server.http_requests import is_loopback
@@ -143,8 +143,7 @@ class _Up:
             except SMCPError as error:
                 raise explained(error, {"url": info.url, "office": info.office}) from None
             finally:
-                suggesting.cancel()
-                await asyncio.gather(suggesting, return_exceptions=True)
+                await cancel_and_wait(suggesting)
 
     def _show_access(self, info: UpInfo) -> None:
         self._say(f"listening on {info.url}")

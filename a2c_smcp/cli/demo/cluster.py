@@ -23,6 +23,7 @@ from a2c_smcp.cli.serving.stores import store_at
 from a2c_smcp.cli.terminal import put_table
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import SMCPError
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
 from a2c_smcp.server.auth.api_keys import new_key
 from a2c_smcp.server.directory.store import Store
@@ -242,16 +243,13 @@ class Load:
     async def end(self) -> None:
         """Make no more calls, and wait for those in flight."""
         if self._pacing:
-            self._pacing.cancel()
-            await asyncio.gather(self._pacing, return_exceptions=True)
+            await cancel_and_wait(self._pacing)
         await asyncio.gather(*self._calling)
 
     async def abandon(self) -> None:
         """Make no more calls, and cancel those in flight."""
         tasks = [*self._calling, *([self._pacing] if self._pacing else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)
 
     async def _pace(self) -> None:
         began = time.monotonic()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from a2c_smcp.cli.demo.steps import DemoFailed
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_host.processes.guard import GuardedProcess, ProcessGuard
 from a2c_smcp.server.run import address_of
 
@@ -56,9 +57,7 @@ async def running_nodes(guard: ProcessGuard, redis: str, key: str, *names: str) 
         yield nodes
     finally:
         await asyncio.gather(*(child.end(grace=0, term=5, limit=8) for child in children))
-        for task in listening:
-            task.cancel()
-        await asyncio.gather(*listening, return_exceptions=True)
+        await cancel_and_wait(*listening)
 
 
 async def _launch(guard: ProcessGuard, name: str, environ: dict[str, str]) -> GuardedProcess:
@@ -101,9 +100,7 @@ class LoadBalancer:
             yield f"http://{address_of(listening.sockets[0])}"
         finally:
             listening.close()
-            for connection in self._connections:
-                connection.cancel()
-            await asyncio.gather(*self._connections, return_exceptions=True)
+            await cancel_and_wait(*self._connections)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = asyncio.create_task(self._relay((reader, writer)))

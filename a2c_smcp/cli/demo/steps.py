@@ -19,6 +19,7 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.cli.terminal import put_table
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import CallCancelled, ComputerNotFound, NotAuthenticated
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.registry import StepOutcome, run_plan_async
 from a2c_smcp.registry.planning.plan import ReplyStep, Step, ToolStep
 
@@ -190,8 +191,7 @@ async def running(computer: Computer, url: str, *, office: str, key: str, folder
             working.result()
         yield
     finally:
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
+        await cancel_and_wait(working)
 
 
 def _is_ready(computer: Computer) -> bool:

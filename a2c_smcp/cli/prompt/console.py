@@ -20,6 +20,7 @@ from a2c_smcp.computer.inputs.definitions import InputError
 from a2c_smcp.computer.private_files import PrivateFileUnusable, instance_of
 from a2c_smcp.computer.socketio.client import SMCPComputerClient
 from a2c_smcp.errors import SMCPError
+from a2c_smcp.loops import cancel_and_wait
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -151,9 +152,7 @@ class BackgroundJobs:
 
     async def close(self) -> None:
         tasks = [*self._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)
 
     async def _run(self, job: BackgroundJob) -> None:
         try:
@@ -217,8 +216,7 @@ class OfficeConnection:
     async def leave(self) -> None:
         serving, self._serving = self._serving, None
         if serving:
-            serving.cancel()
-            await asyncio.wait([serving])
+            await cancel_and_wait(serving)
             self._report(f"left {self.office}")
             self._on_change()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from a2c_smcp.cli.errors import Failed
 from a2c_smcp.cli.serving.stores import PRIVATE_SOCKET, answers, private_folder
 from a2c_smcp.installation import install_command
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_host.failures import ServerGone, StartFailed
 from a2c_smcp.mcp_host.processes.guard import GuardedProcess, ProcessGuard
 
@@ -44,8 +45,7 @@ async def private_store(guard: ProcessGuard) -> AsyncIterator[str]:
         try:
             yield f"unix://{store.socket}"
         finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            await cancel_and_wait(keeping)
             await store.end()
 
 

@@ -38,6 +38,7 @@ import orjson
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.calls.journal import Journal, Key
 from a2c_smcp.errors import BadRequest, CallCancelled, ResultGone, SMCPError, Unavailable
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol.codec import Written
 
 __all__ = ["Begin", "CallsInFlight", "Outcome", "Retention"]
@@ -179,9 +180,7 @@ class CallsInFlight:
 
     async def close(self) -> None:
         running = list(self._running.values())
-        for call in running:
-            call.task.cancel()
-        await asyncio.gather(*(call.task for call in running), return_exceptions=True)
+        await cancel_and_wait(*(call.task for call in running))
 
     def _ended(self, key: Key, running: _Running) -> None:
         del self._running[key]

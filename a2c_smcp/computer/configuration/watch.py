@@ -26,6 +26,7 @@ from a2c_smcp.computer.configuration.consent import Difference, weigh
 from a2c_smcp.computer.configuration.files import Configuration, read_all
 from a2c_smcp.computer.private_files import PrivateFileUnusable, PrivateJSONFile, default_folder
 from a2c_smcp.errors import ConfigError, SMCPError
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, source
 
 __all__ = ["Consent", "RefusedChanges", "read_all", "trusting", "watch"]
@@ -99,9 +100,7 @@ class _Changes:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for change in self._under_way:
-            change.cancel()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await cancel_and_wait(*self._under_way)
 
     async def consider(self, after: Configuration) -> None:
         """Apply the changes that need no consent, and ask for the others. Raises `ConfigError` before any change."""

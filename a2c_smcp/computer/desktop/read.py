@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from a2c_smcp.computer.desktop.organize import Contents, Window, blobs_in, rank
 from a2c_smcp.computer.types import ToolCallRecord
 from a2c_smcp.errors import CallTimeout, SMCPError
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.types import Desktop
 
 __all__ = ["read_desktop"]
@@ -39,9 +40,7 @@ async def read_desktop(
             for task in done:
                 ranking.put(reading.pop(task), task.result())
     finally:
-        for task in reading:
-            task.cancel()
-        await asyncio.gather(*reading, return_exceptions=True)
+        await cancel_and_wait(*reading)
     return ranking.desktops()
 
 

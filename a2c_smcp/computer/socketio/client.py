@@ -28,6 +28,7 @@ from a2c_smcp.errors import (
     Unavailable,
     VersionMismatch,
 )
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol import codec
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
 from a2c_smcp.protocol.results import error_ack
@@ -152,9 +153,7 @@ class SMCPComputerClient:
                 await connection.lost.wait()
                 self._report("connection lost", logging.WARNING)
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await cancel_and_wait(*tasks)
                 with suppress(SMCPError):
                     await leave(connection, self._office, _FAREWELL)
 

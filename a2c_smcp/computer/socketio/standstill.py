@@ -20,6 +20,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from a2c_smcp.errors import CallTimeout, Unavailable
+from a2c_smcp.loops import cancel_and_wait
 
 __all__ = ["StandstillGuard"]
 
@@ -44,8 +45,7 @@ class StandstillGuard:
                 self._tick()
         finally:
             if self._asking:
-                self._asking.cancel()
-                await asyncio.gather(self._asking, return_exceptions=True)
+                await cancel_and_wait(self._asking)
 
     def must_wait(self) -> bool:
         """Whether a call may not begin yet."""

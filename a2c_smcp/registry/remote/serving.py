@@ -18,6 +18,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import ValidationError
 
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.registry.results import mcp_result
 from a2c_smcp.registry.tool_registry import ToolRegistry
 
@@ -106,8 +107,7 @@ class _ServedRegistry(Server[None]):
             yield
         finally:
             stop_listening()
-            task.cancel()
-            await asyncio.wait([task])
+            await cancel_and_wait(task)
 
     async def _announce(self, changed: asyncio.Event) -> None:
         while await changed.wait():

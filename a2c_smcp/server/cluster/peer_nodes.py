@@ -8,6 +8,7 @@ from contextlib import suppress
 from hmac import compare_digest
 
 from a2c_smcp.errors import BadRequest, Unavailable
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.directory.interface import SharedDirectory
 from a2c_smcp.server.directory.nodes import node_of
 
@@ -65,8 +66,7 @@ class PeerNodes:
 
     async def close(self) -> None:
         if self._looking:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+            await cancel_and_wait(self._looking)
 
     @property
     def _is_fresh(self) -> bool:

@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 
 from a2c_smcp.errors import Unavailable
-from a2c_smcp.loops import OwnedTasks
+from a2c_smcp.loops import OwnedTasks, cancel_and_wait
 from a2c_smcp.protocol.offices import Change, Member, Office
 from a2c_smcp.server.directory.interface import DirectoryListener, Posted
 from a2c_smcp.server.directory.lease import GONE, RETURNED, NodeLease
@@ -93,8 +93,7 @@ class RedisDirectory:
     async def close(self) -> None:
         """Gives the lease up. Seats that are left stay for a while, for members that resume on another node."""
         if self._keeper:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+            await cancel_and_wait(self._keeper)
         await self._background.close()
         await self._lease.retire()
 

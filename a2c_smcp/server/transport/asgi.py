@@ -15,6 +15,7 @@ import aiohttp
 
 from a2c_smcp.engine.packets import Attachment, Json, Outgoing
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.cluster.proxy import ProxiedRequest, Proxy
 from a2c_smcp.server.http_requests import HttpRequest, HttpResponse, refusal_response
 from a2c_smcp.server.settings import Limits
@@ -65,9 +66,7 @@ async def _unless_gone(work: Coroutine[Any, Any, HttpResponse], body: _Body) -> 
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         return working.result() if working.done() else None
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)
 
 
 async def _respond(send: Send, response: HttpResponse, kind: str) -> None:
@@ -252,9 +251,7 @@ async def _exchange(there: aiohttp.ClientWebSocketResponse, receive: Receive, se
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)
         await there.close()
 
 
