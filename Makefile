@@ -103,8 +103,8 @@ $(DOCS): docs/requirements.txt
 reference: $(READY) ## Print the reference pages of the documentation anew from the code
 	@$(BIN)/python -m reference
 
-test: lint types peers examples node-client $(DOCS) ## All checks and all tests
-	@$(BIN)/pytest --numprocesses logical --dist worksteal
+test: lint types peers examples node-client $(DOCS) ## All checks and all tests but those of test-clients
+	@$(BIN)/pytest --numprocesses logical --dist worksteal --ignore tests/clients
 
 test-clients: $(READY) $(CLIENTS) ## The Agent in one environment with a framework that needs mcp<2
 	@$(BIN)/pytest tests/clients
