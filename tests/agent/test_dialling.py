@@ -18,8 +18,9 @@ from a2c_smcp.computer.computer import Computer
 from a2c_smcp.connection import Connection
 from a2c_smcp.endpoint import Endpoint, Reconnect
 from a2c_smcp.errors import Unavailable
-from tests.agent.test_reconnect import free_port, separate_server
+from tests.agent.test_reconnect import separate_server
 from tests.computer.hosted import hosted, joins
+from tests.ports import free_port
 from tests.waiting import until
 
 Record = Callable[[str, object], None]

@@ -17,10 +17,11 @@ from a2c_smcp.computer.computer import Computer
 from a2c_smcp.connection import ConnectionLost
 from a2c_smcp.errors import CallTimeout, SMCPError, Unavailable
 from a2c_smcp.server import Limits, Settings, create_app
-from a2c_smcp.server.run import address_of, listen, serving
+from a2c_smcp.server.run import listen, serving
 from tests.agent.twins import KINDS, SOON, at_work
 from tests.computer.hosted import Relay, hosted
 from tests.peer import Peer
+from tests.ports import free_port
 from tests.program import start_program
 from tests.waiting import until
 
@@ -55,11 +56,6 @@ async def separate_server(port: int) -> AsyncIterator[Any]:
         if process.returncode is None:
             process.kill()
         await process.communicate()
-
-
-def free_port() -> int:
-    with listen("127.0.0.1", 0) as listener:
-        return int(address_of(listener).rpartition(":")[2])
 
 
 @both

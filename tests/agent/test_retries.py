@@ -17,10 +17,11 @@ from a2c_smcp.computer.computer import Computer
 from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import CallTimeout, ComputerNotFound, ResultGone, SMCPError
 from a2c_smcp.registry import MCPRegistry, Retry
-from tests.agent.test_reconnect import Worker, both, free_port, separate_server
+from tests.agent.test_reconnect import Worker, both, separate_server
 from tests.agent.twins import at_work
 from tests.computer.hosted import Relay, hosted
 from tests.peer import Peer
+from tests.ports import free_port
 from tests.waiting import until
 
 LATER = Reconnect(first=2.0, longest=2.0)

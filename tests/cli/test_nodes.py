@@ -14,8 +14,9 @@ from a2c_smcp.server.directory.store_connection import StoreConnection
 from tests.cli.programs import PATIENCE, PROGRAM, Ended, Place
 from tests.computer.pseudo_terminal import on_a_terminal
 from tests.peer import Peer
+from tests.ports import free_port
 from tests.server.test_program import Program
-from tests.valkey import Valkey, free_port, running_valkey
+from tests.valkey import Valkey, running_valkey
 
 pytestmark = pytest.mark.covers("program-nodes")
 

@@ -19,6 +19,7 @@ from a2c_smcp.mcp_host.manager import Manager, transport_for
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
 from a2c_smcp.mcp_host.sessions.session import MCPSession
+from tests.ports import free_port
 
 PATIENCE = 60.0
 """A bound against hanging, nothing that is measured."""
@@ -130,12 +131,6 @@ def serving(token: str = "", log: str = "", port: int | None = None) -> Iterator
     finally:
         process.kill()
         process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def await_listening(port: int) -> None:

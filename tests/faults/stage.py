@@ -18,7 +18,8 @@ from tests.faults.agent import Plan
 from tests.faults.books import Books, Pair
 from tests.faults.lines import Lines
 from tests.faults.processes import PROGRAM, Process
-from tests.valkey import Valkey, free_port, running_valkey
+from tests.ports import free_port
+from tests.valkey import Valkey, running_valkey
 
 __all__ = ["Member", "Stage", "open_stage"]
 

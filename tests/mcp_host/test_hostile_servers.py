@@ -18,8 +18,9 @@ from a2c_smcp.computer.computer import Computer
 from a2c_smcp.mcp_host.message_limits import text_in
 from tests.bystander import calling_meanwhile
 from tests.computer.hosted import hosted, ready
-from tests.computer.supervised import SERVERS, await_listening, free_port, good, naughty, quick, script
+from tests.computer.supervised import SERVERS, await_listening, good, naughty, quick, script
 from tests.peer import Peer
+from tests.ports import free_port
 
 AGENT = Caller("desk", "planner")
 TRUSTED = {"default_tool_meta": {"auto_apply": True}}

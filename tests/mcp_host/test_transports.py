@@ -17,7 +17,8 @@ from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
 from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, SessionLost
 from a2c_smcp.mcp_host.sessions.session import ToolRequest
 from tests.computer.pace import within
-from tests.computer.supervised import Notebook, free_port, quick, serving, session, text_of
+from tests.computer.supervised import Notebook, quick, serving, session, text_of
+from tests.ports import free_port
 
 KINDS = [("streamable", False), ("streamable", True), ("sse", False), ("sse", True)]
 every_kind = pytest.mark.parametrize(("kind", "legacy"), KINDS, ids=["streamable", "older", "sse", "sse-older"])

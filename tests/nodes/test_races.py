@@ -44,6 +44,7 @@ async def test_one_of_many_computers_from_three_nodes_gets_a_name_and_another_wh
     nodes = shared
     computers = [await nodes.connect(nodes.nodes[i % 3]) for i in range(9)]
     join = {"role": "computer", "name": "laptop", "office_id": office}
+    watcher = await nodes.connect(nodes.nodes[0], "agent", "planner", office)
     for _ in range(2):
         answers = await asyncio.gather(*(each.ask("server:join_office", join) for each in computers))
         winners = [each for each, answer in zip(computers, answers, strict=True) if answer == (True, None)]
@@ -51,3 +52,4 @@ async def test_one_of_many_computers_from_three_nodes_gets_a_name_and_another_wh
         assert {reason[:3] for accepted, reason in answers if not accepted} == {"403"}
         await winners[0].close()
         computers.remove(winners[0])
+        await watcher.hears("notify:leave_office", computer="laptop")

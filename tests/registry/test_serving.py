@@ -19,7 +19,7 @@ from mcp.types import ImageContent, TextContent, ToolListChangedNotification
 from a2c_smcp.registry import FunctionTool, MCPRegistry, Retry
 from a2c_smcp.registry.remote.serving import RegistryServer, _ServedRegistry
 from a2c_smcp.registry.results import ToolFailed, value_of
-from tests.computer.supervised import free_port
+from tests.ports import free_port
 from tests.registry.servers import PATIENCE, good, is_listening, until
 
 TOOLBOX = str(Path(__file__).with_name("toolbox.py"))

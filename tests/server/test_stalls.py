@@ -9,8 +9,9 @@ import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.errors import CallTimeout
-from tests.agent.test_reconnect import free_port, separate_server
+from tests.agent.test_reconnect import separate_server
 from tests.peer import Peer
+from tests.ports import free_port
 from tests.server.test_calls import RESULT
 
 
