@@ -51,10 +51,11 @@ demo: $(READY) ## Run the main job: a Server, a computer and an agent, printing 
 demo-cluster: $(READY) ## Three nodes on one Valkey, one of which is killed under load
 	@$(BIN)/a2c-smcp demo --cluster
 
-lint: $(READY) ## Style and import contracts
+lint: $(READY) ## Style, import contracts and the limits of the layout
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tools.layout
 
 types: $(READY) ## Strict type check of the package
 	@$(BIN)/mypy

@@ -378,16 +378,16 @@ async def test_it_leaves_its_office_and_joins_another_at_another_server(
     await prompt.enters(f"join {office}-2")
     await prompt.shows(f"joined {office}-2")
     await eventually(lambda: not planner.computers)
-    hub = await serve(auth=DefaultAuthenticationProvider("the right key"))
-    await prompt.enters(f"connect {hub.url}")
+    url = (await serve(auth=DefaultAuthenticationProvider("the right key"))).url
+    await prompt.enters(f"connect {url}")
     await prompt.asks("API key (Enter for none):")
     prompt.types("a wrong key" + ENTER)
     await prompt.shows(f"not in {office}-2: 401 Not authenticated")
-    await prompt.enters(f"connect {hub.url}")
+    await prompt.enters(f"connect {url}")
     await prompt.asks("API key (Enter for the one in use):")
     prompt.types("the right key" + ENTER)
     await prompt.shows(lambda screen: screen.text.count(f"joined {office}-2") == 2)
-    async with AsyncSMCPAgentClient("other", url=hub.url, office=f"{office}-2", api_key="the right key") as other:
+    async with AsyncSMCPAgentClient("other", url=url, office=f"{office}-2", api_key="the right key") as other:
         await eventually(lambda: other.computers)
     assert "the right key" not in prompt.screen.raw
 
