@@ -10,8 +10,14 @@ NODE_CLIENT := .cache/javascript/.ready
 NODE_SERVER := .cache/bench-javascript/.ready
 NODE := $(shell command -v node >/dev/null && command -v npm)
 EXAMPLES := .cache/examples/.ready
-DOCS := .cache/docs/.ready
 CLIENTS := .cache/clients/.ready
+DOCS := .cache/docs/.ready
+
+# Tests wait more than they compute, so a core has work for two. A run that keeps no bytecode compiles everything again
+# in each of its processes.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
+WORKERS = $(shell $(PYTHON) -c 'import os; print(min(2 * (os.cpu_count() or 1), 16))')
+ALL_CORES = --numprocesses $(WORKERS) --dist worksteal
 
 # $(call install,ENVIRONMENT,LOCK): makes a virtual environment of a lock with hashes. pip says too much or nothing for half a
 # minute, so every tenth package is named. A pipe has the status of its end: a file tells that pip has failed.
@@ -28,7 +34,7 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-clients test-faults test-deep lint types peers examples clients node-client docs reference lock clean
+.PHONY: help setup demo demo-cluster test test-fast test-clients test-faults test-deep lint types peers examples clients node-client docs reference lock clean
 .PHONY: bench bench-quick bench-relay bench-end-to-end bench-crowds bench-growth bench-pressure
 .PHONY: bench-computer bench-agent bench-registry bench-nodes bench-directory bench-peers
 
@@ -83,9 +89,10 @@ $(CLIENTS): tests/clients/requirements.txt
 	@$(@D)/bin/python $(PIP) --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-node-client: $(if $(NODE),$(NODE_CLIENT)) ## Install what is JavaScript among the peers in .cache/javascript
+node-client: $(NODE_CLIENT) ## Install the JavaScript client and MCP servers in .cache/javascript
 
-$(NODE_CLIENT): tests/interop/javascript/package.json tests/interop/javascript/package-lock.json
+$(NODE_CLIENT): tests/clients/javascript/package.json tests/clients/javascript/package-lock.json
+	@command -v node npm >/dev/null || { echo "these tests need Node.js with npm, which is not on the PATH" >&2; exit 1; }
 	@echo "installing the JavaScript client and MCP servers (once, until their lock changes)" >&2
 	@mkdir -p $(@D)
 	@cp $^ $(@D)
@@ -104,18 +111,21 @@ $(DOCS): docs/requirements.txt
 reference: $(READY) ## Print the reference pages of the documentation anew from the code
 	@$(BIN)/python -m reference
 
-test: lint types peers examples node-client $(DOCS) ## All checks and all tests but those of test-clients
-	@$(BIN)/pytest --numprocesses logical --dist worksteal --ignore tests/clients
+test: lint types peers $(DOCS) ## All checks and all tests but those of test-clients, in under five minutes
+	@$(PYTEST) $(ALL_CORES) --ignore tests/clients
 
-test-clients: $(READY) $(CLIENTS) ## The Agent in one environment with a framework that needs mcp<2
-	@$(BIN)/pytest tests/clients
+test-fast: $(READY) ## The tests that start no process, in half a minute
+	@$(PYTEST) --fast --numprocesses logical --dist worksteal
+
+test-clients: $(READY) $(DOCS) $(EXAMPLES) $(CLIENTS) $(NODE_CLIENT) ## What needs Node.js or a framework: JavaScript clients and MCP servers, examples, LangChain
+	@$(PYTEST) $(ALL_CORES) tests/clients
 
 test-faults: $(READY) ## Calls under kills, pauses and cuts, with one node and with three: seven minutes
 	@$(BIN)/python -m tests.faults --nodes 1
 	@$(BIN)/python -m tests.faults --nodes 3
 
 test-deep: $(READY) ## Socket.IO without sockets, thirty times as many examples: three minutes
-	@$(BIN)/pytest tests/engine --hypothesis-profile=deep --numprocesses logical --dist worksteal
+	@$(PYTEST) tests/engine --hypothesis-profile=deep --numprocesses logical --dist worksteal
 
 bench: bench-peers ## All benchmarks, in a quarter of an hour; goals and ratios beside others are printed
 	@$(BIN)/python -m benchmarks

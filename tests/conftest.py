@@ -7,9 +7,10 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from a2c_smcp.server import Limits, Settings, SMCPApp, create_app
 from a2c_smcp.server.directory.redis import RedisDirectory
 from a2c_smcp.server.run import address_of, listen, serving
+from tests.fast import forbidden_processes, is_fast
 from tests.peer import Peer, Wire
 from tests.valkey import running_valkey
 
@@ -29,6 +31,20 @@ settings.register_profile("deep", settings.get_profile("suite"), max_examples=3_
 settings.load_profile("suite")
 
 TRANSPORTS = {"websocket": ["websocket"], "polling": ["polling"], "upgrade": ["polling", "websocket"]}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="only tests that start no process (make test-fast)")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    with forbidden_processes() if item.config.option.fast else nullcontext():
+        return (yield)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if config.option.fast and not is_fast(collection_path) else None
 
 
 class Hub:

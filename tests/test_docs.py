@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -236,30 +234,6 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     loaded = r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(https?:)?//"""
     assert len(pages) > len(PAGES)
     assert [page.name for page in pages if re.search(loaded, page.read_text("utf-8"))] == []
-
-
-@pytest.mark.skipif(not shutil.which("node"), reason="no Node.js here")
-def test_the_search_of_the_site_finds_options_and_variables_as_they_are_written(site: Path) -> None:
-    """Uses the index for pages that are opened as files."""
-    cli = "reference/cli.html#a2c-smcp"
-    queries = {"--redis": f"{cli}-server", "--idle-stop": f"{cli}-up", "A2C_OFFICE": f"{cli}-agent"}
-    found = _searched(site, *queries, "a--b")
-    assert [section for section, places in zip(queries.values(), found, strict=False) if section not in places] == []
-    assert found[-1] == []
-
-
-@pytest.mark.skipif(not shutil.which("node"), reason="no Node.js here")
-def test_the_search_of_the_site_finds_chinese_words_inside_sentences(site: Path) -> None:
-    (found,) = _searched(site, "座位")
-    assert found[0] == "zh/concepts.html#座位"
-    assert "zh/server.html#限制" in found
-
-
-def _searched(site: Path, *queries: str) -> list[list[str]]:
-    """The locations that the search finds for each query."""
-    command = ["node", ROOT / "tests" / "site_search.js", site, *queries]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("name", PAGES)

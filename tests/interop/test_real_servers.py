@@ -1,11 +1,7 @@
-"""MCP servers that are not ours: the 1.x SDK for Python over every transport, and two that npm installs."""
+"""MCP servers that are not ours: the 1.x SDK for Python over every transport."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +11,8 @@ import pytest
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
 from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.sessions.session import ToolRequest
-from tests.computer.supervised import all_gone, eventually, is_alive, managed, text_of
-from tests.interop.conftest import CACHE, python_of
+from tests.computer.supervised import eventually, is_alive, managed, text_of
+from tests.interop.conftest import python_of
 from tests.interop.driver import Driver
 
 SDKS = {"0.1.2": "1.15", "0.4.2": "1.30"}
@@ -29,19 +25,11 @@ HTTP = {"streamable": "/mcp", "sse": "/sse"}
 
 Start = Callable[..., Awaitable[Driver]]
 every_sdk = pytest.mark.parametrize("peer", SDKS, ids=SDKS.values())
-with_node = pytest.mark.skipif(not (shutil.which("node") and shutil.which("npm")), reason="no Node.js with npm here")
 
 
 def stdio(name: str, *command: str | Path, **more: Any) -> MCPServerConfig:
     program, *args = map(str, command)
     return parse_server({"name": name, "command": program, "args": args, **more})
-
-
-def npm(name: str) -> tuple[str, Path]:
-    """The command of a server that npm has installed, without npx."""
-    home = CACHE / "javascript"
-    assert (home / ".ready").exists(), f"{home} is missing, run `make node-client`"
-    return "node", home / f"node_modules/@modelcontextprotocol/server-{name}/dist/index.js"
 
 
 def pid_of(manager: Manager, name: str) -> int:
@@ -112,38 +100,3 @@ async def it_is_used(manager: Manager) -> None:
     await manager.call_tool("desk", ToolRequest("grow", {"name": "novel"}, 5))
     await eventually(lambda: "novel" in names_of(manager.tools("desk")))
     assert text_of(await manager.call_tool("desk", ToolRequest("novel", {}, 5))) == "novel"
-
-
-@with_node
-@pytest.mark.covers("mcp-eras", "mcp-robust")
-async def test_the_everything_server_is_used_and_leaves_nothing_behind() -> None:
-    async with managed(stdio("everything", *npm("everything"))) as (manager, _, _events):
-        assert manager.status()["everything"].state == "ready", manager.status()["everything"].reason
-        assert {"echo", "get-sum", "get-tiny-image"} <= names_of(manager.tools("everything"))
-        assert (
-            text_of(await manager.call_tool("everything", ToolRequest("echo", {"message": "三 ☃"}, 5))) == "Echo: 三 ☃"
-        )
-        image = await manager.call_tool("everything", ToolRequest("get-tiny-image", {}, 5))
-        assert "image" in {block["type"] for block in image["content"]}
-        pid = pid_of(manager, "everything")
-        await manager.stop("everything")
-        await all_gone([pid], within=1)
-
-
-@with_node
-@pytest.mark.covers("mcp-eras", "mcp-robust")
-async def test_the_memory_server_comes_back_with_what_it_knew_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    config = stdio("memory", *npm("memory"), env={"MEMORY_FILE_PATH": str(tmp_path / "memory.jsonl")})
-    entity = {"name": "desk", "entityType": "thing", "observations": ["has four legs"]}
-    async with managed(config) as (manager, changes, _):
-        assert manager.status()["memory"].state == "ready", manager.status()["memory"].reason
-        assert {"create_entities", "read_graph"} <= names_of(manager.tools("memory"))
-        await manager.call_tool("memory", ToolRequest("create_entities", {"entities": [entity]}, 5))
-        first = pid_of(manager, "memory")
-        os.kill(first, signal.SIGKILL)
-        await changes.until(lambda _: len(changes.of("memory", "ready")) == 2, within=10)
-        known = json.loads(text_of(await manager.call_tool("memory", ToolRequest("read_graph", {}, 5))))
-        assert known["entities"] == [entity]
-        second = pid_of(manager, "memory")
-        await manager.stop("memory")
-        await all_gone([first, second], within=1)

@@ -31,4 +31,6 @@ def _matters(item: pytest.Item) -> bool:
         return False
     if hosting == "mounted" and item.get_closest_marker("own_web_server"):
         return False
+    if hosting != "program" and item.config.option.fast:
+        return False
     return hosting == "program" or item.path.stem in MODULES[hosting]

@@ -1,0 +1,33 @@
+"""The search of the documentation's site, run by Node without a browser."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from tests.test_docs import PATIENCE
+
+SEARCH = Path(__file__).with_name("javascript") / "site_search.js"
+
+
+def test_the_search_of_the_site_finds_options_and_variables_as_they_are_written(site: Path) -> None:
+    """Uses the index for pages that are opened as files."""
+    cli = "reference/cli.html#a2c-smcp"
+    queries = {"--redis": f"{cli}-server", "--idle-stop": f"{cli}-up", "A2C_OFFICE": f"{cli}-agent"}
+    found = _searched(site, *queries, "a--b")
+    assert [section for section, places in zip(queries.values(), found, strict=False) if section not in places] == []
+    assert found[-1] == []
+
+
+def test_the_search_of_the_site_finds_chinese_words_inside_sentences(site: Path) -> None:
+    (found,) = _searched(site, "座位")
+    assert found[0] == "zh/concepts.html#座位"
+    assert "zh/server.html#限制" in found
+
+
+def _searched(site: Path, *queries: str) -> list[list[str]]:
+    """The locations that the search finds for each query."""
+    command = ["node", SEARCH, site, *queries]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
