@@ -58,7 +58,10 @@ class Requests:
         return result
 
     async def _ask_when_free(self, call: dict[str, Any], seconds: int) -> Any:
-        """Send a call once fewer than `_IN_FLIGHT` others are in flight. Waiting for that has the same timeout."""
+        """Send a call once fewer than `_IN_FLIGHT` others are in flight.
+
+        The wait for a free place has its own timeout, of the same length.
+        """
         await self._acquire(seconds + GRACE)
         try:
             return await self._connection.ask(smcp.TOOL_CALL_EVENT, call, seconds + GRACE, resend=Resend.DEDUPLICATED)

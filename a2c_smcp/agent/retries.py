@@ -11,8 +11,8 @@ A request may outlive its connection. It can fail in three ways, and each leaves
   gets an error with the outcome `unknown`.
 - The timeout is over: the caller gets 408, with the outcome `not_run` only if the request was never sent.
 
-Every error of a tool call has `details.outcome`. Once a tool may have run, a later `not_run` is ignored: it is true of
-the last sending only. So no tool runs twice, and none is reported as not run when it may have run.
+Every error of a tool call has `details.outcome`. If the tool may have run once, a later `not_run` is ignored, because
+it describes only the last attempt. So no tool runs twice, and none is reported as not run when it may have run.
 
 `ReturningComputers` are those that were in the office when the connection was lost. When a Server restarts, agent and
 computers reconnect in any order, so a 404 in the first seconds means "not back yet", and the request waits.

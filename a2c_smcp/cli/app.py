@@ -148,7 +148,7 @@ def ending_of(error: Exception) -> Ending:
     """How the program ends after an error. The text of an unexpected one is not shown: it may quote secrets."""
     return Ending(
         _FAILED,
-        f"This is a bug in a2c-smcp: {type(error).__name__} was not foreseen. "
+        f"This is a bug in a2c-smcp: unexpected error {type(error).__name__}. "
         "Run it again as `a2c-smcp --debug …`, and report what it prints.",
     )
 
@@ -184,7 +184,7 @@ def _(error: SMCPError) -> Ending:
 def _(error: OSError) -> Ending:
     """The operating system refuses something."""
     what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or type(error).__name__
-    return Ending(_FAILED, f"{sentence(what)} Make that possible, and try again.")
+    return Ending(_FAILED, f"{sentence(what)} Fix this (permissions, path or disk space), and try again.")
 
 
 @ending_of.register

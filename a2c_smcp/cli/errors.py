@@ -64,7 +64,7 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
     SMCPError: _Advice("--log-level debug tells more."),
     errors.BadRequest: _Advice("Correct that, and try again."),
     errors.ConfigError: _Advice("Correct that file, or name another; `a2c-smcp doctor` checks all of it."),
-    errors.NotPrivate: _Advice("Run that, and try again."),
+    errors.NotPrivate: _Advice("Run the command shown, then try again."),
     errors.UnsupportedEvent: _Advice("The computer is too old for that: update it."),
     errors.InvalidWindowURI: _Advice("a2c-smcp agent desktop COMPUTER shows the windows with their URIs."),
     errors.VersionMismatch: _Advice("Install an a2c-smcp that speaks the version of this Server."),

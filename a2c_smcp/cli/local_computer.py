@@ -61,7 +61,12 @@ _DESKTOP = "Whose windows are shown: of servers that report changes, or of any s
 Yes = Annotated[bool, option(None, "--yes", "Let every tool run without asking.")]
 NoInput = Annotated[bool, option(None, "--no-input", "Never ask: what is missing is an error.")]
 TrustChanges = Annotated[
-    bool, option(None, "--trust-changes", "Apply every change of the files, also what would need your yes.")
+    bool,
+    option(
+        None,
+        "--trust-changes",
+        "Apply all changes of the files without asking, including those that need your consent.",
+    ),
 ]
 IdleStop = Annotated[str | None, option(None, "--idle-stop", "Stop servers unused for so long, like 10m.")]
 DesktopOption = Annotated[Desktop, option(None, "--desktop", _DESKTOP)]

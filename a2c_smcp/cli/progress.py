@@ -1,4 +1,4 @@
-"""What moves on the terminal while a person waits: MCP servers that start, and a spinner with the time elapsed.
+"""Live output on the terminal: MCP servers that start, and a spinner with the time elapsed.
 
 Where stderr is no terminal, a change of a server's state is one line, and the spinner shows nothing.
 """
@@ -37,7 +37,10 @@ STATE_COLOURS: dict[State | Literal["waiting"], str] = {
 """A summary counts the states in this order."""
 
 _MARGIN = 4
-"""Columns kept free for the `^C` that a terminal writes after the last line: it does not erase a frame that wraps."""
+"""The terminal prints `^C` after the last line.
+
+These free columns stop that line from wrapping, because a wrapped line is not erased.
+"""
 
 
 @dataclass(slots=True)

@@ -310,7 +310,7 @@ class Computer:
         self._execution.calls.cancel(agent, req_id)
 
     def recording(self, office: str, journal: Journal) -> AbstractContextManager[None]:
-        """Meanwhile calls of this office are written into this journal before their tools run."""
+        """Inside the `with` block, calls of this office are written into this journal before their tools run."""
         return self._execution.calls.recording(office, journal)
 
     def forget(self, office: str, agent: str | None = None) -> None:

@@ -6,8 +6,8 @@ first `accept` makes it authenticated, the end of its last namespace makes it un
 has `handshake_timeout` to connect.
 
 Pings. The server pings; no pong within `ping_timeout` ends the session. `deadline` is the next time at which `tick`
-has something to do. A poll that is open carries the ping away; if none is, the ping waits in the queue, and the time
-runs.
+has something to do. An open poll returns the ping. Without one, the ping waits in the queue, and the pong timeout still
+counts.
 
 Polling. At most one poll is open (`open_poll` to `take`). The queue is only taken when a poll is there to carry it. A
 poll whose client is gone may have carried packets that never arrived, so its loss ends the session.

@@ -1,9 +1,10 @@
 """What both ends of a session share: packets that come become events, packets to send are queued, the end.
 
-A session calls nothing and keeps no clock. Bytes go in by `receive`, `receive_binary` and `receive_payload`, each
-packet gives at most one happening. Packets to send are queued; the shell (the code that owns the sockets) writes what
-`take` gives after every call. It belongs to one thread, so nothing inside it can race. Transports can race with each
-other during an upgrade: `server.py` and `client.py` say why nothing is lost, doubled or out of order then.
+A session makes no callbacks and reads no clock; the caller passes the time. Bytes go in by `receive`, `receive_binary`
+and `receive_payload`, and each packet gives at most one event. Packets to send are queued; the shell (the code that
+owns the sockets) writes what `take` returns after every call. It belongs to one thread, so nothing inside it can race.
+Transports can race with each other during an upgrade: `server.py` and `client.py` say why nothing is lost, doubled or
+out of order then.
 
 Outgoing order. Everything goes through one queue, with one exception: while `is_direct` (the transport is a websocket
 and the queue is empty) the shell may write a packet straight to the websocket. Any queued packet ends `is_direct`

@@ -9,7 +9,7 @@ failure.
 `start` and `stop` begin and cancel that task, one at a time (`_changing`). Only `_set_state` changes `state`, which is
 what everything else goes by. Callers wait for `_state_changed`, a new event for every change.
 
-**Races, and why they do no harm.**
+**Races, and how each is handled.**
 - Stopping takes a while, and the caller of `stop` may be cancelled meanwhile. The cancelled task stays in `_ending`,
   and the next `start` or `stop` waits for it. So there are never two sessions of one server.
 - A session may be lost at any moment, also before `start` has returned. Its failure is kept in a future (`lost`), and

@@ -1,6 +1,7 @@
 """The event table: a row for each event says who sends it, what it carries, which notice it causes, its older names.
 
-To add an event, add a row. The older names of 003 are here, in `older…` and `OLDER_FIELDS`, and nowhere else.
+ARCHITECTURE.md lists what else a new event needs. The older names of events and fields (003) are in `older…` and
+`OLDER_FIELDS`; code that reads a payload accepts both names of a field.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Action(Enum):
 
 @dataclass(frozen=True)
 class EventSpec:
-    """One row. An event without `request` is newer than this table: only its field `computer` is known."""
+    """One row. `request` is None for events that this version does not know; only `computer` is checked."""
 
     name: str
     action: Action

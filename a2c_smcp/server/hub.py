@@ -9,7 +9,7 @@ was passed on, and its answer is sent whenever it comes.
 The end of a connection is the last entry of that queue: what a client sent before it disconnected is carried out first.
 From the moment it is gone nothing is written to it any more.
 
-Errors become acks in `_refuse` (and `outcomes.refusal_ack`, which knows their shapes), and nowhere else.
+Errors become acks in `Connection.reply` (by `outcomes.refusal_ack`, which knows their shapes), and nowhere else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What becomes of a request: a closed union, so that every reader has to say what it does with each of the four.
+"""The result of a request: one of four types. Code that handles it must handle all four.
 
 Here is also how an outcome is written as the JSON array of an ack (WIRE §3).
 """
@@ -53,7 +53,7 @@ class BinaryAnswer(msgspec.Struct, eq=False):
 
 
 class Refused:
-    """An error. Its traceback is dropped: it would hold the frames that hold the request."""
+    """An error, without its traceback: the traceback would keep the request in memory."""
 
     __slots__ = ("error",)
 

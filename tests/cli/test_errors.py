@@ -468,7 +468,7 @@ def divide(secret: str) -> None:
 carry_out(app, sys.argv[1:])
 """
 BUG = (
-    "This is a bug in a2c-smcp: ZeroDivisionError was not foreseen. "
+    "This is a bug in a2c-smcp: unexpected error ZeroDivisionError. "
     "Run it again as `a2c-smcp --debug …`, and report what it prints.\n"
 )
 

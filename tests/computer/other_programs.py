@@ -68,7 +68,7 @@ def claude_desktop() -> Sample:
     }
     written = {**servers, "postgres": {**servers["postgres"], "autoApprove": ["query"]}}
     text = json.dumps({"globalShortcut": "Ctrl+Space", "mcpServers": written}, indent=2)
-    told = ["left out: globalShortcut", "servers.postgres.autoApprove means nothing here"]
+    told = ["left out: globalShortcut", "servers.postgres.autoApprove is an unknown field and is left out"]
     return Sample(".config/Claude/claude_desktop_config.json", text, [token, password, api_key], told, servers)
 
 
@@ -89,7 +89,7 @@ def claude_code() -> Sample:
         "events": {"url": f"https://events.example/sse?room=7&access_token={key}"},
         "local": _stdio("/home/of/ann/bin/serve", "--region", "north", env={"CACHE": "/tmp/cache"}),
     }
-    told = ["servers.api.timeout means nothing here", "REGION (A2C_INPUT_REGION)"]
+    told = ["servers.api.timeout is an unknown field and is left out", "REGION (A2C_INPUT_REGION)"]
     file = "project/.mcp.json"
     return Sample(file, json.dumps({"mcpServers": given}), [fallback, key], told, started, {"REGION": "north"})
 
@@ -106,7 +106,7 @@ def cursor() -> Sample:
         "docs": {"url": f"https://docs.example/s/{key}/mcp", "headers": {"X-Team": "blue"}},
         "notes": _stdio("node", "PROJECT/notes.js", env={"DEPTH": "3"}),
     }
-    told = ["servers.notes.envFile means nothing here", "TEAM (A2C_INPUT_TEAM)"]
+    told = ["servers.notes.envFile is an unknown field and is left out", "TEAM (A2C_INPUT_TEAM)"]
     path = "project/.cursor/mcp.json"
     return Sample(path, json.dumps({"mcpServers": given}), [token, key], told, started, {"TEAM": "blue"})
 
@@ -139,7 +139,7 @@ def vscode() -> Sample:
         "files": _stdio("npx", "files", "--at=n", "${config:files.mode}"),
     }
     told = [
-        "servers.hub.gallery means nothing here",
+        "servers.hub.gallery is an unknown field and is left out",
         "inputs.signed-in was a command",
         "inputs.forgotten is used by no server",
         "${config:files.mode} stays as it is",

@@ -97,7 +97,7 @@ def test_a_file_of_an_editor_with_comments() -> None:
     files = found.servers["files"]
     assert isinstance(files, StdioConfig)
     assert files.server_parameters.args == ["-y", "files", "//not/a/comment", "/* nor this */"]
-    assert found.unknown == ("servers.github.gallery means nothing here",)
+    assert found.unknown == ("servers.github.gallery is an unknown field and is ignored",)
     assert list(found.inputs) == ["token", "region"]
 
 
@@ -136,12 +136,12 @@ def test_a_misspelt_field_is_named_with_the_nearest_one() -> None:
     entry = {"type": "promptString", "id": "k", "pasword": True}
     found = parse_configuration(json.dumps({"servers": {"a": server}, "inputs": [entry], "input": [], "theme": 1}))
     assert sorted(found.unknown) == [
-        "input means nothing here, did you mean 'inputs'?",
-        "inputs.k.pasword means nothing here, did you mean 'password'?",
-        "servers.a.Env means nothing here, did you mean 'env'?",
-        "servers.a.argz means nothing here, did you mean 'args'?",
-        "servers.a.default_tool_meta.auto_aply means nothing here, did you mean 'auto_apply'?",
-        "servers.a.tool_metta means nothing here, did you mean 'tool_meta'?",
+        "input is an unknown field and is ignored, did you mean 'inputs'?",
+        "inputs.k.pasword is an unknown field and is ignored, did you mean 'password'?",
+        "servers.a.Env is an unknown field and is ignored, did you mean 'env'?",
+        "servers.a.argz is an unknown field and is ignored, did you mean 'args'?",
+        "servers.a.default_tool_meta.auto_aply is an unknown field and is ignored, did you mean 'auto_apply'?",
+        "servers.a.tool_metta is an unknown field and is ignored, did you mean 'tool_meta'?",
     ]
 
 
@@ -228,7 +228,10 @@ def test_a_syntax_error_names_line_and_column(text: str, place: str) -> None:
             '[servers.files]\ncommand = "npx"\n',
             "line 1, column 2: this looks like TOML: give the file a name that ends",
         ),
-        ('{"mcpServer": {"a": {"command": "x"}}}', "mcpServer means nothing here, did you mean 'mcpServers'?"),
+        (
+            '{"mcpServer": {"a": {"command": "x"}}}',
+            "mcpServer is an unknown field and is ignored, did you mean 'mcpServers'?",
+        ),
         ('{"servers": {"a": {"comand": "x"}}}', "server 'a': comand: there is no such field, did you mean 'command'?"),
         (
             '{"servers": {"a": {"type": "stdio", "Comand": "x"}}}',

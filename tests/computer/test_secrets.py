@@ -460,7 +460,7 @@ def test_a_record_whose_arguments_do_not_fit_gives_nothing_away(
 ) -> None:
     logger, stream = log
     logger.info("one %s two %s " + KEY, SECRET)  # noqa: G003
-    assert stream.getvalue() == f"INFO one %s two %s {MASKED} (its arguments do not fit)\n"
+    assert stream.getvalue() == f"INFO one %s two %s {MASKED} (the log arguments do not match the format string)\n"
     assert capsys.readouterr().err == ""
 
 

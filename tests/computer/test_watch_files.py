@@ -91,7 +91,7 @@ async def test_a_script_that_does_not_compile_changes_nothing_and_the_next_edit_
         assert set(starts(computer).values()) == {1}
         write(path, stays={}, comes={"autostart": True})
         await until(lambda: all_ready(computer, "stays", "comes"))
-        assert faults[1:] == [f"{path}: servers.comes.autostart means nothing here"]
+        assert faults[1:] == [f"{path}: servers.comes.autostart is an unknown field and is ignored"]
 
 
 @pytest.mark.covers("config-files", "supervise-isolation")

@@ -80,7 +80,7 @@ class Execution:
         self._listeners = ProgressListeners()
 
     async def result_of(self, call: IncomingCall, on_progress: OnProgress | None = None) -> dict[str, Any]:
-        """The result as it is sent to the agent. Errors are results, too."""
+        """The result as it is sent to the agent. An `SMCPError` is also returned as a result, never raised."""
         try:
             if on_progress is None:
                 return await self._once(call)

@@ -110,7 +110,7 @@ class CallsInFlight:
 
     @contextmanager
     def recording(self, office: str, journal: Journal) -> Iterator[None]:
-        """Meanwhile calls of this office are written into this journal. Calls of other offices are kept in memory."""
+        """Inside the `with` block, write calls of this office into this journal; those of others stay in memory."""
         self._journals[office] = journal
         try:
             yield

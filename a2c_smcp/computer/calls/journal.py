@@ -58,7 +58,7 @@ _MOST = 100_000
 class JournalFailed(SMCPError):
     """The computer cannot write into its journal, so no call begins. The reason is in its log."""
 
-    title = "The computer cannot record calls, its owner has to look"
+    title = "The computer cannot write its journal; its owner must fix this (see its log)"
     default_outcome = "not_run"
 
 

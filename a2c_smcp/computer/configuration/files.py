@@ -157,7 +157,7 @@ def _listed(prefix: str, values: list[Any]) -> tuple[FileEntry, ...]:
 def _misspelt(data: object) -> list[str]:
     """A sentence for each key at the top that is similar to one of ours. Other keys belong to other programs."""
     names = [key for key in data if key not in _KEYS and closest_name(key, _KEYS)] if isinstance(data, dict) else []
-    return [f"{name} means nothing here{did_you_mean(name, _KEYS)}" for name in names]
+    return [f"{name} is an unknown field and is ignored{did_you_mean(name, _KEYS)}" for name in names]
 
 
 _T = TypeVar("_T")

@@ -155,7 +155,7 @@ def _asking(meta: Any) -> Any:
 
 def _means_nothing(path: str) -> str:
     hint = _HINTS.get(path.rpartition(".")[2])
-    return f"{path} means nothing here, left out" + (f": {hint}" if hint else "")
+    return f"{path} is an unknown field and is left out" + (f": {hint}" if hint else "")
 
 
 def _in_shape(raw: dict[str, Any], config: BaseServerConfig, unknown: set[str]) -> dict[str, Any]:

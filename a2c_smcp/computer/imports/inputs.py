@@ -1,6 +1,7 @@
 """The inputs of an imported configuration: those that its files define, and new ones for variables and for secrets.
 
-An input of type command is a name inside an editor there. It becomes an input that is asked for; it is never run.
+In those files, the command of an input is the id of an editor command, not a program. It becomes an input that is asked
+for; it is never run.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Definitions:
         except ConfigError as error:
             self.notes.append(f"{error.about}: it will be asked for instead")
             return _asked(id_, about, password=bool(given.get("password")) or hints_at_secret(id_))
-        self.notes += [f"inputs.{id_}.{path} means nothing here, left out" for path in unknown]
+        self.notes += [f"inputs.{id_}.{path} is an unknown field and is left out" for path in unknown]
         return {key: value for key, value in given.items() if key not in unknown}
 
     def _without_secret(self, definition: dict[str, Any]) -> dict[str, Any]:

@@ -31,9 +31,10 @@ class Fills(Flag):
 
 @dataclass(frozen=True)
 class Program:
-    """`paths` are its files, the one that wins first; `{home}`, `{config}` and `{folder}` depend on the machine.
+    """A program whose configuration can be imported.
 
-    `also` are ends of paths by which a file of this program is recognised, too.
+    `paths` are its files in order of priority, highest first; `{home}`, `{config}` and `{folder}` depend on the
+    machine. `also` are other path endings that identify a file of this program.
     """
 
     name: str

@@ -25,9 +25,10 @@ _FENCE = re.compile(r"-----(?:BEGIN|END) [A-Z0-9 ]+-----")
 
 
 class Form(NamedTuple):
-    """A text that gives a secret away. `before` and `after`: how many characters beside it hold more of its bits.
+    """A text that gives a secret away.
 
-    One that `is_whole` counts only if it is not a part of a longer word.
+    `before` and `after`: the number of base64 characters before and after it that also encode part of the secret. One
+    that `is_whole` counts only if it is not a part of a longer word.
     """
 
     text: str

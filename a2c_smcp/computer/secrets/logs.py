@@ -20,7 +20,7 @@ _SPEAKERS = ("a2c_smcp", "aiohttp", "anyio", "asyncio", "engineio", "httpcore2",
 
 @contextmanager
 def masked_logs(mask: Mask) -> Iterator[None]:
-    """Meanwhile mask the log records of this package and of libraries that see secrets, whatever their handlers are."""
+    """Inside the `with` block, mask the log records of this package and of libraries that see secrets."""
     cover = _Cover(MaskFilter(mask), logging.getLogRecordFactory())
     logging.setLogRecordFactory(cover)
     try:
@@ -102,7 +102,7 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:  # logging would print message and arguments, including secrets
-        record.msg, record.args = f"{record.msg} (its arguments do not fit)", None
+        record.msg, record.args = f"{record.msg} (the log arguments do not match the format string)", None
         return str(record.msg)
 
 

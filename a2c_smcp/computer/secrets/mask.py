@@ -171,7 +171,10 @@ def _cover(text: str, forms: Iterable[Form]) -> str:
 
 
 def _cover_name(text: str, forms: Sequence[Form], names: Sequence[Form]) -> str:
-    """Mask a name. Ordinary words stay, except in the user information of a URL: nobody has to send a password back."""
+    """Mask a name. Ordinary words are not masked in names, because agents send names back.
+
+    A password in a URL is always masked.
+    """
     covered = _cover(text, names)
     user = _USER_INFO.search(covered)
     if user is None or len(forms) == len(names):
@@ -264,7 +267,10 @@ def _mask_object(value: dict[Any, Any], structure: Structure, found: _FoundForms
 
 
 def _free(key: Any, copies: Counter[Any], *taken: dict[Any, Any]) -> Any:
-    """A free key: several masked keys may read the same, and none of their entries must get lost. Takes no search."""
+    """A free key: several masked keys may read the same, and none of their entries must get lost.
+
+    `copies` counts how often each was given out, so the numbers that are taken are not tried again.
+    """
     copies[key] += 1
     free = key if copies[key] == 1 else f"{key} ({copies[key]})"
     while any(free in each for each in taken):

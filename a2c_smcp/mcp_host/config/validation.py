@@ -85,7 +85,7 @@ def unknown_fields(config: StrictModel) -> list[str]:
 def meaningless_fields(config: StrictModel, prefix: str) -> list[str]:
     """Return a sentence for each unknown field, with the closest known name."""
     return [
-        f"{prefix}.{_dotted(path)} means nothing here{did_you_mean(str(path[-1]), known)}"
+        f"{prefix}.{_dotted(path)} is an unknown field and is ignored{did_you_mean(str(path[-1]), known)}"
         for path, known in _unknown(config, ())
     ]
 

@@ -289,7 +289,7 @@ def _is_traced() -> bool:
 
 
 def _is_gone(error: MCPError) -> bool:
-    """The code alone proves nothing: servers use it for errors of their own."""
+    """The error code is not enough: servers also use it for their own errors."""
     return error.code == types.CONNECTION_CLOSED and error.message.startswith(_CONNECTION_CLOSED)
 
 

@@ -164,6 +164,6 @@ def _around_async(acall: AsyncCall, layer: Layer) -> AsyncCall:
 
 
 def _limits(name: str, timeout: float | None, limit: Limit | None) -> CallLimits:
-    """An endless timeout is none: that is how one tool is freed of its registry's."""
+    """`math.inf` means no timeout. Use it to turn off the registry's timeout for one tool."""
     require_positive(timeout)
     return CallLimits(name, None if timeout == math.inf else timeout, None if limit is None else CallSlots(name, limit))

@@ -122,7 +122,7 @@ class PlanRun:
 
     @property
     def ok(self) -> bool:
-        """No step failed, not even one that other steps made up for."""
+        """True only if no step failed. A failed step that was replaced by a new plan counts, too."""
         return self.finished and not self.failures
 
     @property

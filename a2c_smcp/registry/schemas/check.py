@@ -1,10 +1,10 @@
 """Whether the arguments of a call fit the tool's schema, and where they do not.
 
 Both sides may be hostile: a schema whose references multiply or whose patterns are endless, and arguments with a
-million faults or endless nesting, would each cost the library unbounded time or memory. So the cost of a schema is
-found out before it is compiled (`cost.py`). A linear one is checked in this process, within a microsecond; any other,
-and a check that takes longer than a moment, is left to a worker process that can be killed (`worker.py`). A schema that
-takes too long even there is refused from then on: its tool cannot be called.
+million faults or endless nesting. Each could make the validator use unlimited time or memory. So the cost of a schema
+is found out before it is compiled (`cost.py`). A linear one is checked in this process, within a microsecond; any
+other, and a check that takes longer than a moment, is left to a worker process that can be killed (`worker.py`). A
+schema that takes too long even there is refused from then on: its tool cannot be called.
 
 The worker process belongs to an event loop in a thread of its own, so blocking and async callers use it alike. Checks
 wait for each other; the time of a check counts from when it is its turn. A forked child has a worker process of its

@@ -69,7 +69,7 @@ class CallIdentity:
 
     @cached_property
     def _canonical(self) -> str | None:
-        """Small params with their keys sorted. Written as JSON, 1 and true differ."""
+        """Small params with their keys sorted. JSON text is compared, because in Python `1 == True`."""
         if self._params is None:
             return None
         try:
@@ -83,10 +83,10 @@ class Call(msgspec.Struct, eq=False):
 
     `caller` and `target` are seats, `caller_sid` and `target_sid` the connections, which change when a client resumes.
     `asker` and `number` say who gets the answer; the other `waiters` sent the same tool call again and joined this one.
-    `is_awaited` is false from the return of the agent until it asks again. `cancel` is what the agent sent to cancel
-    it. `until` is its deadline, in the event loop's time, which `bucket` finds among the deadlines. It was `sent` so
-    many times: an error of a call that was never written to its computer says `not_run` (WIRE §5), any other
-    `unknown`, unless the node that refused it knows better.
+    `is_awaited` is false after the agent has reconnected and before it sends the call again. `cancel` is what the agent
+    sent to cancel it. `until` is the deadline, by `time.monotonic`, which is also the event loop's clock. `bucket` is
+    what `Deadlines.add` returned. `sent` counts how often it was written to its computer: an error of a call that was
+    never written says `not_run` (WIRE §5), any other `unknown`, unless the node that refused it knows better.
     """
 
     event: EventSpec

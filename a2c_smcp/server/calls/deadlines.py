@@ -20,8 +20,8 @@ _CATCH_UP = 0.5
 class Deadlines(Generic[T]):
     """Calls `expire` for every item that was not discarded in time, at most a quarter of a second late, never early.
 
-    Items that are due within the same quarter of a second share a bucket, and one timer serves all buckets. Each item
-    is expired by itself: one that fails harms no other. An item has to remember the number of its bucket.
+    Items that are due within the same quarter of a second share a bucket, and one timer serves all buckets. A failure
+    of one item does not affect the others. The caller keeps the bucket that `add` returns, and passes it to `discard`.
     """
 
     def __init__(self, expire: Callable[[T], None]) -> None:
@@ -69,7 +69,9 @@ class Deadlines(Generic[T]):
 
 
 class StallDetector:
-    """Tells whether this process stood still a moment ago: what it reads then may be old, and a cancel of it unread.
+    """Tells whether this process stood still a moment ago.
+
+    Messages read after a pause may be old, and their cancels may not have been read yet.
 
     It reads the clock regularly from its first use on. Depending on the event loop, timers run before or after sockets
     are read: both a tick that is overdue and one that came late mean that the process stood still.

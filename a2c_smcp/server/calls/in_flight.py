@@ -6,9 +6,10 @@ States. A call is made by `begin` and ended by `finish`:
                 ▲                    │
                 └── computer is back (move): sent again
 
-It is unsent while its computer is away: its seat is kept for it, and the call waits. `finish` is called by exactly one
-of: the ack of the computer, the answer of another node, the deadline, a cancel that the computer ignored, the leave of
-the computer, the end of this Server. Whatever comes after the first of them is ignored: the call has its outcome.
+A call whose computer is away when it begins stays unsent: the seat is kept, and the call waits. A call that was sent
+before its computer was lost stays as it is, until the computer is back. `finish` is called by exactly one of: the ack
+of the computer, the answer of another node, the deadline, a cancel that the computer ignored, the leave of the
+computer, the end of this Server. Whatever comes after the first of them is ignored: the call has its outcome.
 
 Owners. The node of the computer owns a call: its duplicates, its deadline and its kept answer. A node whose agent calls
 a computer of another node has a call too, which waits for that node's answer. A call is found in three ways:

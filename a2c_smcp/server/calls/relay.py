@@ -272,7 +272,10 @@ class Relay:
 
 
 def check_size(size: int, limits: Limits) -> None:
-    """Raises `TooLarge` if a message would not fit when it is passed on with another head: some clients break there."""
+    """Raises `TooLarge` if a message would be over the limit once it is passed on.
+
+    The forwarded packet has a longer header; some clients fail on a packet over the limit.
+    """
     if size + HEAD_ROOM >= limits.max_message:
         raise TooLarge(f"{size} bytes and a head of up to {HEAD_ROOM}", size=size, limit=limits.max_message)
 

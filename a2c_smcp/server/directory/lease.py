@@ -14,10 +14,11 @@ the store use clocks of their own:
 - Two connections are open: one asks, the other listens to channels. If either breaks, both are given up (`trouble`) and
   a new lease is taken on new ones: what was published meanwhile is lost, so the mirror has to catch up in any case.
 
-After an outage of the store all leases have ended at once. A node that is back spares the others for `return_grace`:
-it buries none of them before they could come back too. If the store was restarted without its memory (`run` differs),
-seats are unknown that other nodes still serve until their leases end. The first node that registers then names all
-nodes that it remembers (`_peers`), and the store seats no newcomers until these have come back or must have stopped.
+After an outage of the store all leases have ended at once. When a node is back, it does not free the seats of other
+nodes for `return_grace` seconds, so that they can come back too. If the store was restarted without its memory (`run`
+differs), seats are unknown that other nodes still serve until their leases end. The first node that registers then
+names all nodes that it remembers (`_peers`), and the store seats no newcomers until these have come back or must have
+stopped.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class Seating(DirectoryListener):
         self._relay.store_lost()
 
     def seat_lost(self, member: Member, why: SMCPError) -> None:
-        """The member is disconnected. When it comes back for its seat, it is told who has that."""
+        """Disconnect the member. If the client asks for the seat again, the error says who has it now."""
         audit("displaced", office=member.office_id, role=member.role, name=member.name, reason=str(why))
         if connection := self._connections.get(member.sid):
             self._dismiss(connection)

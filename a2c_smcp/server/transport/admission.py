@@ -1,4 +1,4 @@
-"""Limits on peers that are not authenticated: how many there may be by address and in all, and how fast they guess."""
+"""Limits on clients before authentication: how many by address and in all, and how often one may try a wrong key."""
 
 from __future__ import annotations
 
