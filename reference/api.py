@@ -56,10 +56,11 @@ PUBLIC: dict[str, tuple[str, ...]] = {
 
 _INTRODUCTION = """\
 The public classes and functions, by the module to import them from. The guides explain their use:
-[Computer](../computer.md), [Agent](../agent.md), [registry](../registry.md), [Server](../server.md)."""
+[Computer](../computer.md), [Agent](../agent.md), [registry](../registry.md), [Server](../server.md).
+Numbers such as 003 or 001 §9 name the five texts of the specification, 000 to 004."""
 _WIDTH = 100
 _EMPTY = inspect.Signature.empty
-_INTERNAL = re.compile(r" \(WIRE §\d+\)")
+_INTERNAL = re.compile(r"\s\(WIRE §\d+\)")
 _PLAIN = (type(None), bool, int, float, str)
 _SILENT = ("socketio.", "pydantic.", "builtins", "typing")
 """Modules whose classes are inherited from but not ours to tell of."""

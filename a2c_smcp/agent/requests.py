@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from a2c_smcp import smcp
 from a2c_smcp.agent.connection import AgentConnection
-from a2c_smcp.agent.retries import GRACE, Resend
+from a2c_smcp.agent.retries import AGENT_MARGIN, Resend
 from a2c_smcp.errors import AnswerTooLarge, BadRequest, CallCancelled, CallTimeout, SMCPError
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 from a2c_smcp.protocol.results import CallToolResult
@@ -62,9 +62,11 @@ class Requests:
 
         The wait for a free place has its own timeout, of the same length.
         """
-        await self._acquire(seconds + GRACE)
+        await self._acquire(seconds + AGENT_MARGIN)
         try:
-            return await self._connection.ask(smcp.TOOL_CALL_EVENT, call, seconds + GRACE, resend=Resend.DEDUPLICATED)
+            return await self._connection.ask(
+                smcp.TOOL_CALL_EVENT, call, seconds + AGENT_MARGIN, resend=Resend.DEDUPLICATED
+            )
         except (CallTimeout, asyncio.CancelledError):
             about = self._about(call["req_id"])
             self._connection.tell(smcp.CANCEL_TOOL_CALL_EVENT, about, timeout=max(_LIMIT, seconds))

@@ -34,11 +34,11 @@ from a2c_smcp.connection import Connection, ConnectionLost
 from a2c_smcp.errors import CallTimeout, ComputerLeft, ComputerNotFound, SMCPError, Unavailable
 from a2c_smcp.protocol.routing import SENT_BEFORE
 
-__all__ = ["GRACE", "ConnectionState", "Resend", "RetriedRequest", "ReturningComputers"]
+__all__ = ["AGENT_MARGIN", "ConnectionState", "Resend", "RetriedRequest", "ReturningComputers"]
 
 logger = logging.getLogger(__name__)
 
-GRACE = 2.0
+AGENT_MARGIN = 2.0
 """Seconds that an agent waits beyond the timeout of a call, so that the Server answers first (WIRE §5)."""
 
 _NEXT_TRY = 2.0
@@ -135,7 +135,7 @@ class RetriedRequest:
 
     def _data(self, left: float) -> Mapping[str, Any]:
         """The payload with the remaining time, marked if the tool may have run."""
-        more: dict[str, Any] = {"timeout": max(1, math.floor(left - GRACE))} if "timeout" in self.data else {}
+        more: dict[str, Any] = {"timeout": max(1, math.floor(left - AGENT_MARGIN))} if "timeout" in self.data else {}
         if self.may_have_run and self.resend is Resend.DEDUPLICATED:
             more[SENT_BEFORE] = True
         return {**self.data, **more}

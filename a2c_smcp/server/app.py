@@ -29,7 +29,7 @@ from a2c_smcp.server.transport.sessions import Sessions
 
 __all__ = ["SMCPApp", "create_app"]
 
-_CLOSE_GRACE = 0.5
+_LAST_READ_TIME = 0.5
 _POLL_INTERVAL = 0.02
 
 
@@ -198,7 +198,7 @@ class SMCPApp:
     async def _wait_until_read(self) -> None:
         """Gives clients a moment to read the last packets: a polling client has to fetch them."""
         clock = asyncio.get_running_loop().time
-        deadline = clock() + _CLOSE_GRACE
+        deadline = clock() + _LAST_READ_TIME
         while clock() < deadline:
             await asyncio.sleep(_POLL_INTERVAL)
             if not any(channel.unread for channel in self.sessions):

@@ -38,7 +38,7 @@ from a2c_smcp.types import TOOL_NAME
 
 __all__ = ["Execution", "IncomingCall"]
 
-_GRACE = 0.5
+_TRANSFORM_MARGIN = 0.5  # seconds that a transform may take beyond the timeout of the call
 _HISTORY = 100
 _HEAD_ROOM = 256
 
@@ -179,7 +179,7 @@ class Execution:
         if transform.is_none:
             return result
         params = self._mask.data(call.params, ARGUMENTS, route.server)
-        async with asyncio.timeout_at(deadline + _GRACE):
+        async with asyncio.timeout_at(deadline + _TRANSFORM_MARGIN):
             transformed = await transform.apply(result, tool_name=call.name, parameters=params)
         return self._mask.data(transformed, ANSWER, route.server)
 

@@ -66,9 +66,9 @@ class Retention:
 
 @dataclass(slots=True)
 class _Kept:
-    """The outcome of a call that has ended. `call` is the digest of its tool and arguments."""
+    """The outcome of a call that has ended. `digest` is that of its tool and arguments."""
 
-    call: bytes
+    digest: bytes
     until: float
     outcome: Outcome
     size: int
@@ -76,14 +76,14 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Running:
-    call: bytes
+    digest: bytes
     journal: Journal
     task: asyncio.Task[Result] = field(init=False)
     has_begun: bool = False
     is_cancelled: bool = False
 
     def begin(self, key: Key) -> None:
-        self.journal.begin(key, self.call)
+        self.journal.begin(key, self.digest)
         self.has_begun = True
 
     def then(self, then: OnOutcome) -> None:
@@ -132,27 +132,27 @@ class CallsInFlight:
         `what` is called, with which arguments: it must be the same for duplicates. Raises `SMCPError` if the call is
         refused before it begins.
         """
-        key, call = (caller.office, caller.agent, req_id), _digest(what)
+        key, digest = (caller.office, caller.agent, req_id), _digest(what)
         self._forget_old()
         if kept := self._kept.get(key):
-            _require_same(kept.call == call)
+            _require_same(kept.digest == digest)
             then(kept.outcome)
             return
         if running := self._running.get(key):
-            _require_same(running.call == call)
+            _require_same(running.digest == digest)
             running.then(then)
         else:
-            self._begin(key, call, work, then)
+            self._begin(key, digest, work, then)
 
-    def _begin(self, key: Key, call: bytes, work: Work, then: OnOutcome) -> None:
+    def _begin(self, key: Key, digest: bytes, work: Work, then: OnOutcome) -> None:
         office, agent, req_id = key
         journal = self._journals.get(office, self._journal)
         if begun := journal.find(key):
-            _require_same(begun.is_of(call))
+            _require_same(begun.is_of(digest))
             raise ResultGone(repr(req_id), outcome=begun.outcome or "unknown")
         if (agent, req_id) in self._cancels:
             raise CallCancelled(outcome="not_run")
-        running = self._running[key] = _Running(call, journal)
+        running = self._running[key] = _Running(digest, journal)
         running.task = asyncio.create_task(work(lambda: running.begin(key)))
         running.then(then)  # before `_ended`: the caller does not wait for the journal
         running.task.add_done_callback(lambda _: self._ended(key, running))
@@ -191,7 +191,7 @@ class CallsInFlight:
             outcome.__traceback__ = outcome.__context__ = outcome.__cause__ = None
         if running.has_begun:
             running.journal.end(key, "unknown" if isinstance(outcome, SMCPError) else "done")
-        self._keep(key, _Kept(running.call, self._clock() + self._retention.results, outcome, _size(outcome)))
+        self._keep(key, _Kept(running.digest, self._clock() + self._retention.results, outcome, _size(outcome)))
 
     def _keep(self, key: Key, kept: _Kept) -> None:
         self._kept[key] = kept

@@ -64,26 +64,26 @@ class JournalFailed(SMCPError):
 
 @dataclass(slots=True)
 class JournalRecord:
-    """A call in the journal: digests of its key and of its tool and arguments, when it began, how it ended."""
+    """A call in the journal. `key` is the digest of its key, `digest` that of its tool and arguments."""
 
     key: bytes
-    call: bytes
+    digest: bytes
     at: float
     line: bytes
     outcome: Outcome | None = None
 
     @classmethod
-    def of(cls, key: bytes, call: bytes, at: float) -> Self:
-        call = call[:_DIGEST_SIZE]
-        return cls(key, call, at, f"B {at:.0f} {key.hex()} {call.hex()}\n".encode())
+    def of(cls, key: bytes, digest: bytes, at: float) -> Self:
+        digest = digest[:_DIGEST_SIZE]
+        return cls(key, digest, at, f"B {at:.0f} {key.hex()} {digest.hex()}\n".encode())
 
     @property
     def mark(self) -> bytes:
         """The line on how it ended; empty if it has not."""
         return f"{_MARKS[self.outcome]} {self.key.hex()}\n".encode() if self.outcome else b""
 
-    def is_of(self, call: bytes) -> bool:
-        return self.call == call[:_DIGEST_SIZE]
+    def is_of(self, digest: bytes) -> bool:
+        return self.digest == digest[:_DIGEST_SIZE]
 
 
 class Journal:
@@ -111,15 +111,15 @@ class Journal:
         digest = _digest(key)
         return self._begun.get(digest) or self._ended.get(digest)
 
-    def begin(self, key: Key, call: bytes) -> None:
-        """Write down that a call begins. `call` is the digest of its tool and arguments.
+    def begin(self, key: Key, digest: bytes) -> None:
+        """Write down that a call begins. `digest` is that of its tool and arguments.
 
         Raises `RateLimited` or `JournalFailed`; then the tool must not run.
         """
         self._open()
         if len(self._begun) + len(self._ended) >= self._most:
             self._make_room()
-        record = JournalRecord.of(_digest(key), call, self._clock())
+        record = JournalRecord.of(_digest(key), digest, self._clock())
         if self._file:
             self._file.append(record.line)
         self._begun[record.key] = record
@@ -299,10 +299,10 @@ def _read(text: bytes) -> dict[bytes, JournalRecord]:
     for line in text.splitlines():
         if not (found := _LINE.fullmatch(line)):
             continue
-        at, key, call, mark, ended = found.groups()
+        at, key, digest, mark, ended = found.groups()
         if mark is None:
             key = bytes.fromhex(key.decode())
-            records[key] = JournalRecord(key, bytes.fromhex(call.decode()), float(at), line + b"\n")
+            records[key] = JournalRecord(key, bytes.fromhex(digest.decode()), float(at), line + b"\n")
         elif record := records.get(bytes.fromhex(ended.decode())):
             record.outcome = _OUTCOMES[mark]
     return records

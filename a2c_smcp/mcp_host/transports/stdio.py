@@ -29,7 +29,7 @@ _CHUNK = 256 * 1024
 _EXIT_REPORT = 0.25  # seconds between the end of stdout and the report of the exit code
 _REPETITION_PAUSE = 0.01  # a server that repeats lines is read in larger portions
 _WRITTEN_TOGETHER = 32  # messages to a server in one write
-_GRACE, _TERM, _LIMIT = 1.0, 1.5, 4.0
+_EXIT_WAIT, _TERM_WAIT, _END_LIMIT = 1.0, 1.5, 4.0  # after stdin is closed, after SIGTERM, in all
 _Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 _Outgoing = MemoryObjectSendStream[SessionMessage]
 _SESSION_ENDED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
@@ -122,7 +122,7 @@ class StdioTransport:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_drain, child)
             tasks.start_soon(self._read_stderr, child)
-            await child.end(grace=_GRACE, term=_TERM, limit=_LIMIT)
+            await child.end(grace=_EXIT_WAIT, term=_TERM_WAIT, limit=_END_LIMIT)
             tasks.cancel_scope.cancel()
 
     async def _read(

@@ -34,35 +34,35 @@ class Deadlines(Generic[T]):
         return sum(map(len, self._buckets.values()))
 
     def add(self, item: T, until: float) -> int:
-        """`until` is in the event loop's time. Returns the number by which the item is discarded."""
-        number = int(until * _PER_SECOND) + 1
-        bucket = self._buckets.get(number)
-        if bucket is not None:
-            bucket.add(item)
+        """`until` is in the event loop's time. Returns the item's bucket, for `discard`."""
+        bucket = int(until * _PER_SECOND) + 1
+        items = self._buckets.get(bucket)
+        if items is not None:
+            items.add(item)
         else:
-            self._buckets[number] = {item}
-            if self._timer is None or number < self._armed:
-                self._arm(number)
-        return number
+            self._buckets[bucket] = {item}
+            if self._timer is None or bucket < self._armed:
+                self._arm(bucket)
+        return bucket
 
-    def discard(self, item: T, number: int) -> None:
-        bucket = self._buckets.get(number)
-        if bucket is not None:
-            bucket.discard(item)
-            if not bucket:
-                del self._buckets[number]
+    def discard(self, item: T, bucket: int) -> None:
+        items = self._buckets.get(bucket)
+        if items is not None:
+            items.discard(item)
+            if not items:
+                del self._buckets[bucket]
 
-    def _arm(self, number: int) -> None:
+    def _arm(self, bucket: int) -> None:
         if self._timer:
             self._timer.cancel()
-        self._armed = number
-        self._timer = asyncio.get_running_loop().call_at(number / _PER_SECOND, self._expire_due)
+        self._armed = bucket
+        self._timer = asyncio.get_running_loop().call_at(bucket / _PER_SECOND, self._expire_due)
 
     def _expire_due(self) -> None:
         loop, self._timer = asyncio.get_running_loop(), None
         now = loop.time()
-        for number in sorted(number for number in self._buckets if number / _PER_SECOND <= now):
-            for item in self._buckets.pop(number):
+        for bucket in sorted(bucket for bucket in self._buckets if bucket / _PER_SECOND <= now):
+            for item in self._buckets.pop(bucket):
                 loop.call_soon(self._expire, item)
         if self._buckets:
             self._arm(min(self._buckets))

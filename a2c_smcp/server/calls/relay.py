@@ -41,7 +41,7 @@ __all__ = ["Relay", "check_size"]
 
 logger = logging.getLogger(__name__)
 
-_GRACE = 1.0  # WIRE §5: the Server waits a second longer than the MCP call, the agent another
+_SERVER_MARGIN = 1.0  # WIRE §5: the Server waits a second longer than the MCP call, the agent another
 
 
 class Relay:
@@ -99,7 +99,7 @@ class Relay:
         number: int | None,
     ) -> None:
         self._total += 1
-        seconds = self._limits.request_timeout if timeout is None else timeout + _GRACE
+        seconds = self._limits.request_timeout if timeout is None else timeout + _SERVER_MARGIN
         self.calls.begin(route.event, route.caller, route.target, envelope, req_id, seconds, sent_before, asker, number)
 
     # What other nodes ask

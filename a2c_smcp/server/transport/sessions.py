@@ -33,7 +33,7 @@ __all__ = ["Sessions"]
 
 logger = logging.getLogger(__name__)
 
-_CLOSE_GRACE = 2.0
+_FORGET_AFTER = 2.0  # seconds in which a polling client may fetch the end of its session
 _HEAD_ROOM = 64  # a packet that is passed on gets another head, and must still fit
 _PER_TURN = 256
 
@@ -146,7 +146,7 @@ class Sessions:
         if channel.is_fetched:
             self._channels.pop(channel.sid, None)
         else:
-            asyncio.get_running_loop().call_later(_CLOSE_GRACE, self._forget, channel)
+            asyncio.get_running_loop().call_later(_FORGET_AFTER, self._forget, channel)
 
     def _forget(self, channel: SessionChannel) -> None:
         self._channels.pop(channel.sid, None)
