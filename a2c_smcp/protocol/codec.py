@@ -73,29 +73,30 @@ def dumps(value: Any) -> str:
     return written.decode() if orjson.loads(written) == value else _dumps(value)  # it writes NaN, UUIDs and enums too
 
 
-def decode(event: EventSpec, data: object) -> dict[str, Any]:
+def decode(event: EventSpec, data: object, known: frozenset[str] | None = None) -> dict[str, Any]:
     """Checks the payload of an event and returns it: unknown fields stay. Raises `BadRequest`.
 
-    A field that was sent under its older name stays under that name.
+    A field that was sent under its older name stays under that name. If only the fields `known` were read, only these
+    are checked: the receiver checks the others.
     """
     if not isinstance(data, dict):
         raise BadRequest("the payload must be an object")
-    required = event.required
+    required = event.required if known is None else event.required & known
     if not required <= data.keys():
         _check_missing(required, data)
-    for field, rule in _rules(event.checked):
+    for field, rule in _rules(event.checked if known is None else event.checked & known):
         value = data.get(field)
         if (value is not None or (field in data and field in required)) and (fault := rule(value)):
             raise BadRequest(f"{field}: {fault}", field=field)
     return data
 
 
-def checks_beside(known: frozenset[str], event: EventSpec) -> tuple[Check, ...]:
-    """The checks of `decode` that are left for payloads whose `known` fields were checked.
+def checks_beside(checked: frozenset[str], event: EventSpec, known: frozenset[str]) -> tuple[Check, ...]:
+    """The checks of `decode` that are left for payloads whose fields `checked` were checked.
 
     A payload passes if no required field is missing, and no rule finds a fault.
     """
-    rules = [(field, rule) for field, rule in _rules(event.checked) if field not in known]
+    rules = [(field, rule) for field, rule in _rules(event.checked & known) if field not in checked]
     return tuple((field, rule, field in event.required) for field, rule in rules)
 
 

@@ -42,7 +42,7 @@ from a2c_smcp.server.monitoring import Metrics, audit
 from a2c_smcp.server.offices.notices import Notices
 from a2c_smcp.server.offices.seating import Seating
 from a2c_smcp.server.outcomes import Closing, Outcome, Refused
-from a2c_smcp.server.routing_fields import read_request
+from a2c_smcp.server.routing_fields import NAMES, read_request
 from a2c_smcp.server.settings import Limits
 
 __all__ = ["Hub"]
@@ -255,7 +255,7 @@ class Hub:
             event = lookup(name)
             envelope = read_payload(body, came.attachments)
             fields = envelope.fields
-            decode(event, fields)
+            decode(event, fields, NAMES)
             if name != event.name or not _OLDER_FIELDS.isdisjoint(fields):
                 connection.speaks_older_names = True
             steps = self._handlers.begin(ReceivedEvent(connection, name, event, envelope, number))

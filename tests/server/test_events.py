@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
+from a2c_smcp.errors import BadRequest
+from a2c_smcp.protocol import codec, events
+from a2c_smcp.protocol.events import Action, EventSpec
+from a2c_smcp.server import hub as server_hub
 from tests.conftest import TRANSPORTS
 from tests.peer import Peer
 
@@ -57,6 +61,63 @@ async def test_a_request_reaches_its_computer_under_its_canonical_name_and_nothi
     sent = {"agent": "planner", "req_id": "r1", "computer": "laptop", "_meta": {"traceparent": "00-1"}, "n": HUGE}
     assert await agent.ask(said, sent) == answer
     assert computer.asked == [(arrives, sent)]
+
+
+class _Required(TypedDict):
+    agent: str
+    req_id: str
+    computer: str
+    topic: str
+
+
+class GetNotesReq(_Required, total=False):
+    """The payload of an event that this version does not have, with fields that no other request has."""
+
+    most: int
+    name: str
+
+
+@pytest.fixture
+def get_notes(monkeypatch: pytest.MonkeyPatch) -> EventSpec:
+    """Adds an event as ARCHITECTURE.md says: a row in the table of events, and rules for its new fields."""
+    row = EventSpec("client:get_notes", Action.FORWARD, ("agent",), GetNotesReq)
+    monkeypatch.setitem(events._BY_NAME, row.name, row)
+    monkeypatch.setitem(server_hub._REQUESTS, b'["client:get_notes",{', (row.name, row))
+    monkeypatch.setitem(codec._RULES, "topic", events.fault_in)
+    monkeypatch.setitem(codec._RULES, "most", codec._integer_fault)
+    return row
+
+
+@pytest.mark.covers("nothing-stripped")
+async def test_a_new_event_with_new_fields_needs_only_its_row_in_the_server(
+    agent: Peer, computer: Peer, get_notes: EventSpec
+) -> None:
+    computer.answers(get_notes.name, {"notes": []})
+    payload = {"agent": "planner", "req_id": "r", "computer": "laptop", "topic": "tea"}
+    sent = [payload, payload, payload | {"most": 3}, payload | {"most": 3, "name": "n"}, payload | {"name": "n"}]
+    for each in sent:
+        assert await agent.ask(get_notes.name, each) == {"notes": []}
+    assert computer.asked == [(get_notes.name, each) for each in sent]
+
+
+@pytest.mark.covers("bad-payload")
+async def test_routing_fields_of_a_new_event_are_checked_by_the_server_and_new_fields_by_the_receiver(
+    agent: Peer, computer: Peer, get_notes: EventSpec
+) -> None:
+    computer.answers(get_notes.name, {"notes": []})
+    payload = {"agent": "planner", "req_id": "r", "computer": "laptop", "topic": "tea"}
+    for _ in range(2):
+        assert await agent.ask(get_notes.name, payload) == {"notes": []}
+        for field in ("name", "req_id"):
+            answer = await agent.ask(get_notes.name, payload | {field: 5})
+            assert (answer["code"], answer["details"]["field"]) == (400, field)
+    for field, value in (("topic", 5), ("most", "x")):
+        assert await agent.ask(get_notes.name, payload | {field: value}) == {"notes": []}
+        with pytest.raises(BadRequest, match=field):
+            codec.decode(get_notes, payload | {field: value})
+    del payload["topic"]
+    with pytest.raises(BadRequest, match="topic: missing"):
+        codec.decode(get_notes, payload)
 
 
 @pytest.mark.covers("002-tool_call", "older-names", "nothing-stripped")

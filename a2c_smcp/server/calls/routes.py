@@ -10,7 +10,7 @@ from msgspec import UNSET
 from a2c_smcp.protocol.codec import Check, checks_beside
 from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.protocol.offices import Member, Office
-from a2c_smcp.server.routing_fields import RequestFields
+from a2c_smcp.server.routing_fields import NAMES, RequestFields
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
 __all__ = ["Route", "RouteCache", "make_route"]
@@ -20,6 +20,8 @@ _ROUTE_FIELDS = ("agent", "robot_id", "computer", "office_id", "tool_name")
 
 _SOUND = frozenset({*_ROUTE_FIELDS, "timeout", "params"})
 """Fields that need no check in a request with a known route, if they are there."""
+
+_READ = frozenset(RequestFields.__struct_fields__)
 
 _MOST = 256
 
@@ -47,7 +49,7 @@ class Route(NamedTuple):
 
 
 def make_route(event: EventSpec, offices: Sequence[Office], caller: Member, target: Member) -> Route:
-    checks = checks_beside(_SOUND, event)
+    checks = checks_beside(_SOUND, event, NAMES)
     return Route(event, tuple(offices), caller, target, checks, event.name == TOOL_CALL_EVENT)
 
 
@@ -72,6 +74,9 @@ class RouteCache:
         return route
 
     def keep(self, name: str, fields: Mapping[str, object], route: Route) -> None:
+        """Caches a route, unless its requests have a field to check that `RequestFields` does not hold."""
+        if any(field not in _READ for field, _, _ in route.checks):
+            return
         if len(self._routes) >= _MOST:
             self._routes.clear()
         self._routes[name, *(fields.get(field, UNSET) for field in _ROUTE_FIELDS)] = route
