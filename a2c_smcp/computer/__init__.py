@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from a2c_smcp.installation import needs_extra
-
 if TYPE_CHECKING:
     from a2c_smcp.computer.approval import Caller
     from a2c_smcp.computer.computer import Computer
@@ -20,5 +18,7 @@ def __getattr__(name: str) -> Any:
     """Import on first use: the MCP SDK takes long to import, and many commands only read a configuration."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from a2c_smcp.installation import needs_extra
+
     with needs_extra("computer", "a Computer"):
         return getattr(import_module(_HOMES[name]), name)

@@ -34,7 +34,7 @@ class ToolFailed(SMCPError):
 
 
 class ContentBlocks(list[dict[str, Any]]):
-    """ContentBlocks blocks of an MCP result, such as images. `mcp_result` passes them on unchanged."""
+    """Content blocks of an MCP result, such as images. `mcp_result` passes them on unchanged."""
 
 
 class RawResult(dict[str, Any]):

@@ -90,6 +90,7 @@ async def test_calls_that_lay_in_the_inbox_of_a_stopped_node_are_not_delivered_a
     two.signal(SIGCONT)
     await agent.hears("notify:leave_office", computer="laptop")
     await until(lambda: [event for event, _ in agent.heard] == ENTER_LEAVE_ENTER)
+    await two.until_it_is("ready")
     assert laptop.asked == []
     laptop.answers("client:tool_call", DONE)
     assert await agent.call_tool("laptop", req_id="r0") == DONE, "it is back, and what is asked now is delivered"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import logging
@@ -17,9 +18,10 @@ from pydantic import Field
 
 from a2c_smcp.registry import FunctionTool, InvalidArguments, MCPRegistry, Retry
 from a2c_smcp.registry.calls.arguments import compile_defaults
-from a2c_smcp.registry.schemas.check import Schema, SchemaTooHeavy, find_faults
+from a2c_smcp.registry.schemas.check import Schema, SchemaTooHeavy, find_faults, find_faults_async
 from tests.bystander import calling_meanwhile
 from tests.registry.tools import tool
+from tests.waiting import until
 
 pytestmark = pytest.mark.covers("registry-validation")
 
@@ -143,11 +145,23 @@ def test_an_unusable_schema_is_logged_and_blocks_no_call(caplog: pytest.LogCaptu
     assert registry.call("odd", {"x": 1}) == {"x": 1}
 
 
+_DOUBLING = {f"s{n}": {"anyOf": [{"$ref": f"#/$defs/s{n - 1}"}] * 2} for n in range(1, 41)}
+HEAVY = {"properties": {"a": {"$ref": "#/$defs/s40"}}, "$defs": {"s0": {"type": "string"}, **_DOUBLING}}
+
+
+async def test_a_schema_that_is_too_heavy_is_refused_also_if_every_call_is_cancelled_before_its_check_ends() -> None:
+    schema = Schema(HEAVY)
+    check = asyncio.ensure_future(find_faults_async(schema, {"a": 1}))
+    await asyncio.sleep(0)
+    check.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await check
+    await until(lambda: schema.refused)
+
+
 async def test_a_schema_that_is_too_heavy_is_refused_and_delays_no_other_call() -> None:
-    doubling = {f"s{n}": {"anyOf": [{"$ref": f"#/$defs/s{n - 1}"}] * 2} for n in range(1, 41)}
-    schema = {"properties": {"a": {"$ref": "#/$defs/s40"}}, "$defs": {"s0": {"type": "string"}, **doubling}}
     registry = MCPRegistry(validate=True)
-    registry.register(tool("heavy", schema))
+    registry.register(tool("heavy", HEAVY))
     registry.register(tool("search", SEARCH))
     async with calling_meanwhile(lambda: registry.acall("search", {"query": "x"})):
         with pytest.raises(SchemaTooHeavy, match="took longer than 1 s"):

@@ -71,7 +71,7 @@ def import_(
             None,
             "--inputs",
             "File for the values of those inputs, instead of the keyring.",
-            show_default="the keyring; where there is none, a2c.inputs.json values_file_of a2c.json",
+            show_default="the keyring; where there is none, a2c.inputs.json beside a2c.json",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")] = False,

@@ -1,1 +1,1 @@
-"""GuardedProcess processes: how they are started, guarded and ended."""
+"""Child processes: how they are started, guarded and ended."""

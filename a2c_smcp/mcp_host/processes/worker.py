@@ -122,6 +122,8 @@ async def _start(command: Sequence[str]) -> asyncio.subprocess.Process:
             )
     except OSError as error:
         raise WorkerNotStarted(f"could not be started: {error.strerror}") from None
+    except NotImplementedError:
+        raise WorkerNotStarted("could not be started: this event loop starts no processes") from None
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

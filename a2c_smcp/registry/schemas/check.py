@@ -153,11 +153,17 @@ def find_faults(schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
 
 
 async def find_faults_async(schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
-    """As `find_faults`, without blocking the event loop."""
+    """As `find_faults`, without blocking the event loop.
+
+    A cancel does not end the check: a schema that is too heavy would never be found out, and each cancelled call would
+    cost a new worker process.
+    """
     found = find_faults_here(schema, arguments)
     if found is not None:
         return found
-    return await _checks.background.done(_checks.find_faults(schema, arguments))
+    check = asyncio.wrap_future(_checks.background.submit(_checks.find_faults(schema, arguments)))
+    check.add_done_callback(_take_error)
+    return await asyncio.shield(check)
 
 
 def find_faults_here(schema: Schema, arguments: dict[str, Any]) -> list[Fault] | None:
@@ -183,6 +189,12 @@ def find_faults_here(schema: Schema, arguments: dict[str, Any]) -> list[Fault] |
         return _NOT_JSON
 
 
+def _take_error(check: asyncio.Future[list[Fault]]) -> None:
+    """Read the error of a check whose caller was cancelled. asyncio would log it as never retrieved."""
+    if not check.cancelled():
+        check.exception()
+
+
 class _WorkerChecks:
     """The worker process, and the loop that it belongs to. Coroutines run in `background`."""
 
@@ -194,6 +206,7 @@ class _WorkerChecks:
     async def find_faults(self, schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
         try:
             text = json.dumps(arguments, allow_nan=False).encode()
+            assert schema.text
         except (TypeError, ValueError, RecursionError):
             return _NOT_JSON
         async with self._turn:
