@@ -108,18 +108,30 @@ def _default(value: Any, literals: Literals) -> Any:
     return literals.declaring({"default": True}).whole(value, "default")
 
 
-_RULES: Mapping[FieldContent, _Rule] = {
+def _secret(value: Any, literals: Literals) -> Any:
+    return literals.declaring({"secret": True}).whole(value, "secret")
+
+
+_Rules: TypeAlias = Mapping[FieldContent, _Rule | None]
+_RULES: _Rules = {
     FieldContent.NAME: _as_it_is,
     FieldContent.NAMES: _as_it_is,
+    FieldContent.SETTING: None,
     FieldContent.PROSE: _as_it_is,
+    FieldContent.PATH: None,
+    FieldContent.COMMAND: None,
+    FieldContent.URL: None,
     FieldContent.ARGUMENTS: _arguments,
+    FieldContent.OPTIONS: None,
     FieldContent.PAIRS: _pairs,
+    FieldContent.SECRET: _secret,
     FieldContent.DEFAULT: _as_it_is,
 }
+"""Without a rule, a field is judged by its name, and its text is searched."""
 
 
-def _by_content(contents: Mapping[str, FieldContent], rules: Mapping[FieldContent, _Rule] = _RULES) -> dict[str, _Rule]:
-    return {name: rules[content] for name, content in contents.items() if content in rules}
+def _by_content(contents: Mapping[str, FieldContent], rules: _Rules = _RULES) -> dict[str, _Rule]:
+    return {name: rule for name, content in contents.items() if (rule := rules[content])}
 
 
 _PARAMETERS = _fields(_by_content(PARAMETER_CONTENTS))

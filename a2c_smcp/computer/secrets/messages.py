@@ -126,13 +126,20 @@ _STRUCTURES: Mapping[FieldContent, Structure] = {
     FieldContent.NAME: NAME,
     FieldContent.NAMES: _NAMES,
     FieldContent.SETTING: NAME,
+    FieldContent.PROSE: ANYTHING,
+    FieldContent.PATH: ANYTHING,
+    FieldContent.COMMAND: ANYTHING,
+    FieldContent.URL: ANYTHING,
+    FieldContent.ARGUMENTS: ANYTHING,
     FieldContent.OPTIONS: ARGUMENTS,
     FieldContent.PAIRS: ARGUMENTS,
+    FieldContent.SECRET: ANYTHING,
+    FieldContent.DEFAULT: ANYTHING,
 }
 
 
 def _by_content(contents: Mapping[str, FieldContent]) -> dict[str, Structure]:
-    return {name: _STRUCTURES.get(content, ANYTHING) for name, content in contents.items()}
+    return {name: _STRUCTURES[content] for name, content in contents.items()}
 
 
 _TOOL_META = Structure(_by_content(TOOL_META_CONTENTS))

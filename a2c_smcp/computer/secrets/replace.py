@@ -101,6 +101,11 @@ class _ReplacedLiterals(Literals):
         self._inside_json -= deeper
         return replaced if self.count > before else text  # without a secret, JSON stays as its author wrote it
 
+    def secret(self, value: Any) -> Any:
+        """Replace a value that is a secret as a whole, unless it refers to one."""
+        is_literal = isinstance(value, str) and value.strip() and not _REFERENCE.search(value)
+        return self._replace("secret", value) if is_literal else value
+
     def token(self, text: str) -> str:
         return self._replace("key", text)
 
@@ -159,13 +164,26 @@ def _line(text: Any, literals: _Make) -> Any:
     return literals().text(text) if isinstance(text, str) else text
 
 
-_BY_CONTENT: Mapping[FieldContent, Callable[[Any, _Make], Any]] = {
+def _secret(value: Any, literals: _Make) -> Any:
+    return literals().secret(value)
+
+
+_BY_CONTENT: Mapping[FieldContent, Callable[[Any, _Make], Any] | None] = {
+    FieldContent.NAME: None,
+    FieldContent.NAMES: None,
+    FieldContent.SETTING: None,
+    FieldContent.PROSE: None,
+    FieldContent.PATH: None,
     FieldContent.COMMAND: _line,
     FieldContent.URL: _line,
     FieldContent.ARGUMENTS: _arguments,
+    FieldContent.OPTIONS: None,
     FieldContent.PAIRS: _pairs,
+    FieldContent.SECRET: _secret,
+    FieldContent.DEFAULT: None,
 }
-_RULES = {name: _BY_CONTENT[content] for name, content in PARAMETER_CONTENTS.items() if content in _BY_CONTENT}
+"""Without a rule, a field stays as it is."""
+_RULES = {name: rule for name, content in PARAMETER_CONTENTS.items() if (rule := _BY_CONTENT[content])}
 
 
 # Files as they may be shown

@@ -39,15 +39,16 @@ HIDDEN = "***"
 class FieldContent(Enum):
     """What a field of a configuration holds, as far as secrets are concerned. Every field of a model has one as a mark.
 
-    All that treats secrets in configurations derives from these marks: what is masked, in `get_config` and elsewhere,
-    what an import replaces by inputs, what a diff and a `repr` show. A field without a mark, such as one that we do not
-    know, is searched for secrets like a command line.
+    Four tables have an entry for each mark: what `get_config` masks and which values are secrets everywhere
+    (`computer/secrets/config.py`), which words of a message stay (`messages.py`), what an import replaces by inputs and
+    a diff masks (`replace.py`), what a `repr` shows (`validation.py`). A field without a mark, such as one that we do
+    not know, is judged by its name, and its text is searched for secrets.
     """
 
     NAME = auto()
     """A name that others refer to: of a server, a tool, an input, a choice. It stays as it is."""
     NAMES = auto()
-    """Names by name."""
+    """An object whose keys and values are names."""
     SETTING = auto()
     """A word that the format defines, a number or a flag."""
     PROSE = auto()
@@ -62,6 +63,8 @@ class FieldContent(Enum):
     """The arguments of a program, by name."""
     PAIRS = auto()
     """Variables or headers by name. Each value may be a secret."""
+    SECRET = auto()
+    """A parameter of a server that is a secret as a whole."""
     DEFAULT = auto()
     """The default of an input: a secret if the input is a password."""
 

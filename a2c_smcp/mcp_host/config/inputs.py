@@ -32,9 +32,9 @@ class _Input(StrictModel):
 class PromptStringInput(_Input):
     """A value that the owner types in."""
 
-    type: Annotated[Literal["promptString"], FieldContent.NAME] = "promptString"
+    type: Annotated[Literal["promptString"], FieldContent.SETTING] = "promptString"
     default: Annotated[str | None, FieldContent.DEFAULT] = None
-    password: Annotated[bool | None, FieldContent.NAME] = None
+    password: Annotated[bool | None, FieldContent.SETTING] = None
 
     def _shown(self, name: str, value: Any) -> Any:
         if name == "default" and value is not None and self.password:
@@ -50,7 +50,7 @@ class PickOption(StrictModel):
 class PickStringInput(_Input):
     """A value that the owner chooses. An option is a text, or a label with a value."""
 
-    type: Annotated[Literal["pickString"], FieldContent.NAME] = "pickString"
+    type: Annotated[Literal["pickString"], FieldContent.SETTING] = "pickString"
     options: Annotated[list[PickOption], FieldContent.NAME] = Field(min_length=1)
     default: Annotated[str | None, FieldContent.DEFAULT] = None
 
@@ -71,7 +71,7 @@ class PickStringInput(_Input):
 class CommandInput(_Input):
     """A value that a command prints."""
 
-    type: Annotated[Literal["command"], FieldContent.NAME] = "command"
+    type: Annotated[Literal["command"], FieldContent.SETTING] = "command"
     command: Annotated[NonEmpty, FieldContent.COMMAND]
     args: Annotated[dict[str, str] | None, FieldContent.OPTIONS] = None
 

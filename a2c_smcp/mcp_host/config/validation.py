@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -30,12 +30,21 @@ Fault: TypeAlias = tuple[FieldPath, str]
 
 MISSING = "missing"
 _SIMILARITY = 0.75
-_SHOWN = {
-    FieldContent.PAIRS: hidden_values,
+_SHOWN: dict[FieldContent, Callable[[Any], Any] | None] = {
+    FieldContent.NAME: None,
+    FieldContent.NAMES: None,
+    FieldContent.SETTING: None,
+    FieldContent.PROSE: None,
+    FieldContent.PATH: None,
+    FieldContent.COMMAND: None,
+    FieldContent.URL: hidden_url,
     FieldContent.ARGUMENTS: hidden_values,
     FieldContent.OPTIONS: hidden_values,
-    FieldContent.URL: hidden_url,
+    FieldContent.PAIRS: hidden_values,
+    FieldContent.SECRET: hidden_values,
+    FieldContent.DEFAULT: None,
 }
+"""What the `repr` of a model shows instead of a value; without a function it shows the value."""
 _MESSAGES = {
     "missing": MISSING,
     "string_type": "must be a string",
@@ -63,7 +72,8 @@ class StrictModel(BaseModel):
 
     def _shown(self, name: str, value: Any) -> Any:
         content = contents_of(type(self)).get(name)
-        return _SHOWN[content](value) if content in _SHOWN else value
+        hide = _SHOWN[content] if content else None
+        return hide(value) if hide else value
 
 
 def contents_of(*models: type[StrictModel]) -> dict[str, FieldContent]:
