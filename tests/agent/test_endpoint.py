@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import ssl
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -71,6 +73,9 @@ class Gates:
         for task in self._pumps:
             task.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
+        with warnings.catch_warnings():  # aiohttp may drop the transport of a refused client without closing it
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
