@@ -29,6 +29,7 @@ __all__ = [
     "LoopIsRunning",
     "OwnedTasks",
     "cancel_and_wait",
+    "cancel_once",
     "ended_by_interrupt",
     "in_thread",
     "is_cancelled",
@@ -240,6 +241,24 @@ async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def cancel_once(work: Coroutine[Any, Any, Result]) -> Result:
+    """Runs work that cleans up after a cancel: the first cancel reaches it, further ones wait until it has ended.
+
+    Without this a second cancel interrupts the clean-up. The work must end soon after its cancel.
+    """
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.cancel()
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # retrieved, or asyncio logs it
+        raise
 
 
 def run_program(work: Coroutine[Any, Any, Result]) -> Result:

@@ -1,4 +1,4 @@
-"""The performance page of the documentation, printed out of what the benchmarks found."""
+"""Prints the performance page of the documentation from the results of the benchmarks."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["written"]
 _HEAD = """\
 # Performance
 
-![What was wanted and what was measured](assets/performance.png){{ .wide }}
+![Goals and results](assets/performance.png){{ .wide }}
 
 Printed by `make bench` on {date}: {machine}. With {versions}.
 
 ## How it is measured
 
-- What is compared runs side by side in one run and takes turns, round after round; the numbers are medians, and a
-  ratio is the median of the rounds' ratios. Rely on the ratios: other work on the machine moves all numbers.
-- A server has one core to itself and the load another. Its CPU is the kernel's account of the process, all
-  threads, so it says how many calls a core can carry, whatever else the machine does.
+- The programs that are compared take turns in one run, in several rounds. Numbers are medians; a ratio is the
+  median of the ratios of all rounds. Rely on the ratios: other work on the machine changes all numbers.
+- The server has one core, the load generator another. CPU time is what the kernel counts for all threads of the
+  server's process. It says how many calls one core can carry, even if the machine does other work.
 - The load comes from [picows](https://github.com/tarasko/picows), a websocket client in C. Its clients begin with
-  polling and upgrade, as most do. Where asking costs more CPU than answering, the row says so.
+  polling and upgrade, as most do. Rows where the load generator uses more CPU than the server say so.
 - Peers are installed by the first run, pinned by hash, in environments of their own: the published `a2c-smcp`
-  0.4.2 as it is, python-socketio on uvicorn and uvloop as they come, Node's `socket.io`. A bare picows relay,
+  0.4.2, python-socketio on uvicorn and uvloop with default settings, Node's `socket.io`. A bare picows relay,
   which checks nothing and knows one target per connection, is the floor.
 
 ## How to repeat it
@@ -36,9 +36,9 @@ make bench-quick    # a first impression, in a minute and a half
 make bench-relay    # one section; `make help` names the others
 ```
 
-`docs/assets/performance.json` holds all of it for programs.
+`docs/assets/performance.json` has the same numbers for programs.
 
-## What was wanted
+## Goals and results
 
 {goals}
 """
@@ -55,15 +55,15 @@ _ABOUT = {
         "one written by hand that costs nearly nothing."
     ),
     "computer": (
-        "A computer with 5 MCP servers of 100 tools and 10 windows each, asked by a bare client. The servers "
-        "answer at once; real ones take their time, and then it counts that windows are read side by side."
+        "A computer with 5 MCP servers of 100 tools and 10 windows each, asked by a bare client. These servers "
+        "answer at once. Windows are read in parallel, which matters for servers that take longer."
     ),
-    "crowds": "Computers that connect and join, then sit there. All read their notices.",
+    "crowds": "Computers that connect, join and then stay idle. All read their notices.",
     "growth": (
-        "What a call costs as something grows by a factor of 100, and the exponent of that: 0 is flat, 1 is "
-        "in proportion."
+        "The cost of a call when something else grows by a factor of 100. Exponent 0: the cost stays the same. "
+        "Exponent 1: it grows in proportion."
     ),
-    "pressure": "Small calls of some while results of 3.9 MB flow to others, and memory when somebody stops reading.",
+    "pressure": "Small calls while other members receive results of 3.9 MB, and memory when a member stops reading.",
     "agent": "The agent's own share of a call, beside a bare python-socketio client in the same process.",
     "registry": "One function with three parameters through a toolbox, in the process, arguments checked.",
     "nodes": (

@@ -65,6 +65,7 @@ class Hosting:
         self._transforms: dict[tuple[str, str], Transform] = {}
         self._changing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._asking: dict[str, asyncio.Future[MCPServerConfig]] = {}
+        self._withdrawn: set[asyncio.Future[MCPServerConfig]] = set()
         self._restarting: set[asyncio.Future[None]] = set()
         self._unsubscribe = inputs.subscribe(self._on_inputs)
         self._mask.add(secret for proxy in proxies(os.environ) for secret in secrets_in(proxy))
@@ -155,7 +156,7 @@ class Hosting:
         self._unsubscribe()
         for name in [*self._asking]:
             self._withdraw(name)
-        await cancel_and_wait(*self._restarting)
+        await cancel_and_wait(*self._restarting, *self._withdrawn)
         await self.manager.close()
         for script in self._scripts.values():
             await script.close()
@@ -220,6 +221,8 @@ class Hosting:
         """Cancel the question for the inputs of a server: it is out of date."""
         if asking := self._asking.pop(name, None):
             asking.cancel()
+            self._withdrawn.add(asking)
+            asking.add_done_callback(self._withdrawn.discard)
 
     async def _hand_over(self, config: MCPServerConfig, asking: asyncio.Future[MCPServerConfig]) -> bool:
         """Give the filled-in configuration to the manager. Returns whether the server is to be started."""

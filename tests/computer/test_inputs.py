@@ -390,6 +390,21 @@ async def test_a_command_that_takes_too_long_is_killed_with_its_children(tmp_pat
     await until(lambda: not any(_is_running(pid) for pid in started))
 
 
+@pytest.mark.covers("inputs-command", "computer-cancel")
+async def test_a_command_whose_run_is_cancelled_again_and_again_is_ended_before_the_run_ends(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    running = asyncio.create_task(
+        run(("sh", "-c", f"echo $$ > {shlex.quote(str(started))}; sleep 60"), environ=os.environ)
+    )
+    await until(lambda: started.exists() and started.read_text())
+    while not running.done():
+        running.cancel()
+        await asyncio.sleep(0)
+    assert running.cancelled()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
+
+
 def _is_running(pid: int) -> bool:
     status = Path(f"/proc/{pid}/stat")
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from a2c_smcp.computer.inputs.definitions import KEYRING_SERVICE, CommandFailed
-from a2c_smcp.loops import in_thread
+from a2c_smcp.loops import cancel_once, in_thread
 
 __all__ = ["Keychain", "argv_of", "backend", "run"]
 
@@ -38,15 +38,7 @@ def argv_of(command: str, args: Mapping[str, str] | None) -> tuple[str, ...]:
 async def run(argv: tuple[str, ...], *, environ: Mapping[str, str], limit: float = _COMMAND_TIMEOUT) -> str:
     """The output of a command without the newline at its end. Raises `CommandFailed`, which quotes no output."""
     name = argv[0]
-    process = await _start(argv, environ)
-    try:
-        async with asyncio.timeout(limit):
-            output = await _read(process)
-            code = await process.wait()
-    except TimeoutError:
-        raise CommandFailed(f"its command {name!r} took longer than {limit:g} s") from None
-    finally:
-        await _end(process)
+    output, code = await cancel_once(_output_and_code(argv, environ, limit))
     if code:
         raise CommandFailed(f"its command {name!r} failed with exit code {code}: run it by hand to see why")
     try:
@@ -56,6 +48,17 @@ async def run(argv: tuple[str, ...], *, environ: Mapping[str, str], limit: float
     if not value:
         raise CommandFailed(f"its command {name!r} printed nothing")
     return value
+
+
+async def _output_and_code(argv: tuple[str, ...], environ: Mapping[str, str], limit: float) -> tuple[bytes, int]:
+    process = await _start(argv, environ)
+    try:
+        async with asyncio.timeout(limit):
+            return await _read(process), await process.wait()
+    except TimeoutError:
+        raise CommandFailed(f"its command {argv[0]!r} took longer than {limit:g} s") from None
+    finally:
+        await _end(process)
 
 
 async def _start(argv: tuple[str, ...], environ: Mapping[str, str]) -> asyncio.subprocess.Process:
