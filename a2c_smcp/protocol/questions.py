@@ -1,0 +1,86 @@
+"""A question that a tool asks a person in the middle of a call, and the answer to it (WIRE §9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+from a2c_smcp.errors import BadRequest
+
+__all__ = ["ELICITATION", "Answer", "AnswerAction", "Question", "QuestionMode"]
+
+ELICITATION = "elicitation/create"
+"""The method of MCP's requests that ask a person."""
+
+AnswerAction: TypeAlias = Literal["accept", "decline", "cancel"]
+"""`accept`: here is the content; `decline`: the person said no; `cancel`: the person, or nobody, answered."""
+
+QuestionMode: TypeAlias = Literal["form", "url"]
+
+_MODES = get_args(QuestionMode)
+_ACTIONS = get_args(AnswerAction)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A form to be filled in, or a URL to be opened.
+
+    `schema` is the JSON schema of a form's content, with one level of properties. A question that `is_secret` asks for
+    a password or the like. `tool` is the name by which the agent has called it, `server` the MCP server.
+    """
+
+    message: str
+    mode: QuestionMode = "form"
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    url: str = ""
+    computer: str = ""
+    server: str = ""
+    tool: str = ""
+    agent: str = ""
+    req_id: str = ""
+    question_id: str = ""
+    is_secret: bool = False
+
+    @classmethod
+    def of_request(cls, request: object, **about: Any) -> Question:
+        """The question in MCP's elicitation request. Raises `BadRequest` if it is none."""
+        method, params = (
+            (request.get("method"), request.get("params")) if isinstance(request, Mapping) else (None, None)
+        )
+        if method != ELICITATION or not isinstance(params, Mapping):
+            raise BadRequest(f"not an {ELICITATION} request", field="request")
+        mode, message = params.get("mode", "form"), params.get("message", "")
+        schema, url = params.get("requestedSchema") or {}, params.get("url", "")
+        if mode not in _MODES or not isinstance(message, str):
+            raise BadRequest("its mode or its message is not MCP's", field="request")
+        if not isinstance(schema, Mapping) or not isinstance(url, str) or (mode == "url" and not url):
+            raise BadRequest("its schema or its url is not MCP's", field="request")
+        return cls(message, mode, schema if mode == "form" else {}, url if mode == "url" else "", **about)
+
+    @property
+    def fields(self) -> dict[str, Mapping[str, Any]]:
+        """The schemas of the fields of a form, by name."""
+        properties = self.schema.get("properties")
+        if not isinstance(properties, Mapping):
+            return {}
+        return {str(name): each for name, each in properties.items() if isinstance(each, Mapping)}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer to a question. `content` has the values of a form's fields, for `accept` only."""
+
+    action: AnswerAction
+    content: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.action not in _ACTIONS:
+            raise BadRequest(f"action: must be one of {', '.join(_ACTIONS)}", field="action")
+        if self.content is not None and not isinstance(self.content, Mapping):
+            raise BadRequest("content: must be an object", field="content")
+
+    def to_mcp(self) -> dict[str, Any]:
+        """MCP's `ElicitResult`. A URL is accepted without content."""
+        has_content = self.action == "accept" and self.content is not None
+        return {"action": self.action, **({"content": dict(self.content or {})} if has_content else {})}
