@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from a2c_smcp.errors import BadRequest
 
-__all__ = ["ELICITATION", "Answer", "AnswerAction", "Question", "QuestionMode"]
+__all__ = ["ELICITATION", "Answer", "AnswerAction", "GivenAnswer", "Question", "QuestionMode"]
 
 ELICITATION = "elicitation/create"
 """The method of MCP's requests that ask a person."""
@@ -27,7 +27,8 @@ class Question:
     """A form to be filled in, or a URL to be opened.
 
     `schema` is the JSON schema of a form's content, with one level of properties. A question that `is_secret` asks for
-    a password or the like. `tool` is the name by which the agent has called it, `server` the MCP server.
+    a password or the like. `tool` is the name by which the agent has called it, `server` the MCP server. `problem` says
+    why the last answer was refused, if there was one.
     """
 
     message: str
@@ -41,6 +42,8 @@ class Question:
     req_id: str = ""
     question_id: str = ""
     is_secret: bool = False
+    office: str = ""
+    problem: str = ""
 
     @classmethod
     def of_request(cls, request: object, **about: Any) -> Question:
@@ -80,7 +83,22 @@ class Answer:
         if self.content is not None and not isinstance(self.content, Mapping):
             raise BadRequest("content: must be an object", field="content")
 
+    @classmethod
+    def of(cls, given: GivenAnswer) -> Answer:
+        """An object is the content of an `accept`, `None` is a `cancel`. Raises `BadRequest` for anything else."""
+        if isinstance(given, cls):
+            return given
+        if given is None:
+            return cls("cancel")
+        if isinstance(given, Mapping):
+            return cls("accept", given)
+        raise BadRequest(f"an answer is an Answer, an object or None, not {type(given).__name__}")
+
     def to_mcp(self) -> dict[str, Any]:
         """MCP's `ElicitResult`. A URL is accepted without content."""
         has_content = self.action == "accept" and self.content is not None
         return {"action": self.action, **({"content": dict(self.content or {})} if has_content else {})}
+
+
+GivenAnswer: TypeAlias = Answer | Mapping[str, Any] | None
+"""What a function that answers an agent's questions may return."""
