@@ -21,12 +21,13 @@ _ACTIONS = {
     Action.LIST: "returns all members of the office",
     Action.CANCEL: "cancels a call: the computer that runs it is notified",
     Action.BROADCAST: "is sent to the other members of the office as a notice",
+    Action.TELL: "is sent to the agent that it names, the one of the computer's office, as a notice",
     Action.FORWARD: "is relayed to the computer that it names; the answer is relayed unchanged",
 }
 _NEWER = """\
-Two kinds of events are relayed even if they are not in this table: `client:<x>` from an agent goes to the computer
-that it names, and `server:update_<x>` from a computer is sent to its office as `notify:update_<x>`. Any other event is
-refused with 400."""
+Three kinds of events are relayed even if they are not in this table: `client:<x>` from an agent goes to the computer
+that it names, `server:update_<x>` from a computer is sent to its office as `notify:update_<x>`, and `server:tell_<x>`
+from a computer is sent to the agent of its office as `notify:tell_<x>`. Any other event is refused with 400."""
 _INTRODUCTION = """\
 These are Socket.IO events on the namespace `/smcp`. [The protocol](../protocol.md) describes connecting, answers and
 errors; [errors](errors.md) explains the codes."""

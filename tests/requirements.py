@@ -97,6 +97,15 @@ _TABLE: dict[str, dict[str, str]] = {
         "routing-unknown": "client:<x> and server:update_<x> are carried, known or not.",
         "nothing-stripped": "No field of a payload or an answer is lost or changed.",
     },
+    "WIRE §9 events": {
+        "9-answer_question": "client:answer_question is routed to its computer.",
+        "9-get_questions": "client:get_questions is routed to its computer.",
+        "9-set_log_level": "client:set_log_level is routed to its computer.",
+        "9-tell_progress": "server:tell_progress reaches the office's agent as notify:tell_progress.",
+        "9-tell_question": "server:tell_question reaches the office's agent as notify:tell_question.",
+        "9-tell_question_ended": "server:tell_question_ended reaches the office's agent likewise.",
+        "9-tell_log": "server:tell_log reaches the office's agent as notify:tell_log.",
+    },
     "WIRE §5 calls": {
         "calls-timeout-field": "timeout is whole seconds from 1 to the maximum.",
         "calls-deadline": "The Server answers a second after the timeout, and within its own where there is none.",

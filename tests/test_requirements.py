@@ -47,4 +47,5 @@ def test_every_test_over_the_wire_names_its_row(folder: str) -> None:
 
 
 def test_every_event_of_the_table_has_a_row() -> None:
-    assert {f"002-{event.name.partition(':')[2]}" for event in EVENTS} - REQUIREMENTS.keys() == set()
+    names = [event.name.partition(":")[2] for event in EVENTS]
+    assert [name for name in names if not {f"002-{name}", f"9-{name}"} & REQUIREMENTS.keys()] == []

@@ -6,14 +6,15 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import msgspec
 import orjson
 
 from a2c_smcp.errors import BadRequest
-from a2c_smcp.protocol.events import OLDER_FIELDS, EventSpec
+from a2c_smcp.protocol.events import OLDER_FIELDS, Action, EventSpec
 from a2c_smcp.protocol.names import MAX_INSTANCE, MAX_TOOL_NAME, MAX_WINDOW_URI, MIN_INSTANCE, fault_in
+from a2c_smcp.smcp import AnswerAction, LogLevel
 
 __all__ = [
     "MAX_TIMEOUT",
@@ -84,7 +85,7 @@ def decode(event: EventSpec, data: object, known: frozenset[str] | None = None) 
     required = event.required if known is None else event.required & known
     if not required <= data.keys():
         _check_missing(required, data)
-    for field, rule in _rules(event.checked if known is None else event.checked & known):
+    for field, rule in _rules(event.checked if known is None else event.checked & known, event.action):
         value = data.get(field)
         if (value is not None or (field in data and field in required)) and (fault := rule(value)):
             raise BadRequest(f"{field}: {fault}", field=field)
@@ -96,7 +97,7 @@ def checks_beside(checked: frozenset[str], event: EventSpec, known: frozenset[st
 
     A payload passes if no required field is missing, and no rule finds a fault.
     """
-    rules = [(field, rule) for field, rule in _rules(event.checked & known) if field not in checked]
+    rules = [(field, rule) for field, rule in _rules(event.checked & known, event.action) if field not in checked]
     return tuple((field, rule, field in event.required) for field, rule in rules)
 
 
@@ -182,6 +183,27 @@ def _integer_fault(value: object) -> str | None:
     return None if type(value) is int else "must be an integer"
 
 
+def _boolean_fault(value: object) -> str | None:
+    return None if isinstance(value, bool) else "must be true or false"
+
+
+def _number_fault(value: object) -> str | None:
+    return None if type(value) in (int, float) else "must be a number"
+
+
+def _text_fault(value: object) -> str | None:
+    return None if isinstance(value, str) else "must be a string"
+
+
+def _questions_fault(value: object) -> str | None:
+    return None if isinstance(value, bool) or value == "result" else 'must be true, false or "result"'
+
+
+def _one_of(*words: str) -> Rule:
+    fault = f"must be one of {', '.join(words)}"
+    return lambda value: None if isinstance(value, str) and value in words else fault
+
+
 _RULES: dict[str, Rule] = {
     "role": _role_fault,
     "name": fault_in,
@@ -195,7 +217,25 @@ _RULES: dict[str, Rule] = {
     "timeout": _integer_fault,
     "desktop_size": _integer_fault,
     "window": _window_fault,
+    "progress": _boolean_fault,
+    "questions": _questions_fault,
+    "extend": _boolean_fault,
+    "input_responses": _object_fault,
+    "request_state": _text_fault,
+    "client_capabilities": _object_fault,
+    "_meta": _object_fault,
+    "question_id": fault_in,
+    "action": _one_of(*get_args(AnswerAction)),
+    "content": _object_fault,
+    "request": _object_fault,
+    "mcp_server": fault_in,
+    "level": _one_of(*get_args(LogLevel)),
+    "logger": _text_fault,
+    "message": _text_fault,
+    "total": _number_fault,
 }
+_RULES_OF_TELLS = _RULES | {"progress": _number_fault}
+"""A call asks for progress with `true`; what is told is a number."""
 
 
 def _check_missing(required: frozenset[str], data: dict[str, Any]) -> None:
@@ -205,8 +245,9 @@ def _check_missing(required: frozenset[str], data: dict[str, Any]) -> None:
 
 
 @cache
-def _rules(checked: frozenset[str]) -> tuple[tuple[str, Rule], ...]:
+def _rules(checked: frozenset[str], action: Action) -> tuple[tuple[str, Rule], ...]:
     """Cached by the set of fields, of which there are few, and not by the event, which a client may invent."""
     spellings = [(field, field) for field in sorted(checked)]
     spellings += [(older, field) for field, older in OLDER_FIELDS.items() if field in checked]
-    return tuple((spelling, _RULES[field]) for spelling, field in spellings if field in _RULES)
+    rules = _RULES_OF_TELLS if action is Action.TELL else _RULES
+    return tuple((spelling, rules[field]) for spelling, field in spellings if field in rules)

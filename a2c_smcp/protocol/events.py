@@ -28,12 +28,16 @@ class Action(Enum):
     LIST = auto()
     CANCEL = auto()
     BROADCAST = auto()
+    TELL = auto()
     FORWARD = auto()
 
 
 @dataclass(frozen=True)
 class EventSpec:
-    """One row. `request` is None for events that this version does not know; only `computer` is checked."""
+    """One row. `request` is None for events that this version does not know: only what the Server needs is checked.
+
+    `options` has further fields that a request may have, beside those of 000.
+    """
 
     name: str
     action: Action
@@ -42,6 +46,7 @@ class EventSpec:
     notice: str | None = None
     older: str | None = None
     older_notice: str | None = None
+    options: type[Any] | None = None
 
     @cached_property
     def json_name(self) -> bytes:
@@ -52,17 +57,28 @@ class EventSpec:
     def required(self) -> frozenset[str]:
         """The fields that must be present."""
         fields: frozenset[str] = self.request.__required_keys__ if self.request else frozenset()
-        return fields | {"computer"} if self.action in (Action.BROADCAST, Action.FORWARD) else fields
+        return fields | _REQUIRED_FIELDS.get(self.action, frozenset())
 
     @cached_property
     def checked(self) -> frozenset[str]:
         """The fields that are checked if they are present. All others are passed on unread."""
-        fields = frozenset(self.request.__annotations__) if self.request else frozenset()
+        shapes = [shape for shape in (self.request, self.options) if shape]
+        fields = frozenset(field for shape in shapes for field in shape.__annotations__)
         return fields | self.required | _EXTRA_FIELDS.get(self.action, frozenset())
 
 
+_REQUIRED_FIELDS = {
+    Action.BROADCAST: frozenset({"computer"}),
+    Action.FORWARD: frozenset({"computer"}),
+    Action.TELL: frozenset({"agent"}),
+}
+
 # Not in 000: `instance` resumes a seat, `office_id` picks one of an agent's offices (WIRE §4).
-_EXTRA_FIELDS = {Action.JOIN: frozenset({"instance"}), Action.FORWARD: frozenset({"agent", "office_id"})}
+_EXTRA_FIELDS = {
+    Action.JOIN: frozenset({"instance"}),
+    Action.FORWARD: frozenset({"agent", "office_id"}),
+    Action.TELL: frozenset({"computer", "req_id"}),
+}
 
 _EITHER: tuple[Role, ...] = ("agent", "computer")
 _AGENT: tuple[Role, ...] = ("agent",)
@@ -100,33 +116,57 @@ EVENTS = (
         older="server:desktop_refresh",
         older_notice="notify:desktop_refresh",
     ),
-    EventSpec(smcp.TOOL_CALL_EVENT, Action.FORWARD, _AGENT, smcp.ToolCallReq),
+    EventSpec(
+        smcp.TELL_PROGRESS_EVENT,
+        Action.TELL,
+        _COMPUTER,
+        smcp.TellProgressNotification,
+        smcp.TELL_PROGRESS_NOTIFICATION,
+    ),
+    EventSpec(
+        smcp.TELL_QUESTION_EVENT,
+        Action.TELL,
+        _COMPUTER,
+        smcp.TellQuestionNotification,
+        smcp.TELL_QUESTION_NOTIFICATION,
+    ),
+    EventSpec(
+        smcp.TELL_QUESTION_ENDED_EVENT,
+        Action.TELL,
+        _COMPUTER,
+        smcp.TellQuestionEndedNotification,
+        smcp.TELL_QUESTION_ENDED_NOTIFICATION,
+    ),
+    EventSpec(smcp.TELL_LOG_EVENT, Action.TELL, _COMPUTER, smcp.TellLogNotification, smcp.TELL_LOG_NOTIFICATION),
+    EventSpec(smcp.TOOL_CALL_EVENT, Action.FORWARD, _AGENT, smcp.ToolCallReq, options=smcp.ToolCallOptions),
     EventSpec(smcp.GET_TOOLS_EVENT, Action.FORWARD, _AGENT, smcp.GetToolsReq),
     EventSpec(smcp.GET_CONFIG_EVENT, Action.FORWARD, _AGENT, smcp.GetComputerConfigReq, older="client:get_mcp_config"),
     EventSpec(smcp.GET_DESKTOP_EVENT, Action.FORWARD, _AGENT, smcp.GetDeskTopReq),
+    EventSpec(smcp.ANSWER_QUESTION_EVENT, Action.FORWARD, _AGENT, smcp.AnswerQuestionReq),
+    EventSpec(smcp.GET_QUESTIONS_EVENT, Action.FORWARD, _AGENT, smcp.GetQuestionsReq),
+    EventSpec(smcp.SET_LOG_LEVEL_EVENT, Action.FORWARD, _AGENT, smcp.SetLogLevelReq),
 )
 
 OLDER_FIELDS = {"agent": "robot_id"}
 OLDER_NOTICES = {row.notice: row.older_notice for row in EVENTS if row.older_notice}
 
 _BY_NAME = {row.name: row for row in EVENTS} | {row.older: row for row in EVENTS if row.older}
-_CLIENT, _UPDATE = "client:", "server:update_"
+_NEWER: dict[str, tuple[Action, tuple[Role, ...]]] = {
+    "client:": (Action.FORWARD, _AGENT),
+    "server:update_": (Action.BROADCAST, _COMPUTER),
+    "server:tell_": (Action.TELL, _COMPUTER),
+}
 
 
 def lookup(name: object) -> EventSpec:
-    """The row of an event. `client:<x>` and `server:update_<x>` have one even when they are newer than the table."""
+    """The row of an event. One whose name begins with a prefix of `_NEWER` has one even if it is not in the table."""
     if not isinstance(name, str):
         raise UnsupportedEvent("its name must be a string")
     row = _BY_NAME.get(name)
     if row is not None:
         return row
-    for prefix in (_CLIENT, _UPDATE):
+    for prefix, (action, senders) in _NEWER.items():
         if name.startswith(prefix) and not fault_in(name.removeprefix(prefix)):
-            return _newer(name)
+            notice = None if action is Action.FORWARD else f"notify:{name.removeprefix('server:')}"
+            return EventSpec(name, action, senders, notice=notice)
     raise UnsupportedEvent(repr(name[:MAX_NAME]))
-
-
-def _newer(name: str) -> EventSpec:
-    if name.startswith(_CLIENT):
-        return EventSpec(name, Action.FORWARD, _AGENT)
-    return EventSpec(name, Action.BROADCAST, _COMPUTER, notice=f"notify:{name.removeprefix('server:')}")

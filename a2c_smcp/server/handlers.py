@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
-from a2c_smcp.errors import ComputerNotFound, Unavailable
+from a2c_smcp.errors import ComputerNotFound, Unavailable, UnsupportedEvent
 from a2c_smcp.protocol import routing
 from a2c_smcp.protocol.events import Action, EventSpec
 from a2c_smcp.protocol.offices import Member, Notice, Office, instance_digest
@@ -77,6 +77,7 @@ class Handlers:
             Action.LIST: self._list_room,
             Action.CANCEL: self._cancel,
             Action.BROADCAST: self._update,
+            Action.TELL: self._tell,
             Action.FORWARD: self._request,
         }
 
@@ -125,6 +126,9 @@ class Handlers:
         if due := self._notices.admit(received.connection.sid, received.event, notice):
             yield from self._broadcast([due])
         return NOTHING
+
+    def _tell(self, received: ReceivedEvent) -> Steps:
+        raise UnsupportedEvent(repr(received.name))
 
     def _request(self, received: ReceivedEvent) -> Steps:
         seats = yield from self._seats(received.connection)

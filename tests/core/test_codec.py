@@ -17,9 +17,10 @@ from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol import EVENTS, lookup
 from a2c_smcp.protocol.codec import MAX_TIMEOUT, decode, dumps, loads, loads_exactly, timeout_of
 
-ROWS = [*EVENTS, lookup("client:newer"), lookup("server:update_newer")]
+ROWS = [*EVENTS, lookup("client:newer"), lookup("server:update_newer"), lookup("server:tell_newer")]
 
-FIELDS = {  # event: (required, optional but checked), from 000 and WIRE §4
+OPTIONS = "progress questions extend input_responses request_state client_capabilities _meta"
+FIELDS = {  # event: (required, optional but checked), from 000 and WIRE §§4, 9
     "server:join_office": ("role name office_id", "instance"),
     "server:leave_office": ("office_id", ""),
     "server:list_room": ("agent req_id office_id", ""),
@@ -27,17 +28,27 @@ FIELDS = {  # event: (required, optional but checked), from 000 and WIRE §4
     "server:update_config": ("computer", ""),
     "server:update_tool_list": ("computer", ""),
     "server:update_desktop": ("computer", ""),
-    "client:tool_call": ("agent req_id computer tool_name params timeout", "office_id"),
+    "client:tool_call": ("agent req_id computer tool_name params timeout", f"office_id {OPTIONS}"),
     "client:get_tools": ("agent req_id computer", "office_id"),
     "client:get_config": ("agent req_id computer", "office_id"),
     "client:get_desktop": ("agent req_id computer", "office_id desktop_size window"),
+    "client:answer_question": ("agent req_id computer question_id action", "office_id content"),
+    "client:get_questions": ("agent req_id computer", "office_id"),
+    "client:set_log_level": ("agent req_id computer level", "office_id mcp_server"),
+    "server:tell_progress": ("agent req_id progress", "computer office_id total message"),
+    "server:tell_question": ("agent req_id question_id request", "computer office_id mcp_server"),
+    "server:tell_question_ended": ("agent req_id question_id", "computer office_id request"),
+    "server:tell_log": ("agent mcp_server level data", "computer office_id req_id logger"),
+    "server:tell_newer": ("agent", "computer req_id"),
     "client:newer": ("computer", "agent office_id"),
     "server:update_newer": ("computer", ""),
 }
 REQUIRED = [(event, field) for event, (required, _) in FIELDS.items() for field in required.split()]
+NOT_NULL = [(event, field) for event, field in REQUIRED if field != "data"]
 OPTIONAL = [(event, field) for event, (_, optional) in FIELDS.items() for field in optional.split()]
 
-NAMES = ("name", "office_id", "agent", "req_id", "computer")
+NAMES = ("name", "office_id", "agent", "req_id", "computer", "question_id", "mcp_server")
+OBJECTS = ("params", "_meta", "input_responses", "client_capabilities", "content", "request")
 NOT_TEXT = [1, True, 1.5, ["a"], {"a": 1}]
 NOT_NAMES = [
     *NOT_TEXT,
@@ -55,6 +66,7 @@ NOT_NAMES = [
     "\ud800",
     *(f"a{invisible}b" for invisible in "\xad\u034f\u200b\u200d\u200f\u2060\u2064\ufe0f\ufeff\uffa0\u3164\U000e0041"),
 ]
+NOT_OBJECTS = [[], "{}", 0, True]
 NOT_INTEGERS = [True, False, 1.0, "1", [], {}]
 BAD: dict[str, list[Any]] = {
     **{field: [*NOT_NAMES, "x" * 129] for field in NAMES},
@@ -62,19 +74,40 @@ BAD: dict[str, list[Any]] = {
     "window": [*NOT_NAMES, "x" * 2049],
     "instance": [*NOT_NAMES, "x" * 15, "x" * 129, "x" * 16 + " "],
     "role": ["", "Agent", "agent ", "server", 0, True, ["agent"], {}],
-    "params": [[], "{}", 0, True],
+    **dict.fromkeys(OBJECTS, NOT_OBJECTS),
     "timeout": NOT_INTEGERS,
     "desktop_size": NOT_INTEGERS,
+    "extend": [0, 1, "true", [], {}],
+    "questions": [0, 1, "true", "results", ["result"], {}],
+    "request_state": [1, True, [], {}],
+    "logger": [1, True, [], {}],
+    "message": [1, True, [], {}],
+    "action": ["", "Accept", "yes", 1, True, ["accept"], {}],
+    "level": ["", "INFO", "warn", 3, True, ["info"], {}],
+    "total": [True, "1", [], {}],
+    "data": [],
 }
+OF_PROGRESS = {"client:tool_call": ([0, 1, 0.5, "true", [], {}], [True, False])}
+OF_PROGRESS["server:tell_progress"] = ([True, False, "0.5", [], {}], [0, 1, 0.5, -3, 2**70])
+"""A call asks for progress; a computer tells how far it is."""
 GOOD: dict[str, list[Any]] = {
     **{field: ["a", "x" * 128, "我的 电脑", "a/b:c#d", "🙂"] for field in NAMES},
     "tool_name": ["t", "x" * 256],
     "window": ["window://h/p?priority=1", "x" * 2048],
     "instance": ["x" * 16, "x" * 128],
     "role": ["agent", "computer"],
-    "params": [{}, {"deep": [{"n": None}]}],
+    **{field: [{}, {"deep": [{"n": None}]}] for field in OBJECTS},
     "timeout": [30],
     "desktop_size": [5, 0, -1, 2**70],
+    "extend": [True, False],
+    "questions": [True, False, "result"],
+    "request_state": ["", "x" * 10_000, "\n\ud800"],
+    "logger": ["", "a\nb"],
+    "message": ["", "a\nb"],
+    "action": ["accept", "decline", "cancel"],
+    "level": ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"],
+    "total": [0, 1, 0.5, 2**70],
+    "data": [{}, [], "text", 1, None],
 }
 
 
@@ -94,7 +127,15 @@ payloads = st.dictionaries(
 
 
 def payload(event: str, **changes: Any) -> dict[str, Any]:
-    return {field: GOOD[field][0] for field in FIELDS[event][0].split()} | changes
+    return {field: good(event, field)[0] for field in FIELDS[event][0].split()} | changes
+
+
+def bad(event: str, field: str) -> list[Any]:
+    return OF_PROGRESS[event][0] if field == "progress" else BAD[field]
+
+
+def good(event: str, field: str) -> list[Any]:
+    return OF_PROGRESS[event][1] if field == "progress" else GOOD[field]
 
 
 # JSON
@@ -220,7 +261,7 @@ def test_a_missing_field_is_named(event: str, field: str) -> None:
 @pytest.mark.covers("names-limits")
 @pytest.mark.parametrize(("event", "field"), REQUIRED + OPTIONAL)
 def test_an_unsound_field_is_refused_and_named(event: str, field: str) -> None:
-    for value in BAD[field]:
+    for value in bad(event, field):
         with pytest.raises(BadRequest, match=f"{field}: must") as refusal:
             decode(lookup(event), payload(event, **{field: value}))
         assert refusal.value.details == {"field": field}, value
@@ -229,11 +270,11 @@ def test_an_unsound_field_is_refused_and_named(event: str, field: str) -> None:
 @pytest.mark.covers("names-limits")
 @pytest.mark.parametrize(("event", "field"), REQUIRED + OPTIONAL)
 def test_a_sound_field_is_taken_up_to_its_limit(event: str, field: str) -> None:
-    for value in GOOD[field]:
+    for value in good(event, field):
         assert decode(lookup(event), payload(event, **{field: value}))[field] == value
 
 
-@pytest.mark.parametrize(("event", "field"), REQUIRED)
+@pytest.mark.parametrize(("event", "field"), NOT_NULL)
 def test_a_required_field_may_not_be_null(event: str, field: str) -> None:
     with pytest.raises(BadRequest, match=field):
         decode(lookup(event), payload(event, **{field: None}))

@@ -8,7 +8,7 @@ from a2c_smcp.errors import UnsupportedEvent
 from a2c_smcp.protocol import EVENTS, Action, lookup
 from a2c_smcp.protocol.events import OLDER_FIELDS, OLDER_NOTICES
 
-# From 002: who sends it, what the Server does, the structure it carries, the notice that follows.
+# From 002 and WIRE §9: who sends it, what the Server does, the structure it carries, the notice that follows.
 ROWS = {
     "client:tool_call": ("agent", Action.FORWARD, "ToolCallReq", None),
     "client:get_config": ("agent", Action.FORWARD, "GetComputerConfigReq", None),
@@ -21,6 +21,18 @@ ROWS = {
     "server:update_desktop": ("computer", Action.BROADCAST, "UpdateComputerConfigReq", "notify:update_desktop"),
     "server:tool_call_cancel": ("agent", Action.CANCEL, "AgentCallData", "notify:tool_call_cancel"),
     "server:list_room": ("agent", Action.LIST, "ListRoomReq", None),
+    "client:answer_question": ("agent", Action.FORWARD, "AnswerQuestionReq", None),
+    "client:get_questions": ("agent", Action.FORWARD, "GetQuestionsReq", None),
+    "client:set_log_level": ("agent", Action.FORWARD, "SetLogLevelReq", None),
+    "server:tell_progress": ("computer", Action.TELL, "TellProgressNotification", "notify:tell_progress"),
+    "server:tell_question": ("computer", Action.TELL, "TellQuestionNotification", "notify:tell_question"),
+    "server:tell_question_ended": (
+        "computer",
+        Action.TELL,
+        "TellQuestionEndedNotification",
+        "notify:tell_question_ended",
+    ),
+    "server:tell_log": ("computer", Action.TELL, "TellLogNotification", "notify:tell_log"),
 }
 OLDER = {  # WIRE §2
     "client:get_mcp_config": "client:get_config",
@@ -30,6 +42,7 @@ OLDER = {  # WIRE §2
 REFUSED = [
     *("connect", "disconnect", "connect_error", "message", "", " ", ":", "client", "client:", "server:", "notify:"),
     *("server:foo", "server:update", "server:update_", "server:join", "server:joinoffice", "server:desktop_refreshed"),
+    *("server:tell", "server:tell_", "server:tells_x", "notify:tell_progress", "server:Tell_progress"),
     *("notify:update_config", "notify:enter_office", "notify:tool_call_cancel", "notify:desktop_refresh", "notify:x"),
     *("Client:tool_call", "CLIENT:TOOL_CALL", "Server:join_office", "server:Join_Office", "server:Update_config"),
     *("client:tool_call ", " client:tool_call", "client: tool_call", "server:join_office\n", "server:update_x\t"),
@@ -40,13 +53,14 @@ REFUSED = [
 
 
 @pytest.mark.covers("event-names")
-def test_the_table_has_a_row_for_every_event_of_002_and_no_other() -> None:
+def test_the_table_has_a_row_for_every_event_and_no_other() -> None:
     assert sorted(row.name for row in EVENTS) == sorted(ROWS)
 
 
-@pytest.mark.covers("event-names")
+@pytest.mark.covers("event-names", "9-answer_question", "9-set_log_level")
+@pytest.mark.covers("9-tell_progress", "9-tell_question", "9-tell_question_ended", "9-tell_log")
 @pytest.mark.parametrize(("name", "row"), ROWS.items())
-def test_a_row_says_what_002_says(name: str, row: tuple[str, Action, str, str | None]) -> None:
+def test_a_row_says_what_the_specification_says(name: str, row: tuple[str, Action, str, str | None]) -> None:
     event = lookup(name)
     assert event.name == name
     assert event.request is not None
@@ -90,6 +104,15 @@ def test_an_update_newer_than_the_table_is_broadcast_for_computers(name: str) ->
 
 
 @pytest.mark.covers("event-names")
+@pytest.mark.parametrize("name", ["server:tell_x", "server:tell_resource", "server:tell_tell_x", "server:tell_进度"])
+def test_a_tell_newer_than_the_table_is_for_computers_and_needs_an_agent(name: str) -> None:
+    event = lookup(name)
+    assert (event.name, event.action, event.senders) == (name, Action.TELL, ("computer",))
+    assert (event.notice, event.required) == (name.replace("server:", "notify:", 1), {"agent"})
+    assert event.checked == {"agent", "computer", "req_id"}
+
+
+@pytest.mark.covers("event-names")
 @pytest.mark.parametrize("name", REFUSED, ids=lambda name: ascii(name[:30]))
 def test_a_name_that_is_no_event_is_refused(name: str) -> None:
     with pytest.raises(UnsupportedEvent) as refusal:
@@ -99,9 +122,12 @@ def test_a_name_that_is_no_event_is_refused(name: str) -> None:
 
 
 @given(
-    st.text() | st.builds(str.__add__, st.sampled_from(["client:", "server:", "server:update_", "notify:"]), st.text())
+    st.text()
+    | st.builds(
+        str.__add__, st.sampled_from(["client:", "server:", "server:update_", "server:tell_", "notify:"]), st.text()
+    )
 )
-def test_only_forwards_and_broadcasts_can_be_invented(name: str) -> None:
+def test_only_forwards_broadcasts_and_tells_can_be_invented(name: str) -> None:
     try:
         event = lookup(name)
     except UnsupportedEvent:
@@ -109,4 +135,5 @@ def test_only_forwards_and_broadcasts_can_be_invented(name: str) -> None:
     assert event in EVENTS or (event.action, name.partition(":")[0]) in (
         (Action.FORWARD, "client"),
         (Action.BROADCAST, "server"),
+        (Action.TELL, "server"),
     )

@@ -1,4 +1,5 @@
-"""`smcp.py` and `types.py` against the specification. The tables are written from 000 and 002, not from the code."""
+"""`smcp.py` and `types.py` against the specification. The tables are written from it (000, 002, WIRE §9), not from the
+code."""
 
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -28,8 +29,20 @@ CONSTANTS = {
     "UPDATE_TOOL_LIST_NOTIFICATION": "notify:update_tool_list",
     "UPDATE_DESKTOP_NOTIFICATION": "notify:update_desktop",
     "CANCEL_TOOL_CALL_NOTIFICATION": "notify:tool_call_cancel",
+    "ANSWER_QUESTION_EVENT": "client:answer_question",
+    "GET_QUESTIONS_EVENT": "client:get_questions",
+    "SET_LOG_LEVEL_EVENT": "client:set_log_level",
+    "TELL_PROGRESS_EVENT": "server:tell_progress",
+    "TELL_QUESTION_EVENT": "server:tell_question",
+    "TELL_QUESTION_ENDED_EVENT": "server:tell_question_ended",
+    "TELL_LOG_EVENT": "server:tell_log",
+    "TELL_PROGRESS_NOTIFICATION": "notify:tell_progress",
+    "TELL_QUESTION_NOTIFICATION": "notify:tell_question",
+    "TELL_QUESTION_ENDED_NOTIFICATION": "notify:tell_question_ended",
+    "TELL_LOG_NOTIFICATION": "notify:tell_log",
 }
 
+TELL = "computer office_id"
 SERVER = "name disabled forbidden_tools tool_meta"
 STRUCTURES = {  # name: (required keys, optional keys)
     "AgentCallData": ("agent req_id", ""),
@@ -63,6 +76,22 @@ STRUCTURES = {  # name: (required keys, optional keys)
     "MCPServerPromptStringInput": ("id description type", "default password"),
     "MCPServerPickStringInput": ("id description type options", "default"),
     "MCPServerCommandInput": ("id description type command", "args"),
+    "ToolCallOptions": (
+        "",
+        "progress questions extend input_responses request_state client_capabilities _meta",
+    ),
+    "AnswerQuestionReq": ("agent req_id computer question_id action", "content"),
+    "AnswerQuestionRet": ("req_id", ""),
+    "GetQuestionsReq": ("agent req_id computer", ""),
+    "GetQuestionsRet": ("questions req_id", ""),
+    "OpenQuestion": ("req_id question_id request", "mcp_server"),
+    "SetLogLevelReq": ("agent req_id computer level", "mcp_server"),
+    "SetLogLevelRet": ("req_id", ""),
+    "TellNotification": ("agent", TELL),
+    "TellProgressNotification": ("agent req_id progress", f"{TELL} total message"),
+    "TellQuestionNotification": ("agent req_id question_id request", f"{TELL} mcp_server"),
+    "TellQuestionEndedNotification": ("agent req_id question_id", f"{TELL} request"),
+    "TellLogNotification": ("agent mcp_server level data", f"{TELL} logger"),
 }
 
 FIELDS: dict[str, Any] = {  # the types on which the wire depends
@@ -85,11 +114,20 @@ FIELDS: dict[str, Any] = {  # the types on which the wire depends
     "MCPServerPickStringInput.type": Literal["pickString"],
     "MCPServerCommandInput.type": Literal["command"],
     "MCPServerCommandInput.args": dict[str, str] | None,
+    "ToolCallOptions.questions": bool | Literal["result"],
+    "AnswerQuestionReq.action": Literal["accept", "decline", "cancel"],
+    "TellProgressNotification.progress": float,
+    "TellQuestionNotification.request": dict[str, Any],
 }
 
 UNIONS = {
     "MCPServerConfig": ("MCPServerStdioConfig", "MCPServerStreamableHttpConfig", "MCPSSEConfig"),
     "MCPServerInput": ("MCPServerPromptStringInput", "MCPServerPickStringInput", "MCPServerCommandInput"),
+}
+
+LITERALS = {
+    "AnswerAction": ("accept", "decline", "cancel"),
+    "LogLevel": ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"),
 }
 
 ALIASES = {
@@ -124,13 +162,18 @@ def test_a_union_has_the_members_of_000(union: str, members: tuple[str, ...]) ->
     assert get_args(getattr(smcp, union)) == tuple(getattr(smcp, member) for member in members)
 
 
+@pytest.mark.parametrize(("literal", "words"), LITERALS.items())
+def test_a_literal_has_the_words_of_mcp(literal: str, words: tuple[str, ...]) -> None:
+    assert get_args(getattr(smcp, literal)) == words
+
+
 @pytest.mark.parametrize(("alias", "meaning"), ALIASES.items())
 def test_an_alias_means_what_000_says(alias: str, meaning: object) -> None:
     assert getattr(types, alias) == meaning
 
 
 def test_smcp_exports_the_whole_vocabulary_and_nothing_else() -> None:
-    assert sorted(smcp.__all__) == sorted([*CONSTANTS, *STRUCTURES, *UNIONS, "Desktop"])
+    assert sorted(smcp.__all__) == sorted([*CONSTANTS, *STRUCTURES, *UNIONS, *LITERALS, "Desktop"])
 
 
 def test_no_word_of_smcp_is_missing_from_the_tables() -> None:

@@ -42,6 +42,7 @@ async def test_a_call_travels_over_every_pair_of_transports(
 @pytest.mark.covers(
     "002-get_tools", "002-get_config", "002-get_desktop", "older-names", "routing-unknown", "nothing-stripped"
 )
+@pytest.mark.covers("9-get_questions")
 @pytest.mark.parametrize(
     ("said", "arrives"),
     [
@@ -49,6 +50,7 @@ async def test_a_call_travels_over_every_pair_of_transports(
         ("client:get_config", "client:get_config"),
         ("client:get_mcp_config", "client:get_config"),
         ("client:get_desktop", "client:get_desktop"),
+        ("client:get_questions", "client:get_questions"),
         ("client:get_skills", "client:get_skills"),
         ("client:日程", "client:日程"),
     ],
