@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
 
-from a2c_smcp.errors import ServerNotFound
+from a2c_smcp.errors import BadRequest, ServerNotFound
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig
 from a2c_smcp.mcp_host.failures import ServerExists
 from a2c_smcp.mcp_host.message_limits import MAX_BYTES
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
-from a2c_smcp.mcp_host.sessions.session import ToolRequest
-from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, ServerStatus, State
+from a2c_smcp.mcp_host.sessions.logs import LogLevel, is_log_level
+from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
+from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, OnServerLog, ServerStatus, State
 from a2c_smcp.mcp_host.supervisor import Supervisor
 from a2c_smcp.mcp_host.transports.http import StreamableTransport
 from a2c_smcp.mcp_host.transports.sse import SSETransport
@@ -47,11 +48,13 @@ class Manager:
         policy: HostPolicy | None = None,
         on_change: OnChange = lambda name, state, reason: None,
         on_event: OnServerEvent = lambda name, kind, about: None,
+        on_log: OnServerLog = lambda name, message: None,
         open_transport: OpenTransport = transport_for,
     ) -> None:
         self._policy = policy or HostPolicy()
         self._on_change = on_change
         self._on_event = on_event
+        self._on_log = on_log
         self._open_transport = open_transport
         self._guard = ProcessGuard()
         self._start_slots = asyncio.Semaphore(self._policy.starting_at_once)
@@ -128,6 +131,15 @@ class Manager:
         """Return the raw MCP result, also of a tool that failed. Raises `ServerFailure` or `CallTimeout`."""
         return await self._server(name).call_tool(request)
 
+    async def set_log_level(self, name: str, level: str | None) -> None:
+        """Have `on_log` called with the server's messages of this level and above; `None`: with as few as possible.
+
+        It holds until it is set again, also when the server starts again. Raises `BadRequest` for an unknown level.
+        """
+        if level is not None and not is_log_level(level):
+            raise BadRequest(f"{level!r} is not a log level: {', '.join(get_args(LogLevel))}")
+        await self._server(name).set_log_level(level)
+
     async def read_resource(self, name: str, uri: str, timeout: float) -> dict[str, Any]:
         return await self._server(name).read_resource(uri, timeout)
 
@@ -145,4 +157,5 @@ class Manager:
             start_slots=self._start_slots,
             on_change=self._on_change,
             on_event=self._on_event,
+            on_log=self._on_log,
         )

@@ -9,9 +9,10 @@ from typing import Literal, Protocol
 
 from a2c_smcp.mcp_host.failures import AuthRequired, CommandNotFound, ServerFailure, SessionLost
 from a2c_smcp.mcp_host.policy import HostPolicy
+from a2c_smcp.mcp_host.sessions.logs import LogMessage
 from a2c_smcp.mcp_host.sessions.offers import OfferChange
 
-__all__ = ["OnChange", "OnServerEvent", "Recovery", "Restarts", "ServerStatus", "State"]
+__all__ = ["OnChange", "OnServerEvent", "OnServerLog", "Recovery", "Restarts", "ServerStatus", "State"]
 
 State = Literal["disabled", "starting", "ready", "backoff", "auth_required", "failed", "stopped"]
 
@@ -26,6 +27,12 @@ class OnServerEvent(Protocol):
     """Called in the event loop; it must return at once. `about` is a window's URI, where there is one."""
 
     def __call__(self, name: str, kind: OfferChange, about: str | None) -> None: ...
+
+
+class OnServerLog(Protocol):
+    """Called in the event loop for each log message of a server; it must return at once."""
+
+    def __call__(self, name: str, message: LogMessage) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

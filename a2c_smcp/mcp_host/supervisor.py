@@ -35,9 +35,11 @@ from a2c_smcp.mcp_host.config.servers import MCPServerConfig
 from a2c_smcp.mcp_host.failures import ServerFailure, ServerGone, ServerNotReady, SessionLost
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.listings import uris_of
+from a2c_smcp.mcp_host.sessions.logs import LogLevel
 from a2c_smcp.mcp_host.sessions.offers import OfferChange
-from a2c_smcp.mcp_host.sessions.session import EventKind, MCPSession, ToolRequest
-from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, Restarts, ServerStatus, State
+from a2c_smcp.mcp_host.sessions.session import EventKind, MCPSession
+from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
+from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, OnServerLog, Restarts, ServerStatus, State
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
 
 __all__ = ["Supervisor"]
@@ -57,6 +59,7 @@ class Supervisor:
         start_slots: asyncio.Semaphore,
         on_change: OnChange,
         on_event: OnServerEvent,
+        on_log: OnServerLog,
     ) -> None:
         self.config = config
         self.name = config.name
@@ -69,6 +72,8 @@ class Supervisor:
         self._start_slots = start_slots
         self._on_change = on_change
         self._on_event = on_event
+        self._on_log = on_log
+        self._log_level: LogLevel | None = None
         self._loop = asyncio.get_running_loop()
         self._session: MCPSession | None = None
         self._supervision: asyncio.Task[None] | None = None
@@ -149,7 +154,7 @@ class Supervisor:
         try:
             left = max(deadline - self._loop.time(), 0.001)
             request.begin()
-            result = await session.call_tool(replace(request, timeout=left))
+            result = await session.call_tool(request if request.extend else replace(request, timeout=left))
         except CallTimeout:
             self._count_timeout()
             raise
@@ -165,6 +170,13 @@ class Supervisor:
             return await session.read_resource(uri, max(deadline - self._loop.time(), 0.001))
         finally:
             self._release()
+
+    async def set_log_level(self, level: LogLevel | None) -> None:
+        """Set the level for this session and the next ones."""
+        self._log_level = level
+        if (session := self._session) is not None:
+            with suppress(SMCPError):  # the next session will ask again
+                await session.set_log_level(level)
 
     async def _acquire(self, timeout: float) -> MCPSession:
         """Wait for a usable session and a slot for a call. The caller gives the slot back with `_release`."""
@@ -240,6 +252,7 @@ class Supervisor:
             self._open_transport,
             on_event=on_event,
             policy=self._policy,
+            on_log=lambda message: self._on_log(self.name, message),
             all_windows=(self.config.desktop or self._policy.desktop) == "any",
             legacy=self._legacy,
         )
@@ -249,6 +262,8 @@ class Supervisor:
             async with self._start_slot():
                 self._starts += 1
                 await session.start(self._policy.start_limit)
+                if self._log_level is not None:
+                    await session.set_log_level(self._log_level)
             if not lost.done():
                 self._use(session)
             return await self._watch(session, lost)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from a2c_smcp.mcp_host.sessions.session import ToolRequest
+from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from tests.computer.supervised import all_gone, managed, text_of
 from tests.interop.conftest import CACHE
 from tests.interop.test_real_servers import names_of, pid_of, stdio

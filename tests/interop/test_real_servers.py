@@ -10,7 +10,7 @@ import pytest
 
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
 from a2c_smcp.mcp_host.manager import Manager
-from a2c_smcp.mcp_host.sessions.session import ToolRequest
+from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from tests.computer.supervised import eventually, is_alive, managed, text_of
 from tests.interop.conftest import python_of
 from tests.interop.driver import Driver

@@ -157,7 +157,7 @@ async def test_messages_that_answer_no_request_are_not_handled(server: Server) -
 
 async def test_progress_is_reported_before_the_answer(server: Server) -> None:
     heard: list[Any] = []
-    server.direct.on_progress = lambda method, params: heard.append(params["progress"])
+    server.direct.on_notification = lambda method, params: heard.append(params["progress"])
     assert server.direct.handle({"method": "notifications/progress", "params": {"progress": 1}})
     assert not server.direct.handle({"method": "notifications/progress", "params": "nonsense"})
     assert not server.direct.handle({"method": "notifications/message", "params": {}})

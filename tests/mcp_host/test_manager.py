@@ -23,7 +23,7 @@ from a2c_smcp.mcp_host.failures import (
 )
 from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.policy import HostPolicy
-from a2c_smcp.mcp_host.sessions.session import ToolRequest
+from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from a2c_smcp.mcp_host.status import Recovery, Restarts
 from tests.computer.pace import within
 from tests.computer.supervised import good, is_alive, managed, naughty, quick, serving, text_of

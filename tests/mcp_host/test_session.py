@@ -12,7 +12,7 @@ import pytest
 from a2c_smcp.errors import BadRequest, CallTimeout
 from a2c_smcp.mcp_host.failures import RequestRefused, ServerGone, StartFailed
 from a2c_smcp.mcp_host.sessions.listings import WindowList, repaired_tool
-from a2c_smcp.mcp_host.sessions.session import ToolRequest
+from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from tests.computer.pace import within
 from tests.computer.supervised import Notebook, naughty, of_the_sdk, quick, session, text_of
 
@@ -148,11 +148,14 @@ async def test_progress_is_reported_in_order_and_extends_the_timeout_up_to_a_cap
     told: list[tuple[float, float | None, str | None]] = []
     async with session(of_the_sdk()) as one:
         slow = {"steps": 8, "pause": 0.1}
-        result = await one.call_tool(ToolRequest("slow", slow, 0.5, on_progress=lambda *how_far: told.append(how_far)))
+        told_of = ToolRequest("slow", slow, 0.5, extend=True, on_progress=lambda *how_far: told.append(how_far))
+        result = await one.call_tool(told_of)
         assert text_of(result) == "done"
         assert told == [(float(n), 8.0, f"step {n}") for n in range(1, 9)]
         with pytest.raises(CallTimeout):
-            await one.call_tool(ToolRequest("slow", slow, 0.5, cap=0.4))
+            await one.call_tool(ToolRequest("slow", slow, 0.5, cap=0.4, extend=True))
+        with pytest.raises(CallTimeout):
+            await one.call_tool(ToolRequest("slow", slow, 0.5))
 
 
 @pytest.mark.covers("mcp-robust")

@@ -15,7 +15,7 @@ from a2c_smcp.mcp_host.config.servers import parse_server, source
 from a2c_smcp.mcp_host.failures import CommandNotFound, ServerGone, StartFailed
 from a2c_smcp.mcp_host.processes.environment import child_environment
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
-from a2c_smcp.mcp_host.sessions.session import ToolRequest
+from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from a2c_smcp.mcp_host.transports.messages import LineDecoder, from_line
 from tests.computer.pace import within
 from tests.computer.supervised import (

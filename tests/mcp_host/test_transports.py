@@ -15,7 +15,7 @@ import pytest
 from a2c_smcp.errors import CallTimeout
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
 from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, SessionLost
-from a2c_smcp.mcp_host.sessions.session import ToolRequest
+from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from tests.computer.pace import within
 from tests.computer.supervised import Notebook, quick, serving, session, text_of
 from tests.ports import free_port

@@ -31,7 +31,7 @@ from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.computer.types import ToolCallRecord
 from a2c_smcp.errors import AnswerTooLarge, CallTimeout, SMCPError, ToolNotFound
 from a2c_smcp.mcp_host.message_limits import is_within, text_in
-from a2c_smcp.mcp_host.sessions.session import ToolRequest
+from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from a2c_smcp.protocol.codec import Written, dumps
 from a2c_smcp.protocol.results import failed_call
 from a2c_smcp.types import TOOL_NAME

@@ -37,6 +37,7 @@ from a2c_smcp.mcp_host.failures import (
     in_brief,
 )
 from a2c_smcp.mcp_host.message_limits import too_large
+from a2c_smcp.mcp_host.sessions.logs import LogLevel
 from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests, MCPRequest
 from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
 
@@ -49,6 +50,7 @@ MOST_UNANSWERED = 64
 _NEVER_USED: TypeAdapter[BaseModel] = TypeAdapter(BaseModel)
 """The model of results that leave the SDK unread."""
 _RAW = frozenset({"tools/list", "tools/call", "resources/list", "resources/read"})
+_LOGGED = frozenset({"tools/call", "resources/read"})
 _REQUESTS: dict[str, tuple[Any, type[BaseModel]]] = {
     "tools/call": (types.CallToolRequest, types.CallToolRequestParams),
     "resources/read": (types.ReadResourceRequest, types.ReadResourceRequestParams),
@@ -70,10 +72,13 @@ class _RawDispatcher(JSONRPCDispatcher[TransportContext]):
         super().__init__(*_with_limited_requests(read, write), on_stream_exception=_ignore)
         self.direct = direct
         if direct is not None:
-            direct.on_progress = on_notification
+            direct.on_notification = on_notification
         self.ended = anyio.Event()
         self.header_arguments: dict[str, dict[tuple[str, ...], str]] = {}
         """For each tool, the arguments that are sent as HTTP headers too."""
+        self._meta: Mapping[str, Any] = {}
+        self.log_level: LogLevel | None = None
+        """The level that requests ask for on 2026-07-28."""
         self._on_notification = on_notification
 
     async def send_raw_request(
@@ -82,14 +87,22 @@ class _RawDispatcher(JSONRPCDispatcher[TransportContext]):
         if opts is not None and method == "tools/call" and params is not None:
             headers = mcp_param_headers(self.header_arguments.get(params["name"], {}), params.get("arguments") or {})
             opts.setdefault("headers", {}).update(headers)
+        if self.log_level is not None and method in _LOGGED:
+            params = {**(params or {}), "_meta": _with_level((params or {}).get("_meta"), self.log_level)}
         if self.direct is not None:
             opts = {"request_id": next(self.direct.ids), **(opts or {})}
             if method == "tools/list":  # its `_meta` holds only what all requests have
-                self.direct.common_meta = (params or {}).get("_meta") or {}
+                self._meta = (params or {}).get("_meta") or {}
+                self.direct.common_meta = _with_level(self._meta, self.log_level)
         raw = await super().send_raw_request(method, params, opts, **private)
         if method in _RAW:
             raise _RawAnswer(raw)
         return raw
+
+    def set_log_level(self, level: LogLevel | None) -> None:
+        self.log_level = level
+        if self.direct is not None:
+            self.direct.common_meta = _with_level(self._meta, level)
 
     async def run(
         self,
@@ -217,6 +230,15 @@ class SDKClient:
     async def unsubscribe(self, uri: str) -> None:
         await self._request_empty(types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri)))
 
+    async def set_log_level(self, level: LogLevel | None) -> None:
+        """Ask for messages of this level and above: with every request on 2026-07-28, once on older revisions."""
+        capabilities = self._session.server_capabilities
+        if self.is_modern:
+            self._dispatcher.set_log_level(level)
+        elif capabilities is not None and capabilities.logging is not None:
+            params = types.SetLevelRequestParams(level=level or "emergency")
+            await self._request_empty(types.SetLevelRequest(params=params))
+
     async def check(self) -> None:
         """Return when the server answers, whatever it answers."""
         try:
@@ -272,6 +294,10 @@ class SDKClient:
             raise _translated(error) from error
         except ValidationError:
             return  # an answer all the same
+
+
+def _with_level(meta: Mapping[str, Any] | None, level: LogLevel | None) -> dict[str, Any]:
+    return {**(meta or {}), **({types.LOG_LEVEL_META_KEY: level} if level else {})}
 
 
 async def _ignore(_: Exception) -> None:

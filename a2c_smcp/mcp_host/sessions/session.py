@@ -18,25 +18,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from itertools import count
 from typing import Any, Literal, Protocol
 
 import anyio
 import anyio.abc
 
-from a2c_smcp.errors import SMCPError
-from a2c_smcp.mcp_host.failures import RequestRefused, ServerFailure, ServerGone, StartFailed
+from a2c_smcp.errors import CallTimeout, SMCPError
+from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused, ServerFailure, ServerGone, StartFailed
 from a2c_smcp.mcp_host.message_limits import check_result
 from a2c_smcp.mcp_host.policy import HostPolicy
+from a2c_smcp.mcp_host.sessions.logs import LogLevel, OnLog, ServerLog
 from a2c_smcp.mcp_host.sessions.offers import Offers
 from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
 from a2c_smcp.mcp_host.sessions.subscriptions import Announcements
+from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest
-from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest, OnProgress
+from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
 
-__all__ = ["EventKind", "MCPSession", "OnEvent", "ToolRequest"]
+__all__ = ["EventKind", "MCPSession", "OnEvent"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,22 +51,6 @@ class OnEvent(Protocol):
     def __call__(self, kind: EventKind, about: str | ServerFailure | None = None) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRequest:
-    """A call of a tool, by the name that its server gives it.
-
-    `timeout` counts from the last progress, `cap` from the beginning; the default of `cap` is the policy's. `begin` is
-    called directly before the request is written; if it raises, nothing is written.
-    """
-
-    tool: str
-    arguments: Mapping[str, Any]
-    timeout: float
-    cap: float | None = None
-    on_progress: OnProgress | None = None
-    begin: Callable[[], None] = lambda: None
-
-
 class MCPSession:
     """Call `start` once and `stop` always. `tools` and `windows` are what the server lists, kept up to date."""
 
@@ -75,6 +61,7 @@ class MCPSession:
         *,
         on_event: OnEvent,
         policy: HostPolicy,
+        on_log: OnLog = lambda message: None,
         all_windows: bool = False,
         legacy: bool = False,
     ) -> None:
@@ -90,6 +77,7 @@ class MCPSession:
         self._scope = anyio.CancelScope()
         self._announcements = Announcements()
         self._offers = Offers(name, policy, self._emit, self._announcements, all_windows=all_windows)
+        self._log = ServerLog(on_log)
         self._pending: set[InFlightRequest] = set()
         self._progress: dict[str, InFlightRequest] = {}
         self._tokens = count(1)
@@ -131,7 +119,7 @@ class MCPSession:
 
     async def call_tool(self, request: ToolRequest) -> dict[str, Any]:
         """Return the result as the server sent it. Raises a `ServerFailure` or `CallTimeout`."""
-        cap = request.cap or self._policy.call_cap
+        cap = (request.cap or self._policy.call_cap) if request.extend else request.timeout
         pending = InFlightRequest(f"tool {request.tool!r}", request.timeout, cap, request.on_progress)
         token = f"a2c-{next(self._tokens)}"
         params = {"name": request.tool, "arguments": dict(request.arguments), "_meta": {"progressToken": token}}
@@ -150,6 +138,17 @@ class MCPSession:
         if _wants_input(raw):
             raise RequestRefused(f"reading {uri} wants interactive input")
         return _without_mark(raw)
+
+    async def set_log_level(self, level: LogLevel | None) -> None:
+        """Ask the server for messages of this level and above; `None` for as few as possible."""
+        limit = self._policy.read_limit
+
+        async def ask(client: SDKClient) -> dict[str, Any]:
+            await client.set_log_level(level)
+            return {}
+
+        with suppress(RequestRefused, OversizedAnswer, CallTimeout):
+            await self._send(InFlightRequest("setting the log level", limit, limit), ask)
 
     async def check(self, timeout: float) -> None:
         """Return when the server answers a health check. Raises if it does not in time."""
@@ -269,6 +268,8 @@ class MCPSession:
             token = params.get("progressToken")
             if isinstance(token, str) and (pending := self._progress.get(token)):
                 pending.progressed(params.get("progress"), params.get("total"), params.get("message"))
+        elif method == "notifications/message":
+            self._log.add(params)
         else:
             self._announcements.add(method, params)
 

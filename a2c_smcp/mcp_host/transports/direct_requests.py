@@ -1,7 +1,7 @@
 """Requests that are written into a server's pipe, and answers that are read from it, without the SDK in between.
 
 The SDK wraps each request in models, streams and tasks, which cost several times what the request does. It still owns
-the connection: every message that is not an answer to one of these requests, or progress, goes to the SDK.
+the connection: every message that is not an answer to one of these requests, progress or a log message goes to the SDK.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["ODD_ANSWER", "DirectRequests", "MCPRequest"]
 
 ODD_ANSWER = "the server's answer is not an MCP result"
 
-_PROGRESS = "notifications/progress"
+_NOTIFICATIONS = frozenset({"notifications/progress", "notifications/message"})
 _WRITE_BUFFER = 64 * 1024  # bytes that may wait for a server to read them; with more, `drain` waits
 
 
@@ -54,14 +54,14 @@ class MCPRequest(NamedTuple):
 class DirectRequests:
     """The SDK numbers its requests from `ids` too, so that no two have the same id.
 
-    `common_meta` is added to the `_meta` of every request. `on_progress` gets progress notifications here and not from
-    the SDK: otherwise the answer could overtake them. Requests that the server does not read yet wait in a queue, in
-    order; `write_waiting` writes them.
+    `common_meta` is added to the `_meta` of every request. `on_notification` gets progress and log messages here and
+    not from the SDK: otherwise the answer could overtake them, and a flood of them would cost more. Requests that the
+    server does not read yet wait in a queue, in order; `write_waiting` writes them.
     """
 
     def __init__(self, pipe: StreamWriter) -> None:
         self.ids = count(1)
-        self.on_progress: Callable[[str, Mapping[str, Any]], None] | None = None
+        self.on_notification: Callable[[str, Mapping[str, Any]], None] | None = None
         self.common_meta: Mapping[str, Any] = {}
         self._pipe = pipe
         self._is_full = Event()
@@ -108,11 +108,11 @@ class DirectRequests:
         return True
 
     def handle(self, message: Any) -> bool:
-        """Handle an answer to one of these requests, or progress; return whether it is one."""
+        """Handle an answer to one of these requests, progress or a log message; return whether it is one."""
         if not isinstance(message, dict):
             return False
         if (method := message.get("method")) is not None:
-            return self._handle_progress(method, message.get("params"))
+            return self._handle_notification(method, message.get("params"))
         pending = self._unanswered.pop(_number(message.get("id")), None)
         if pending is None:
             return False
@@ -124,10 +124,10 @@ class DirectRequests:
             pending.fail(_refusal(None))
         return True
 
-    def _handle_progress(self, method: Any, params: Any) -> bool:
-        if method != _PROGRESS or self.on_progress is None or not isinstance(params, dict):
+    def _handle_notification(self, method: Any, params: Any) -> bool:
+        if method not in _NOTIFICATIONS or self.on_notification is None or not isinstance(params, dict):
             return False
-        self.on_progress(method, params)
+        self.on_notification(method, params)
         return True
 
     def _cancel(self, number: int) -> None:

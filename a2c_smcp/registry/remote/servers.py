@@ -28,7 +28,7 @@ from a2c_smcp.mcp_host.config.servers import BaseServerConfig, MCPServerConfig, 
 from a2c_smcp.mcp_host.failures import ServerNotReady
 from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.sessions.offers import OfferChange
-from a2c_smcp.mcp_host.sessions.session import ToolRequest
+from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from a2c_smcp.registry.toolset import unknown_tool
 
 __all__ = ["ServerAddress", "ServerConfig", "ServerHandle", "SharedServers", "servers"]
@@ -110,7 +110,9 @@ class SharedServers:
         offered = [listed["name"] for listed in self._manager.tools(name)]
         if tool not in offered:
             raise unknown_tool(tool, offered, f"server {name!r} has no tool ")
-        return await self._manager.call_tool(name, ToolRequest(tool, arguments, max(deadline - loop.time(), 0.001)))
+        return await self._manager.call_tool(
+            name, ToolRequest(tool, arguments, max(deadline - loop.time(), 0.001), extend=True)
+        )
 
     def tools(self, handle: ServerHandle) -> list[dict[str, Any]]:
         """The tools that the server lists now."""
