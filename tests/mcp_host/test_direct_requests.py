@@ -160,7 +160,7 @@ async def test_progress_is_reported_before_the_answer(server: Server) -> None:
     server.direct.on_notification = lambda method, params: heard.append(params["progress"])
     assert server.direct.handle({"method": "notifications/progress", "params": {"progress": 1}})
     assert not server.direct.handle({"method": "notifications/progress", "params": "nonsense"})
-    assert not server.direct.handle({"method": "notifications/message", "params": {}})
+    assert not server.direct.handle({"method": "notifications/tools/list_changed", "params": {}})
     assert heard == [1]
 
 
