@@ -8,6 +8,7 @@ PEERS := .cache/peers/0.1.2/.ready .cache/peers/0.4.2/.ready
 BENCH_PEERS := .cache/peers/bench/.ready
 NODE_CLIENT := .cache/javascript/.ready
 NODE_SERVER := .cache/bench-javascript/.ready
+CONFORMANCE := .cache/conformance/.ready
 NODE := $(shell command -v node >/dev/null && command -v npm)
 EXAMPLES := .cache/examples/.ready
 CLIENTS := .cache/clients/.ready
@@ -34,7 +35,7 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-fast test-clients test-faults test-deep lint types peers examples clients node-client docs reference lock clean
+.PHONY: help setup demo demo-cluster test test-fast test-clients conformance test-faults test-deep lint types peers examples clients node-client docs reference lock clean
 .PHONY: bench bench-quick bench-relay bench-end-to-end bench-crowds bench-growth bench-pressure
 .PHONY: bench-computer bench-agent bench-registry bench-nodes bench-directory bench-peers
 
@@ -119,6 +120,17 @@ test-fast: $(READY) ## The tests that start no process, in half a minute
 
 test-clients: $(READY) $(DOCS) $(EXAMPLES) $(CLIENTS) $(NODE_CLIENT) ## What needs Node.js or a framework: JavaScript clients and MCP servers, examples, LangChain
 	@$(PYTEST) $(ALL_CORES) tests/clients
+
+conformance: $(READY) $(CONFORMANCE) ## MCP's conformance suite against a computer, for each revision of MCP
+	@$(BIN)/python -m tests.conformance
+
+$(CONFORMANCE): tests/conformance/package.json tests/conformance/package-lock.json
+	@command -v npm >/dev/null || { echo "the conformance suite needs npm, which is not on the PATH" >&2; exit 1; }
+	@echo "installing MCP's conformance suite and the Node.js that it needs (once, until its lock changes)" >&2
+	@mkdir -p $(@D)
+	@cp $^ $(@D)
+	@npm ci --prefix $(@D) --loglevel error --ignore-scripts --no-audit --no-fund >/dev/null
+	@touch $@
 
 test-faults: $(READY) ## Calls under kills, pauses and cuts, with one node and with three: seven minutes
 	@$(BIN)/python -m tests.faults --nodes 1

@@ -1,0 +1,151 @@
+"""What MCP's conformance suite tests: a Computer that hosts the suite's server, signs in and calls its tools.
+
+The suite starts a server, and then this program with the server's URL as its argument. `MCP_CONFORMANCE_SCENARIO` names
+the scenario, `MCP_CONFORMANCE_CONTEXT` has its data as JSON. The package with `[all]` is all that it needs:
+
+    conformance client --command "python client.py" --requirements 2026-07-28
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import ProxyHandler, build_opener
+
+import a2c_smcp.computer as a2c  # imports its parts on first use, so a program that waits for its turn costs little
+
+SERVER = "suite"
+CALL_LIMIT = 20  # seconds
+MOST_SIGN_INS = 3
+CLIENT_METADATA = "https://conformance-test.local/client-metadata.json"
+
+Context = dict[str, Any]
+Calls = Iterator[tuple[str, dict[str, Any]]]
+
+
+# What scenarios need beyond the usual
+
+SIGN_IN: dict[str, Callable[[Context], dict[str, Any]]] = {
+    "auth/pre-registration": lambda context: {
+        "client_id": context["client_id"],
+        "client_secret": context["client_secret"],
+    },
+    "auth/client-credentials-basic": lambda context: {
+        "grant": "client_credentials",
+        "client_id": context["client_id"],
+        "client_secret": context["client_secret"],
+    },
+    "auth/client-credentials-jwt": lambda context: {
+        "grant": "client_credentials",
+        "client_id": context["client_id"],
+        "private_key": context["private_key_pem"],
+        "signing_algorithm": context.get("signing_algorithm", "ES256"),
+    },
+}
+"""How to sign in; by default with a document that describes the client, or by registration."""
+
+
+def calls_from_context(tools: dict[str, Any], context: Context) -> Calls:
+    for call in context["toolCalls"]:
+        yield call["name"], call["arguments"]
+
+
+def echo_of_a_schema(tools: dict[str, Any], context: Context) -> Calls:
+    yield "json_schema_echo", {"schema": tools["json_schema_2020_12_tool"]["params_schema"]}
+
+
+def each_tool_once(tools: dict[str, Any], context: Context) -> Calls:
+    for name, tool in tools.items():
+        yield name, filled_in(tool["params_schema"])
+
+
+CALLS: dict[str, Callable[[dict[str, Any], Context], Calls]] = {
+    "http-custom-headers": calls_from_context,
+    "json-schema-2020-12-preservation": echo_of_a_schema,
+}
+"""Which tools are called; by default each once."""
+
+
+# The usual
+
+SAMPLES: dict[str, Any] = {"string": "text", "integer": 3, "number": 4.5, "boolean": True, "array": [], "object": {}}
+
+
+def filled_in(schema: dict[str, Any]) -> dict[str, Any]:
+    """Values for the fields of a schema: their defaults, or samples for those that are required."""
+    fields, required = schema.get("properties", {}), schema.get("required", ())
+    defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
+    return {name: SAMPLES.get(fields.get(name, {}).get("type"), "text") for name in required} | defaults
+
+
+async def answer(question: Any) -> Any:
+    """A person who accepts a form as it is shown."""
+    from a2c_smcp.protocol.questions import Answer
+
+    return Answer("accept", filled_in(dict(question.schema)) if question.mode == "form" else None)
+
+
+async def browse(url: str) -> None:
+    """A browser whose user agrees to everything: the provider redirects it to the computer."""
+    await asyncio.to_thread(build_opener(ProxyHandler({})).open, url, timeout=CALL_LIMIT)
+
+
+async def run(url: str, scenario: str, context: Context) -> None:
+    computer = a2c.Computer("conformance", open_url=browse, on_question=answer)
+    how = SIGN_IN.get(scenario, lambda _: {"client_metadata_url": CLIENT_METADATA})
+    computer.add_server(
+        {
+            "name": SERVER,
+            "type": "streamable",
+            "server_parameters": {"url": url, "auth": how(context)},
+            "default_tool_meta": {"auto_apply": True},
+        }
+    )
+    async with computer:
+        await computer.start()
+        for _ in range(MOST_SIGN_INS):
+            if computer.status()[SERVER].state == "auth_required":
+                await computer.sign_in(SERVER)
+        status = computer.status()[SERVER]
+        if status.state != "ready":
+            sys.exit(f"the server is {status.state}: {status.reason}")
+        tools = {tool["name"]: tool for tool in computer.get_tools()}
+        calls = CALLS.get(scenario, each_tool_once)(tools, context)
+        for number, (name, arguments) in enumerate(calls):
+            result = await computer.execute_tool(
+                a2c.Caller("office", "agent"), str(number), name, arguments, CALL_LIMIT
+            )
+            print(name, json.dumps(result, ensure_ascii=False))
+
+
+@contextmanager
+def turn() -> Iterator[None]:
+    """Wait until fewer of these programs run than the machine has cores: the suite starts all scenarios at once."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows
+        yield
+        return
+    place = f"a2c-conformance-{os.getuid()}-{os.getpid() % (os.cpu_count() or 1)}"
+    with Path(tempfile.gettempdir(), place).open("a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> None:
+    scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    with turn(), tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_STATE_HOME"] = folder  # nothing of this is kept
+        asyncio.run(run(sys.argv[1], scenario, context))
+
+
+if __name__ == "__main__":
+    main()
