@@ -26,10 +26,10 @@ PATIENCE = 60.0
 
 SERVERS = Path(__file__).with_name("servers")
 QUICK = HostPolicy(
-    start_limit=10.0,
+    start_limit=PATIENCE,
     probe_limit=5.0,
-    listing_limit=2.0,
-    read_limit=2.0,
+    listing_limit=PATIENCE,
+    read_limit=PATIENCE,
     health_limit=0.5,
     notice_pause=0.02,
     listen_again=0.05,
