@@ -399,6 +399,24 @@ def test_each_fault_has_a_json_pointer() -> None:
 
 
 @pytest.mark.covers("tools-arguments")
+@pytest.mark.parametrize("is_heavy", [False, True], ids=["checked here", "checked in another process"])
+def test_a_parameter_that_is_sent_as_a_header_may_be_null_unless_it_is_required(is_heavy: bool) -> None:
+    flag = {"type": "boolean", "x-mcp-header": "Flag"}
+    inner = {"type": "object", "properties": {"flag": flag, "plain": {"type": "boolean"}}}
+    schema = {
+        "type": "object",
+        "properties": {"flag": flag, "needed": flag, "plain": {"type": "boolean"}, "inner": inner},
+        "required": ["needed"],
+    }
+    if is_heavy:
+        schema["properties"]["text"] = {"pattern": "(?=a)b"}  # type: ignore[index]  # only a backtracking engine can
+    assert (Schema(schema).ready.validator is None) == is_heavy
+    assert faults(schema, {"flag": None, "needed": True, "inner": {"flag": None}}) == []
+    found = faults(schema, {"flag": "yes", "needed": None, "plain": None, "inner": {"plain": None}})
+    assert {fault["path"] for fault in found} == {"/flag", "/needed", "/plain", "/inner/plain"}
+
+
+@pytest.mark.covers("tools-arguments")
 def test_the_message_names_the_first_fault() -> None:
     schema = Schema({"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}})
     with pytest.raises(BadRequest) as caught:

@@ -29,6 +29,7 @@ from a2c_smcp.errors import TooLarge
 from a2c_smcp.loops import BackgroundLoop
 from a2c_smcp.mcp_host.processes.worker import Worker, WorkerDied, WorkerNotStarted, WorkerTooSlow, worker_command
 from a2c_smcp.registry.schemas.cost import schema_cost
+from a2c_smcp.registry.schemas.nulls import is_allowed_null
 from a2c_smcp.registry.schemas.worker import Misfit, compiled, first_line, fits, misfits
 
 __all__ = [
@@ -184,7 +185,9 @@ def find_faults_here(schema: Schema, arguments: dict[str, Any]) -> list[Fault] |
     try:
         if fits(ready.validator, arguments):
             return []
-        return _as_faults(misfits(ready.validator, arguments)) if work <= MAX_EXPLAINED else _UNEXPLAINED
+        if work > MAX_EXPLAINED:
+            return _UNEXPLAINED
+        return _as_faults(schema, arguments, misfits(ready.validator, arguments))
     except ValueError:
         return _NOT_JSON
 
@@ -224,7 +227,7 @@ class _WorkerChecks:
             if schema.ready.cost * _measure(arguments)[0] > MAX_EXPLAINED:
                 return _UNEXPLAINED
             try:
-                return _as_faults(await self._ask(b"e", schema, text, EXPLAINED_WITHIN))
+                return _as_faults(schema, arguments, await self._ask(b"e", schema, text, EXPLAINED_WITHIN))
             except (WorkerDied, WorkerTooSlow):
                 return _UNEXPLAINED
 
@@ -254,8 +257,12 @@ def pointer(path: Iterable[str | int]) -> str:
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
 
 
-def _as_faults(found: list[Misfit]) -> list[Fault]:
-    return [{"path": pointer(path), "message": message} for path, message in found]
+def _as_faults(schema: Schema, arguments: dict[str, Any], found: list[Misfit]) -> list[Fault]:
+    return [
+        {"path": pointer(path), "message": message}
+        for path, message in found
+        if not is_allowed_null(schema.raw, arguments, path)
+    ]
 
 
 def _backtracks(schema: dict[str, Any]) -> bool:
