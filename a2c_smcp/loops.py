@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import logging
 import signal
 import threading
@@ -32,6 +33,8 @@ __all__ = [
     "cancel_once",
     "ended_by_interrupt",
     "in_thread",
+    "invoke",
+    "invoke_in_thread",
     "is_cancelled",
     "is_in_loop",
     "on_hangup",
@@ -67,6 +70,18 @@ def is_cancelled() -> bool:
     """Whether the current task itself is being cancelled. Otherwise a `CancelledError` comes from an awaited thing."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
+
+
+async def invoke(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function that may be async, and returns its result."""
+    result = function(*arguments)
+    return await result if inspect.isawaitable(result) else result
+
+
+async def invoke_in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """As `invoke`, but a function that is not async runs in a thread, so it may block."""
+    result = await in_thread(function, *arguments)
+    return await result if inspect.isawaitable(result) else result
 
 
 async def in_thread(function: Callable[..., Result], *arguments: Any) -> Result:

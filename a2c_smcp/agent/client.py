@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator
 from functools import partial
 from ssl import SSLContext
 from types import TracebackType
@@ -17,7 +16,7 @@ from a2c_smcp.agent.requests import DEFAULT_TIMEOUT
 from a2c_smcp.agent.types import AgentAuthProvider
 from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect
 from a2c_smcp.errors import Unavailable
-from a2c_smcp.loops import BackgroundLoop, in_thread
+from a2c_smcp.loops import BackgroundLoop, invoke, invoke_in_thread
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.smcp import GetComputerConfigRet, SessionInfo, SMCPTool
@@ -106,7 +105,7 @@ class AsyncSMCPAgentClient(_Agent):
 
     async def connect(self) -> None:
         """Connect and join the offices. Raises the refusal, or `Unavailable` if the Server cannot be reached."""
-        await self._flows.connect(_invoke, self._offices)
+        await self._flows.connect(invoke, self._offices)
 
     async def disconnect(self) -> None:
         """Leave all offices and disconnect. Calls in flight fail."""
@@ -202,7 +201,7 @@ class SMCPAgentClient(_Agent):
         if self._background is None:
             self._background, self._process = BackgroundLoop(f"agent-{self.name}"), os.getpid()
         try:
-            self._wait(self._flows.connect(_invoke_in_thread, self._offices))
+            self._wait(self._flows.connect(invoke_in_thread, self._offices))
         except BaseException:
             self.disconnect()
             raise
@@ -294,15 +293,3 @@ def _limit(timeout: float | None, expires: float | None) -> float:
 
 async def _next(frames: AsyncIterator[list[Desktop]]) -> list[Desktop] | None:
     return await anext(frames, None)
-
-
-async def _invoke(handler: Callable[..., Any], *arguments: Any) -> None:
-    result = handler(*arguments)
-    if inspect.isawaitable(result):
-        await result
-
-
-async def _invoke_in_thread(handler: Callable[..., Any], *arguments: Any) -> None:
-    result = await in_thread(handler, *arguments)
-    if inspect.isawaitable(result):
-        await result

@@ -28,6 +28,53 @@ class CallToolResult:
         blocks = (block for block in self.content if isinstance(block, dict))
         return "\n".join(block["text"] for block in blocks if isinstance(block.get("text"), str))
 
+    @property
+    def is_input_required(self) -> bool:
+        """Whether this is not a result yet: the MCP server needs answers to its `input_requests` first.
+
+        Only calls with `questions="result"` are answered so (WIRE §9). Call again with `input_responses` (a result for
+        each of the requests, under the same key) and this `request_state`.
+        """
+        return self.extra.get("resultType") == "input_required" or "inputRequests" in self.extra
+
+    @property
+    def input_requests(self) -> dict[str, Any]:
+        """What the MCP server asks, as MCP spells it: `{key: {"method", "params"}}`."""
+        return _object(self.extra.get("inputRequests")) or {}
+
+    @property
+    def request_state(self) -> str | None:
+        """To be sent back unchanged with the `input_responses`."""
+        state = self.extra.get("requestState")
+        return state if isinstance(state, str) else None
+
+    @property
+    def error_code(self) -> int | None:
+        """Why the tool did not run: 4006, its MCP server wants a sign-in; 4007, a permission is missing."""
+        code = self.meta.get("error_code")
+        return code if self.is_error and type(code) is int else None
+
+    @property
+    def auth_hint(self) -> dict[str, Any] | None:
+        """With 4006 and 4007: what has to be done on the computer, as `{"action", "message"}`."""
+        return _object(self.meta.get("auth_hint")) if self.is_error else None
+
+    @property
+    def mcp_server(self) -> str | None:
+        """With 4006 and 4007: the MCP server that wants it."""
+        server = self.meta.get("mcp_server")
+        return server if isinstance(server, str) else None
+
+    @property
+    def is_timeout(self) -> bool:
+        """Whether the tool was stopped because its time was over."""
+        return self.is_error and self.meta.get("a2c_timeout") is True
+
+    @property
+    def mcp_error(self) -> dict[str, Any] | None:
+        """The JSON-RPC error with which the MCP server answered: `{"code", "message", "data"}`."""
+        return _object(self.meta.get("a2c_mcp_error")) if self.is_error else None
+
     @classmethod
     def from_wire(cls, answer: object) -> CallToolResult:
         """Reads a result in MCP's spelling. `meta` is accepted for `_meta` (WIRE §3). Raises `SMCPError`."""
@@ -51,6 +98,10 @@ class CallToolResult:
         if self.meta:
             wire["_meta"] = self.meta
         return {**wire, **self.extra}
+
+
+def _object(value: object) -> dict[str, Any] | None:
+    return value if isinstance(value, dict) else None
 
 
 def error_ack(event: EventSpec | None, error: SMCPError) -> dict[str, Any] | tuple[bool, str]:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 from a2c_smcp.loops import LoopIsRunning
 from a2c_smcp.registry.calls.hooks import Hook, ToolCall
 from a2c_smcp.registry.calls.limits import QueueFull, ToolTimeout
+from a2c_smcp.registry.calls.progress import OnProgress, report_progress
 from a2c_smcp.registry.functions import FunctionTool
 from a2c_smcp.registry.parameters import InvalidArguments
 from a2c_smcp.registry.planning.plan import BadPlan, Failure, PlanRun, StepOutcome, run_plan, run_plan_async
 from a2c_smcp.registry.planning.recorder import NotRecorded, RecordedError, Recorder, ReplayedTool, replay
 from a2c_smcp.registry.planning.telemetry import OpenTelemetryHook
 from a2c_smcp.registry.registry import MCPRegistry
-from a2c_smcp.registry.results import ToolFailed
+from a2c_smcp.registry.results import ToolFailed, ToolNeedsPermission, ToolNeedsSignIn
 from a2c_smcp.registry.rules import Limit, Policy, Retry
 from a2c_smcp.registry.toolset import UnknownTool
 
@@ -30,6 +31,7 @@ __all__ = [
     "LoopIsRunning",
     "MCPRegistry",
     "NotRecorded",
+    "OnProgress",
     "OpenTelemetryHook",
     "PlanRun",
     "Policy",
@@ -42,9 +44,12 @@ __all__ = [
     "StepOutcome",
     "ToolCall",
     "ToolFailed",
+    "ToolNeedsPermission",
+    "ToolNeedsSignIn",
     "ToolTimeout",
     "UnknownTool",
     "replay",
+    "report_progress",
     "run_plan",
     "run_plan_async",
 ]

@@ -14,7 +14,17 @@ from pydantic_core import to_jsonable_python
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import is_cancelled
 
-__all__ = ["ContentBlocks", "RawResult", "ToolFailed", "envelope", "mcp_result", "text_of", "value_of"]
+__all__ = [
+    "ContentBlocks",
+    "RawResult",
+    "ToolFailed",
+    "ToolNeedsPermission",
+    "ToolNeedsSignIn",
+    "envelope",
+    "mcp_result",
+    "text_of",
+    "value_of",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +41,20 @@ class ToolFailed(SMCPError):
     def __init__(self, about: str = "", *, result: Mapping[str, Any] | None = None, **details: Any) -> None:
         super().__init__(about, **details)
         self.result = dict(result or {})
+
+
+class ToolNeedsSignIn(ToolFailed):
+    """The owner of the tool's MCP server has to sign in there before the tool can be used."""
+
+    code = 4006
+    title = "The owner of this tool has to sign in"
+
+
+class ToolNeedsPermission(ToolFailed):
+    """The tool's MCP server is signed in to, but without a permission that the tool needs."""
+
+    code = 4007
+    title = "The owner of this tool has to give it a permission"
 
 
 class ContentBlocks(list[dict[str, Any]]):
@@ -55,16 +79,31 @@ def envelope(result: Any, *, tool: str, duration: float) -> dict[str, Any]:
 def value_of(result: Mapping[str, Any]) -> Any:
     """The Python value of an MCP result: `structuredContent`, else the text, else the content; `None` if it is empty.
 
-    Raises `ToolFailed` for an error result.
+    Raises `ToolFailed` for an error result; `ToolNeedsSignIn` and `ToolNeedsPermission` say what the owner has to do.
     """
     if result.get("isError"):
-        raise ToolFailed(text_of(result) or _structured_reason(result.get("structuredContent")), result=result)
+        raise _failure(result)
+    if result.get("resultType") == "input_required":
+        raise ToolFailed("it asks a question, and this caller cannot answer", result=result)
     if result.get("structuredContent") is not None:
         return result["structuredContent"]
     content = result.get("content") or []
     if all(_is_text(block) for block in content):
         return text_of(result) if content else None
     return ContentBlocks(content)
+
+
+def _failure(result: Mapping[str, Any]) -> ToolFailed:
+    meta = result.get("_meta")
+    meta = meta if isinstance(meta, Mapping) else {}
+    kind = next((each for each in (ToolNeedsSignIn, ToolNeedsPermission) if each.code == meta.get("error_code")), None)
+    if kind is None:
+        return ToolFailed(text_of(result) or _structured_reason(result.get("structuredContent")), result=result)
+    hint, server = meta.get("auth_hint"), meta.get("mcp_server")
+    advice = hint.get("message") if isinstance(hint, Mapping) else None
+    reasons = dict.fromkeys(filter(None, (text_of(result), str(advice or ""))))  # often they are the same
+    details = {"mcp_server": server} if isinstance(server, str) else {}
+    return kind("; ".join(reasons), result=result, **details)
 
 
 def text_of(result: Mapping[str, Any]) -> str:

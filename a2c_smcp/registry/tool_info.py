@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ToolInfo", "as_words", "kind_of", "read_tool_info"]
+__all__ = ["MCP_FIELDS", "ToolInfo", "as_words", "kind_of", "read_tool_info"]
 
-_MCP_FIELDS = ("title", "annotations", "_meta")
+MCP_FIELDS = ("title", "icons", "annotations", "_meta")
+"""Fields of MCP's list of tools that a tool may have in its `meta`."""
+
 _HINTS = {"idempotent": "idempotentHint", "read_only": "readOnlyHint"}
 
 
@@ -103,7 +105,7 @@ def _annotations(tool: Any, meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mcp_fields(tool: Any, meta: Mapping[str, Any], origin: Any) -> dict[str, Any]:
-    fields = {key: meta[key] for key in _MCP_FIELDS if meta.get(key)}
+    fields = {key: meta[key] for key in MCP_FIELDS if meta.get(key)}
     if output := getattr(tool, "output_schema", None):
         fields["outputSchema"] = output
     if origin is not None:

@@ -16,6 +16,7 @@ from typing import Any, overload
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.registry.calls.methods import Arguments
 from a2c_smcp.registry.calls.pipeline import compile_tool, refused_tool
+from a2c_smcp.registry.calls.progress import OnProgress, progress_in_loop, progress_in_thread
 from a2c_smcp.registry.planning.provider_formats import Format
 from a2c_smcp.registry.results import envelope as in_envelope
 from a2c_smcp.registry.rules import Limit, Rules
@@ -80,12 +81,19 @@ class ToolRegistry:
         """
         return self._tools.describe(format, as_words(tags))
 
-    def call(self, name: str, arguments: Arguments, *, envelope: bool = False) -> Any:
+    def call(
+        self, name: str, arguments: Arguments, *, envelope: bool = False, on_progress: OnProgress | None = None
+    ) -> Any:
         """Returns or raises what the tool does. Raises `KeyError` for an unknown name.
 
         An async tool runs in an event loop of its own; raises `LoopIsRunning` inside a running loop.
-        With `envelope`, the result is `{"output": …, "meta": {…}}` (001 §7).
+        With `envelope`, the result is `{"output": …, "meta": {…}}` (001 §7). `on_progress(progress, total, message)` is
+        called, in a thread, when the tool reports progress: tools of computers and MCP servers do, and functions that
+        call `report_progress`.
         """
+        if on_progress is not None:
+            with progress_in_thread(on_progress):
+                return self.call(name, arguments, envelope=envelope)
         tool = self._tools.allowed.get(name) or self._find(name)
         if not envelope:
             return tool.call(arguments)
@@ -93,8 +101,16 @@ class ToolRegistry:
         result = tool.call(arguments)
         return in_envelope(result, tool=tool.info.name, duration=perf_counter() - began)
 
-    async def acall(self, name: str, arguments: Arguments, *, envelope: bool = False) -> Any:
-        """As `call`, without blocking the event loop: async tools are awaited, the others run in a thread."""
+    async def acall(
+        self, name: str, arguments: Arguments, *, envelope: bool = False, on_progress: OnProgress | None = None
+    ) -> Any:
+        """As `call`, without blocking the event loop: async tools are awaited, the others run in a thread.
+
+        `on_progress` is called in this event loop, and may be async.
+        """
+        if on_progress is not None:
+            async with progress_in_loop(on_progress):
+                return await self.acall(name, arguments, envelope=envelope)
         tool = self._tools.allowed.get(name) or self._find(name)
         if not envelope:
             return await tool.acall(arguments)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from a2c_smcp.loops import is_in_loop
+from a2c_smcp.registry.calls.progress import progress_listener
 from a2c_smcp.registry.parameters import InvalidArguments
 from a2c_smcp.registry.remote.servers import ServerAddress, ServerConfig, ServerHandle, SharedServers, servers
 from a2c_smcp.registry.results import RawResult, value_of
@@ -97,8 +98,9 @@ class RemoteMCPAdapter:
         here = servers()
         await here.background.done(here.release(self._handle))
 
-    async def _request(self, here: SharedServers, arguments: dict[str, Any]) -> dict[str, Any]:
-        return await here.call(self._handle, self.tool, _plain_json(arguments), self._timeout)
+    def _request(self, here: SharedServers, arguments: dict[str, Any]) -> Coroutine[Any, Any, dict[str, Any]]:
+        """The listener belongs to this context, not to the loop in which the coroutine will run."""
+        return here.call(self._handle, self.tool, _plain_json(arguments), self._timeout, progress_listener())
 
     def _value(self, result: dict[str, Any]) -> Any:
         return RawResult(result) if self._raw else value_of(result)

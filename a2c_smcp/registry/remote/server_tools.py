@@ -17,6 +17,7 @@ from a2c_smcp.errors import ServerNotFound
 from a2c_smcp.mcp_host.failures import ServerExists
 from a2c_smcp.registry.remote.adapter import CALL_TIMEOUT, RemoteMCPAdapter
 from a2c_smcp.registry.remote.servers import ServerAddress, ServerConfig, ServerHandle, servers
+from a2c_smcp.registry.tool_info import MCP_FIELDS
 from a2c_smcp.registry.tool_registry import ToolRegistry
 
 __all__ = ["MCPServerTools", "MCPServers", "ServerOptions"]
@@ -25,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 START_TIMEOUT = 30.0  # seconds
 
-_MCP_FIELDS = ("title", "annotations", "_meta")
 _IN_A_LOOP = "use `async with registry.mcp_server(config)`, or run it in a thread"
 
 
@@ -171,7 +171,7 @@ class MCPServerTools:
         )
         tool.output_schema = None if self._raw else listing.get("outputSchema")
         tool.tags = tuple(self._configured(listing["name"], "tags") or ())
-        tool.meta = {key: listing[key] for key in _MCP_FIELDS if listing.get(key)}
+        tool.meta = {key: listing[key] for key in MCP_FIELDS if listing.get(key)}
         tool.trusts_hints = self._trust_hints
         return tool
 

@@ -29,6 +29,7 @@ from a2c_smcp.mcp_host.failures import ServerNotReady
 from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.sessions.offers import OfferChange
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
+from a2c_smcp.registry.calls.progress import OnProgress
 from a2c_smcp.registry.toolset import unknown_tool
 
 __all__ = ["ServerAddress", "ServerConfig", "ServerHandle", "SharedServers", "servers"]
@@ -99,7 +100,14 @@ class SharedServers:
             raise ServerNotReady(f"{name!r} is {state}" + (f" ({reason})" if reason else ""), server=name)
         return name
 
-    async def call(self, handle: ServerHandle, tool: str, arguments: dict[str, Any], limit: float) -> dict[str, Any]:
+    async def call(
+        self,
+        handle: ServerHandle,
+        tool: str,
+        arguments: dict[str, Any],
+        limit: float,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
         """Returns the MCP result. `limit` seconds include the start of a server that is not ready.
 
         Raises `UnknownTool`, `CallTimeout` or a `ServerFailure`.
@@ -110,9 +118,9 @@ class SharedServers:
         offered = [listed["name"] for listed in self._manager.tools(name)]
         if tool not in offered:
             raise unknown_tool(tool, offered, f"server {name!r} has no tool ")
-        return await self._manager.call_tool(
-            name, ToolRequest(tool, arguments, max(deadline - loop.time(), 0.001), extend=True)
-        )
+        left = max(deadline - loop.time(), 0.001)
+        request = ToolRequest(tool, arguments, left, on_progress=on_progress, extend=True)
+        return await self._manager.call_tool(name, request)
 
     def tools(self, handle: ServerHandle) -> list[dict[str, Any]]:
         """The tools that the server lists now."""

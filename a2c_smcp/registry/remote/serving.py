@@ -131,7 +131,9 @@ class _ServedRegistry(Server[None]):
         return types.ListToolsResult(tools=[tool for tool in tools if tool is not None])
 
     async def _call_tool(self, context: _Request, params: types.CallToolRequestParams) -> types.CallToolResult:
-        result = await mcp_result(params.name, self._registry.acall(params.name, params.arguments or {}))
+        on_progress = context.session.report_progress if _wants_progress(params) else None
+        call = self._registry.acall(params.name, params.arguments or {}, on_progress=on_progress)
+        result = await mcp_result(params.name, call)
         return types.CallToolResult.model_validate(result)
 
 
@@ -140,6 +142,10 @@ async def _lifespan(server: Server[None]) -> AsyncGenerator[None, None]:
     assert isinstance(server, _ServedRegistry)
     async with server.announcing():
         yield
+
+
+def _wants_progress(params: types.CallToolRequestParams) -> bool:
+    return params.meta is not None and params.meta.get("progress_token") is not None
 
 
 def _tool(listing: dict[str, Any]) -> types.Tool | None:
