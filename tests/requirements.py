@@ -223,6 +223,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "registry-telemetry": "§9: hooks and spans tell name, duration, outcome, cost and sizes, and no arguments.",
         "registry-replay": "§9: what was recorded can be replayed.",
         "registry-async": "§9: many calls at once, with limits and a bounded line for each tool.",
+        "registry-progress": "Progress of a tool reaches its caller, growing; a slow callback gets the newest report.",
         "registry-formats": "Tools are described as each model provider and MCP want them.",
         "registry-cost": "Everything is compiled at registration; what is off is not there.",
         "registry-address": "001's address works from the wheel and shadows no other sage.",

@@ -147,6 +147,18 @@ async def test_a_call_that_is_cancelled_is_cancelled_in_the_tool(config: dict[st
         await registry.acall("shrink", {"name": "cut_short"})
 
 
+@pytest.mark.covers("registry-progress")
+async def test_progress_of_a_tool_reaches_the_client(config: dict[str, Any], mode: Any) -> None:
+    heard: list[Any] = []
+
+    async def on_progress(*report: Any) -> None:
+        heard.append(report)
+
+    async with client(config, mode) as connected:
+        await connected.call_tool("count", {"steps": 3}, progress_callback=on_progress)
+        await happening(lambda: heard and heard[-1] == (3, 3, "step 3"))
+
+
 async def test_only_this_machine_is_let_in_by_default(port: int) -> None:
     async with httpx2.AsyncClient() as browser:
         answer = await browser.post(f"http://127.0.0.1:{port}/mcp", json={}, headers={"Host": "evil.example"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from a2c_smcp.registry import FunctionTool, MCPRegistry
+from a2c_smcp.registry import FunctionTool, MCPRegistry, report_progress
 
 registry = MCPRegistry()
 
@@ -44,6 +44,14 @@ async def wait(seconds: float) -> str:
         registry.register(FunctionTool(lambda: "cut short", name="cut_short"))
         raise
     return "waited"
+
+
+@registry.tool
+def count(steps: int) -> str:
+    """Tells how far it is."""
+    for step in range(1, steps + 1):
+        report_progress(step, steps, f"step {step}")
+    return "counted"
 
 
 @registry.tool
