@@ -27,6 +27,7 @@ __all__ = [
     "CA",
     "DEFAULT_OFFICE",
     "DEFAULT_URL",
+    "SHORTEST_KEY",
     "ApiKey",
     "Cert",
     "CertKey",
@@ -129,6 +130,9 @@ def tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext 
         raise WrongUse(what, "They name files in PEM format, which this user may read.") from None
     return context
 
+
+SHORTEST_KEY = 16
+"""Characters of an API key. A shorter one can be guessed."""
 
 _OURS, _OLDER = "A2C_SERVER_", "A2C_"
 

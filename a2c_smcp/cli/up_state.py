@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from a2c_smcp.cli.options import SHORTEST_KEY
 from a2c_smcp.computer.private_files import default_folder, lock, private_folder
 
 __all__ = ["AlreadyUp", "RunningUp", "UpInfo", "UpState", "find_running_up", "running_ups"]
 
-_SHORTEST_KEY = 16
 _TRIES, _PAUSE = 5, 0.05
 _LOOPBACK = ("127.0.0.1", "::1")
 
@@ -95,7 +95,7 @@ class UpState:
         with os.fdopen(descriptor, "r+", encoding="ascii", errors="replace") as file:
             os.chmod(self.key_file, 0o600)  # noqa: PTH101, the file may have existed
             known = file.read().strip()
-            if len(known) >= _SHORTEST_KEY and known.isascii() and known.isprintable():
+            if len(known) >= SHORTEST_KEY and known.isascii() and known.isprintable():
                 return known
             known = new()
             file.seek(0)

@@ -247,7 +247,7 @@ FAILED = {
         "Port {busy} of 127.0.0.1 is used by another program.",
         "Give another --port, or 0 for a free one.",
     ),
-    "server --host 203.0.113.1 --api-key x": (
+    "server --host 203.0.113.1 --api-key xxxxxxxxxxxxxxxx": (
         "Cannot listen on 203.0.113.1:7000: Cannot assign requested address.",
         "Give --host an address of this machine.",
     ),

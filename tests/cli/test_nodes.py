@@ -104,7 +104,7 @@ def nobody() -> str:
 
 
 REMOTE = "redis://store.example"
-KEY = ("--api-key", "a key")
+KEY = ("--api-key", "a key of this test")
 REFUSED: dict[str, tuple[tuple[str, ...], int, str, str]] = {
     "no URL of a store": (("--redis", "http://store.example"), 2, "not the URL of a Valkey or Redis", "redis://HOST"),
     "a password that breaks the URL": (("--redis", "redis://:hu/sh@store"), 2, "not the URL of a Valkey", "%2F for /"),

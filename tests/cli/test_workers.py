@@ -237,7 +237,9 @@ async def test_nodes_finds_the_private_store_of_workers_or_says_that_there_is_no
     assert "not used by the Server: A2C_REDIS" in ended.err
     assert "--redis or A2C_SERVER_REDIS" in ended.err
     crew = await Crew.start(place)
-    listed = json.loads((await place.run("nodes")).out)
+    ended = await place.run("nodes", A2C_REDIS="redis://127.0.0.1:1")
+    assert "not used by the Server: A2C_REDIS" in ended.err
+    listed = json.loads(ended.out)
     assert [node["name"] for node in listed] == ["w-1", "w-2"]
     crew.program.signal(signal.SIGTERM)
     assert await crew.program.ends() == 0

@@ -230,7 +230,7 @@ def test_a_syntax_error_names_line_and_column(text: str, place: str) -> None:
         ),
         (
             '{"mcpServer": {"a": {"command": "x"}}}',
-            "mcpServer is an unknown field and is ignored, did you mean 'mcpServers'?",
+            "mcpServer is an unknown field, did you mean 'mcpServers'?",
         ),
         ('{"servers": {"a": {"comand": "x"}}}', "server 'a': comand: there is no such field, did you mean 'command'?"),
         (

@@ -207,13 +207,14 @@ async def test_its_options_can_stand_in_the_environment(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    keys = new_key(), new_key()
     program = await starts(
-        port=None, A2C_SERVER_PORT=str(port), A2C_SERVER_API_KEY="first-key second-key", A2C_SERVER_METRICS="true"
+        port=None, A2C_SERVER_PORT=str(port), A2C_SERVER_API_KEY=" ".join(keys), A2C_SERVER_METRICS="true"
     )
     assert program.url == f"http://127.0.0.1:{port}"
-    for key in ("first-key", "second-key"):
+    for key in keys:
         await meets(program, auth={"token": key})
-    for wrong in ("first-key second-key", "third-key"):
+    for wrong in (" ".join(keys), new_key()):
         with pytest.raises(socketio.exceptions.ConnectionError):
             await meets(program, auth={"token": wrong})
     async with http.get(f"{program.url}/metrics") as response:
@@ -593,6 +594,7 @@ REFUSED = {
     "server --keys-file {folder}/keys.json": ("keys.json", "a2c-smcp key"),
     "server --keys-file {folder}": ("cannot be read",),
     "server --api-key ''": ("empty",),
+    f"server --api-key {'x' * 15}": ("fewer than 16 characters", "a2c_"),
     "server --tls-cert {cert}": ("--tls-key", "go together"),
     "server --tls-key {key}": ("--tls-cert", "go together"),
     "server --tls-cert {cert} --tls-key {folder}/nowhere.pem": ("nowhere.pem", "cannot be read"),
@@ -618,8 +620,8 @@ REFUSED = {
 }
 FAILED = {
     "server --port {taken}": ("in use", "--port"),
-    "server --host nowhere.invalid --api-key x": ("nowhere.invalid", "--host"),
-    "server --host 203.0.113.1 --api-key x": ("203.0.113.1", "--host"),
+    "server --host nowhere.invalid --api-key 0123456789abcdef": ("nowhere.invalid", "--host"),
+    "server --host 203.0.113.1 --api-key 0123456789abcdef": ("203.0.113.1", "--host"),
 }
 HELPFUL = ["--help", "--version", *(f"{name} --help" for name in COMMANDS)]
 

@@ -58,9 +58,11 @@ def nodes(
 
 def _private() -> list[str]:
     """The private stores of this user's Servers. Raises `WrongUse` if there is none."""
-    if urls := running_stores():
-        return urls
     unused = unused_variables(["--redis"])
+    if urls := running_stores():
+        if unused:
+            Terminal().show(unused, "yellow")
+        return urls
     what = "There is no `a2c-smcp server --workers` of this user here whose nodes could be listed"
     raise WrongUse(
         f"{what} ({unused})" if unused else what, f"Name the store that nodes share: --redis or {_VARIABLE}."

@@ -13,7 +13,7 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import WrongUse
-from a2c_smcp.cli.options import server_variable, unused_variables
+from a2c_smcp.cli.options import SHORTEST_KEY, server_variable, unused_variables
 from a2c_smcp.cli.serving.node import (
     ListenAddress,
     NodeIdentity,
@@ -27,7 +27,7 @@ from a2c_smcp.cli.serving.workers import check_worker_urls, supervise
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.loops import run_program
 from a2c_smcp.protocol import version
-from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider
+from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider, new_key
 from a2c_smcp.server.auth.authentication import AuthenticationProvider
 from a2c_smcp.server.auth.jwt import JWTAuthenticationProvider
 from a2c_smcp.server.directory.nodes import check_name, new_name
@@ -223,6 +223,11 @@ def _jwt(source: dict[str, Any], algorithms: list[str] | None, expected: dict[st
 
 
 def _keys(api_keys: list[str] | None, keys_file: Path | None) -> AuthenticationProvider | None:
+    if any(0 < len(key) < SHORTEST_KEY for key in api_keys or ()):
+        raise WrongUse(
+            f"An API key has fewer than {SHORTEST_KEY} characters, and can be guessed",
+            f"Here is a new one that you can use: {new_key()}",
+        )
     return DefaultAuthenticationProvider(api_keys or [], keys_file) if api_keys or keys_file else None
 
 

@@ -76,7 +76,7 @@ def parse_configuration(text: str, where: str = "configuration", form: Format = 
         data = parse(text, form)
         sections = sections_of(data)
         if not sections.is_recognised:
-            raise ConfigError("; ".join(_misspelt(data)) or _SHAPES)
+            raise ConfigError("; ".join(_misspelt(data, "is an unknown field")) or _SHAPES)
     except ConfigError as error:
         raise ConfigError(error.about, subject=where) from None
     faults: list[str] = []
@@ -154,10 +154,10 @@ def _listed(prefix: str, values: list[Any]) -> tuple[FileEntry, ...]:
     return tuple(FileEntry(f"{prefix}{index}: ", value) for index, value in enumerate(values))
 
 
-def _misspelt(data: object) -> list[str]:
+def _misspelt(data: object, what: str = "is an unknown field and is ignored") -> list[str]:
     """A sentence for each key at the top that is similar to one of ours. Other keys belong to other programs."""
     names = [key for key in data if key not in _KEYS and closest_name(key, _KEYS)] if isinstance(data, dict) else []
-    return [f"{name} is an unknown field and is ignored{did_you_mean(name, _KEYS)}" for name in names]
+    return [f"{name} {what}{did_you_mean(name, _KEYS)}" for name in names]
 
 
 _T = TypeVar("_T")
