@@ -1,8 +1,8 @@
 """What commands write: results on stdout (`put_…`), everything else on stderr, through a `Terminal`.
 
 Lines, logs, a display that is redrawn, questions and a prompt share one screen, and output never interrupts a question
-or a line that is typed. Every output is a function that writes. Normally it runs at once, above the display. While a
-question is open (`asking`) the functions are held back, in order; while a prompt is open (`lent`) they are passed to
+or a line that is typed. Every output is a function that writes. Normally it runs at once, above the display. While
+something is asked (`asking`) the functions are held back, in order; while a prompt is open (`lent`) they are passed to
 its editor, which runs them between two keys. One lock orders all of this, because logs come from any thread. Without a
 terminal everything is written at once, and nothing is asked.
 """
@@ -116,7 +116,7 @@ class Terminal:
         with self._lock:
             held, self._held = self._held or (), None
             for action in held:
-                action()
+                self._do(action)
             self._raise()
 
     def _write(self, text: str) -> None:

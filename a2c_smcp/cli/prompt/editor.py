@@ -1,9 +1,9 @@
 """The line editor of the prompt, on prompt_toolkit: reads lines and answers, and prints above the line.
 
 Other tasks and threads print while the owner types. Their output is queued (`show`) and written above the line, so that
-it never interrupts what is typed. A question (`ask`) hides the line and brings it back afterwards; `_turn` makes
-questions and new lines wait for each other. A line that is given up while a question is open would wait for the answer:
-therefore `read` cancels open questions with it.
+it never interrupts what is typed. A conversation (`converse`) hides the line and brings it back afterwards; `_turn`
+makes conversations and new lines wait for each other. A line that is given up while a conversation goes on would wait
+for its end: therefore `read` cancels conversations with it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import asyncio
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import in_terminal
@@ -23,21 +25,20 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import DummyHistory, History
-from prompt_toolkit.input import create_input
-from prompt_toolkit.output import create_output
+from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.renderer import CPR_Support
 from prompt_toolkit.styles import Style
 
+from a2c_smcp.cli.conversation import Interrupted, Read
 from a2c_smcp.cli.prompt.language import Candidate
 
-__all__ = ["Editor", "Interrupted", "LineHistory"]
+__all__ = ["Editor", "LineHistory", "answer_reader"]
+
+T = TypeVar("T")
 
 _FRAME = 0.5
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse"})
-
-
-class Interrupted(EOFError):
-    """Ctrl-C; its text is what was on the line. A question that gets it has no answer, as with Ctrl-D."""
 
 
 class Editor:
@@ -70,7 +71,7 @@ class Editor:
         self._session.default_buffer.on_text_changed += self._changed
         self._has_begun = False
         self._turn = asyncio.Lock()
-        self._questions: set[asyncio.Task[str]] = set()
+        self._conversations: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
         self._said: deque[Callable[[], None]] = deque()
         self._saying: asyncio.Task[None] | None = None
@@ -94,33 +95,31 @@ class Editor:
         try:
             await asyncio.wait([reading])
         finally:
-            await _ended(*([reading, *self._questions] if not reading.done() else []))
+            await _ended(*([reading, *self._conversations] if not reading.done() else []))
         try:
             return reading.result()
         except Interrupted:
             raise Interrupted(self._session.default_buffer.text) from None
 
-    async def ask(self, text: str, hidden: bool) -> str:
-        """Read an answer, which is not kept in the history. Raises `EOFError` if there is none."""
-        question = asyncio.create_task(self._ask(text, hidden))
-        self._questions.add(question)
-        try:
-            await asyncio.wait([question])
-        finally:
-            await _ended(question)
-            self._questions.discard(question)
-        if question.cancelled():
-            raise EOFError
-        return question.result()
+    async def converse(self, conversation: Callable[[Read], Awaitable[T]]) -> T:
+        """Lend the terminal to a conversation. Its answers are not kept in the history.
 
-    async def _ask(self, text: str, hidden: bool) -> str:
+        Raises `EOFError` if the line is given up meanwhile.
+        """
+        talking = asyncio.create_task(self._converse(conversation))
+        self._conversations.add(talking)
+        try:
+            await asyncio.wait([talking])
+        finally:
+            await _ended(talking)
+            self._conversations.discard(talking)
+        if talking.cancelled():
+            raise EOFError
+        return talking.result()
+
+    async def _converse(self, conversation: Callable[[Read], Awaitable[T]]) -> T:
         async with self._turn, in_terminal():
-            session: PromptSession[str] = PromptSession(
-                input=self._input, output=self._output, history=DummyHistory(), interrupt_exception=Interrupted
-            )
-            return await session.prompt_async(
-                text, is_password=hidden, handle_sigint=False, set_exception_handler=False
-            )
+            return await conversation(partial(_read_answer, self._input, self._output))
 
     def show(self, action: Callable[[], None]) -> None:
         """Run soon what writes to the terminal, above the line. May be called from any thread."""
@@ -159,11 +158,23 @@ class Editor:
             self._said.popleft()()
 
 
-async def _ended(*tasks: asyncio.Task[str]) -> None:
+async def _ended(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
+
+
+def answer_reader() -> Read:
+    """Reads answers where there is no prompt, with Ctrl-C as a key."""
+    return partial(_read_answer, create_input(sys.stdin), create_output(sys.stderr))
+
+
+async def _read_answer(source: Input, output: Output, text: str, hidden: bool) -> str:
+    session: PromptSession[str] = PromptSession(
+        input=source, output=output, history=DummyHistory(), interrupt_exception=Interrupted
+    )
+    return await session.prompt_async(text, is_password=hidden, handle_sigint=False, set_exception_handler=False)
 
 
 class _Completer(Completer):

@@ -10,10 +10,11 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any
 
+from a2c_smcp.cli.conversation import Interrupted
 from a2c_smcp.cli.prompt import views
 from a2c_smcp.cli.prompt.computer_commands import CALL_COMMANDS, SERVER_COMMANDS, STATUS_COMMANDS, schema_of
 from a2c_smcp.cli.prompt.console import Console
-from a2c_smcp.cli.prompt.editor import Editor, Interrupted, LineHistory
+from a2c_smcp.cli.prompt.editor import Editor, LineHistory
 from a2c_smcp.cli.prompt.language import BadLine, Command, CompletionSource, complete, find_command, split_words
 from a2c_smcp.cli.prompt.office_commands import APPROVAL_COMMANDS, CONNECTION_COMMANDS, Quit
 from a2c_smcp.cli.terminal import Terminal, printable
@@ -35,7 +36,7 @@ async def run_prompt(console: Console, terminal: Terminal, lines: LineHistory) -
     )
     console.refresh, console.draws_below = editor.refresh, lambda: editor.draws_below
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(console.questions.asked_by(editor.ask))
+        await stack.enter_async_context(console.questions.held_by(editor.converse))
         stack.push_async_callback(console.jobs.close)
         stack.enter_context(terminal.lent(editor.show))
         stack.enter_context(editor.opened())

@@ -1,0 +1,235 @@
+"""A question of an MCP server as a form on the terminal: show it, read the answer to each field, let it be corrected.
+
+Everything that the server says is data: control characters are escaped, long texts are cut, and each line of it stands
+behind a margin that only this module draws, wrapped to the width of the terminal. So no text of a server can look like
+a part of the form, or draw over it. A form is one conversation (`Conversations.converse`): nothing else writes as long
+as it is open.
+
+Ctrl-D declines, Ctrl-C leaves the question unanswered. If the question is withdrawn, the caller cancels the form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from a2c_smcp.cli.conversation import Interrupted, Read
+from a2c_smcp.cli.forms.fields import MISSING, Field, NoForm, fields_of
+from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.protocol.questions import Answer, Question
+from a2c_smcp.protocol.visible import escaped
+
+__all__ = ["Form", "OpenPage", "web_host"]
+
+_MESSAGE, _MESSAGE_LINES = 4000, 40
+_DESCRIPTION, _DESCRIPTION_LINES = 1000, 12
+_NAME, _TITLE, _VALUE = 80, 200, 200
+_URL = 4096
+_MARGIN = "│ "
+_KEYS = "Ctrl-D declines, Ctrl-C leaves it unanswered."
+
+
+OpenPage: TypeAlias = Callable[[str], Awaitable[bool]]
+"""Opens a URL in a browser, and returns whether it could."""
+
+
+class Form:
+    """One question on the terminal. `who` says who asks, `goes_to` where the answer goes."""
+
+    def __init__(self, question: Question, terminal: Terminal, *, who: str, goes_to: str, open_page: OpenPage) -> None:
+        self._question, self._terminal, self._open_page = question, terminal, open_page
+        self._who, self._goes_to = who, goes_to
+
+    async def fill(self, read: Read) -> Answer:
+        """Ask until there is an answer. A cancel is for a question that is withdrawn."""
+        try:
+            return await (self._page(read) if self._question.mode == "url" else self._form(read))
+        except asyncio.CancelledError:
+            self._tell("the question is withdrawn: its call has ended, or its time is over", "yellow")
+            raise
+        except Interrupted:
+            self._tell("left unanswered", "yellow")
+            return Answer("cancel")
+        except EOFError:
+            self._tell("declined", "yellow")
+            return Answer("decline")
+
+    # A form
+
+    async def _form(self, read: Read) -> Answer:
+        self._introduce(f"{self._who} asks:")
+        try:
+            fields = fields_of(self._question.schema)
+        except NoForm as problem:
+            self._tell(f"This question cannot be shown as a form, because {escaped(str(problem))}.", "red")
+            return Answer("cancel")
+        if not fields:
+            self._tell(f"There is nothing to fill in. {self._goes_to} {_KEYS}", "dim")
+            return Answer("accept", {}) if await self._yes(read, "Agree? (y or n): ") else Answer("decline")
+        self._tell(f"{self._goes_to} {_enter(fields)}{_KEYS}", "dim")
+        values = {field.name: await self._value(field, read) for field in fields}
+        while not await self._is_right(fields, values, read):
+            pass
+        return Answer("accept", {name: value for name, value in values.items() if value is not MISSING})
+
+    async def _value(self, field: Field, read: Read, known: Any = MISSING) -> Any:
+        """Ask for one field until what is typed can be its value. `known` is its value so far."""
+        self._quote(field.description, _DESCRIPTION, _DESCRIPTION_LINES)
+        for number, choice in enumerate(field.choices, 1):
+            self._quote(f"{number}. {_cut(_in_one_line(choice.title), _TITLE)}", _TITLE + 10, 4)
+        default = field.default if known is MISSING else known
+        while True:
+            typed = await read(_prompt(field, default), field.is_secret)
+            if not typed.strip():
+                if default is not MISSING or not field.is_required:
+                    return default
+                self._tell("an answer is needed", "red")
+                continue
+            try:
+                return field.read(typed)
+            except ValueError as problem:
+                self._tell(escaped(str(problem)), "red")
+
+    async def _is_right(self, fields: Sequence[Field], values: dict[str, Any], read: Read) -> bool:
+        """Whether the answers can be sent. If not, some have been corrected, and all are to be checked again.
+
+        A form of one field is sent as soon as it is filled in.
+        """
+        if wrong := await self._wrong_fields(fields, values):
+            for field in wrong:
+                values[field.name] = await self._value(field, read)
+            return False
+        if len(fields) == 1:
+            return True
+        for number, field in enumerate(fields, 1):
+            shown = _cut(_in_one_line(field.shown(values[field.name])), _VALUE)
+            self._quote(f"{number}. {_name_of(field)}: {shown}", _NAME + _VALUE + 60, 6)
+        text = f"Send this? (y, n to decline, or 1 to {len(fields)} to correct one) [y]: "
+        answer = (await read(text, False)).strip().lower()
+        if answer in ("", "y", "yes"):
+            return True
+        if answer in ("n", "no"):
+            raise EOFError
+        if answer.isdecimal() and 1 <= int(answer[:9]) <= len(fields):
+            field = fields[int(answer) - 1]
+            values[field.name] = await self._value(field, read, values[field.name])
+        else:
+            self._tell(f"answer y, n, or a number from 1 to {len(fields)}", "red")
+        return False
+
+    async def _wrong_fields(self, fields: Sequence[Field], values: dict[str, Any]) -> list[Field]:
+        """Fields whose values do not fit the whole schema, which may have rules that a field does not show."""
+        from a2c_smcp.registry.schemas.check import Schema, find_faults_async
+
+        content = {name: value for name, value in values.items() if value is not MISSING}
+        faults = await find_faults_async(Schema(dict(self._question.schema)), content)
+        by_name = {field.name: field for field in fields}
+        wrong: list[Field] = []
+        for fault in faults:
+            field = by_name.get(_first_key(fault["path"]))
+            if field and field not in wrong:
+                self._tell(f"{_name_of(field)}: {_cut(_in_one_line(fault['message']), _VALUE)}", "red")
+                wrong.append(field)
+        return wrong
+
+    # A page
+
+    async def _page(self, read: Read) -> Answer:
+        """Ask before a page is opened. Accepting says that the person goes there, not what comes of it."""
+        self._introduce(f"{self._who} asks you to open a page:")
+        url, host = self._question.url, web_host(self._question.url)
+        if not host:
+            self._tell(f"That is no web address, and it is not opened: {_cut(escaped(url), _VALUE)}", "red")
+            return Answer("decline")
+        self._tell(escaped(url), "underline", wrap=False)
+        self._tell(f"That is a page of {host}. Whatever you enter goes there. {_KEYS}", "dim")
+        if not await self._yes(read, "Open it? (y or n): "):
+            return Answer("decline")
+        if not await self._open_page(url):
+            self._tell("No browser can be opened here: open the address above yourself.", "yellow")
+            if not await self._yes(read, "Have you opened it? (y or n): "):
+                return Answer("decline")
+        return Answer("accept")
+
+    # Inside
+
+    async def _yes(self, read: Read, text: str) -> bool:
+        while True:
+            answer = (await read(text, False)).strip().lower()
+            if answer in ("y", "yes"):
+                return True
+            if answer in ("n", "no"):
+                return False
+            self._tell("answer y or n", "red")
+
+    def _introduce(self, who: str) -> None:
+        self._tell(who, "bold")
+        self._quote(self._question.message, _MESSAGE, _MESSAGE_LINES)
+        if problem := self._question.problem:
+            self._tell(f"Your last answer was refused: {_cut(_in_one_line(problem), _VALUE)}", "red")
+
+    def _quote(self, text: str, most: int, most_lines: int) -> None:
+        """Show text of the server behind the margin."""
+        from rich.text import Text
+
+        console = self._terminal.console
+        assert console
+        shown = Text(_cut(escaped(text.strip().replace("\r\n", "\n"), keep="\n"), most))
+        lines = [*shown.wrap(console, max(console.width - len(_MARGIN), 10))] if shown.plain else []
+        for line in lines[:most_lines]:
+            self._tell(_MARGIN + line.plain.rstrip())
+        if len(lines) > most_lines:
+            self._tell(f"{_MARGIN}[… {len(lines) - most_lines} more lines …]")
+
+    def _tell(self, line: str, style: str = "", *, wrap: bool = True) -> None:
+        from rich.text import Text
+
+        console = self._terminal.console
+        assert console
+        console.print(Text(line, style), soft_wrap=not wrap)
+
+
+def web_host(url: str) -> str:
+    """The host of an http(s) URL, as it is looked up; empty if that is no such URL, or one that cannot be shown."""
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").encode("idna" if not (parts.hostname or "").isascii() else "ascii").decode()
+        port = f":{parts.port}" if parts.port else ""
+    except (ValueError, UnicodeError):
+        return ""
+    if parts.scheme not in ("http", "https") or len(url) > _URL or escaped(url) != url or " " in url:
+        return ""
+    return f"{host}{port}" if host else ""
+
+
+def _prompt(field: Field, default: Any) -> str:
+    notes = [escaped(field.expects)]
+    if default is MISSING and not field.is_required:
+        notes.append("Enter leaves it out")
+    if field.is_secret:
+        notes.append("not shown")
+    shown = f" [{_cut(_in_one_line(field.shown(default)), _VALUE)}]" if default is not MISSING else ""
+    return f"{_name_of(field)} ({', '.join(notes)}){shown}: "
+
+
+def _enter(fields: Sequence[Field]) -> str:
+    has_default = any(field.default is not MISSING for field in fields)
+    return "Enter takes the value in [brackets]. " if has_default else ""
+
+
+def _name_of(field: Field) -> str:
+    return _cut(_in_one_line(field.title), _NAME)
+
+
+def _in_one_line(text: str) -> str:
+    return escaped(" ".join(text.split()))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]} [… {len(text) - most} more characters …]"
+
+
+def _first_key(pointer: str) -> str:
+    return pointer.lstrip("/").partition("/")[0].replace("~1", "/").replace("~0", "~")
