@@ -33,7 +33,7 @@ from a2c_smcp.smcp import JOIN_OFFICE_EVENT, LEAVE_OFFICE_EVENT, SMCP_NAMESPACE
 from a2c_smcp.transports import Dial, NotOpened, open_transport
 from a2c_smcp.types import Role
 
-__all__ = ["PATIENCE", "Connection", "ConnectionLost", "Later", "OnEvent", "join", "leave"]
+__all__ = ["LOST", "PATIENCE", "Connection", "ConnectionLost", "Later", "OnEvent", "join", "leave"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,8 @@ _FIRST_ANSWER = 5.0  # seconds until the first HTTP answer of a dial
 _CLOSE_TIMEOUT = 1.0
 _LARGEST_SENT = 8 * 1024 * 1024 - 1024  # bytes
 _NAMESPACE = SMCP_NAMESPACE.encode()
-_LOST = object()
+LOST = object()
+"""In place of an ack: the connection was lost before it came."""
 
 OnEvent: TypeAlias = Callable[[str, Any], "Later | Awaitable[Any] | Any"]
 """Called with the name and the payload of an event; its result is acked, also an awaited or a later one."""
@@ -153,9 +154,28 @@ class Connection:
             answer = await answered
         finally:
             self._waiting.pop(number, None)
-        if answer is _LOST:
+        if answer is LOST:
             raise ConnectionLost
         return answer
+
+    def post(self, event: str, data: Mapping[str, Any], then: Callable[[Any], None]) -> None:
+        """Send an event now, before anything that is answered later. `then` is called with its ack, or with `LOST`.
+
+        Raises `BadRequest` or `TooLarge` for what cannot be sent.
+        """
+        answered = self._loop.create_future()
+        asked = _Asked(answered, event, None)
+        answered.add_done_callback(lambda _: then(None if answered.exception() else answered.result()))
+        if self.lost.is_set():
+            asked.lose()
+            return
+        number = self._session.next_id()
+        packet, attachments = _encoded(event_packet, number, [event, data])
+        self._waiting[number] = asked
+        try:
+            self._transport.write(packet, attachments)
+        except OSError:
+            self._lose()
 
     async def _send(self, packet: bytes, attachments: Sequence[bytes]) -> None:
         try:
@@ -309,7 +329,7 @@ class _Asked(NamedTuple):
 
     def lose(self) -> None:
         if not self.answered.done():
-            self.answered.set_result(_LOST)
+            self.answered.set_result(LOST)
 
 
 def _http_session(endpoint: Endpoint) -> aiohttp.ClientSession:

@@ -29,6 +29,8 @@ __all__ = [
     "NotPrivate",
     "OfficeHasAgent",
     "Outcome",
+    "QuestionEnded",
+    "QuestionNotFound",
     "RateLimited",
     "ResultGone",
     "SMCPError",
@@ -212,6 +214,10 @@ class ServerNotFound(NotFound):
     title = "No such MCP server"
 
 
+class QuestionNotFound(NotFound):
+    title = "No such question"
+
+
 class CallTimeout(SMCPError):
     code = 408
     title = "No answer in time"
@@ -220,6 +226,14 @@ class CallTimeout(SMCPError):
 class ResultGone(SMCPError):
     code = 410
     title = "This req_id was begun before, its result is not kept"
+
+
+class QuestionEnded(SMCPError):
+    """The question was answered otherwise or withdrawn, or the call whose state it is has ended."""
+
+    code = 410
+    title = "This question has ended"
+    default_outcome: ClassVar[Outcome] = "not_run"
 
 
 class TooLarge(SMCPError):

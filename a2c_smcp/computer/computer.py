@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast, overload
+from typing import Any, Self, TypeVar, overload
 
-from a2c_smcp.computer.approval import Approvals, Approve, Caller
-from a2c_smcp.computer.calls.execution import Execution, IncomingCall
-from a2c_smcp.computer.calls.in_flight import Outcome
-from a2c_smcp.computer.calls.journal import Journal, journal_of
-from a2c_smcp.computer.calls.reports import OnProgress
-from a2c_smcp.computer.desktop.read import read_desktop
+from a2c_smcp.computer.agent_requests import AgentRequests
+from a2c_smcp.computer.approval import Approvals, Approve
+from a2c_smcp.computer.calls.execution import Execution
+from a2c_smcp.computer.calls.journal import journal_of
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.inputs.resolver import Approve as ApproveCommand
 from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
 from a2c_smcp.computer.private_files import instance_of
-from a2c_smcp.computer.secrets import ARGUMENTS, CONFIG, NO_SERVER, SERVER, Mask, mask_config, masked_logs, secrets_of
+from a2c_smcp.computer.questions.answering import Answering, OnQuestion, QuestionKind
+from a2c_smcp.computer.questions.open_questions import OpenQuestions
+from a2c_smcp.computer.secrets import ARGUMENTS, NO_SERVER, Mask, masked_logs, secrets_of
 from a2c_smcp.computer.secrets.config import names_of_secrets
 from a2c_smcp.computer.secrets.rules import SecretName
+from a2c_smcp.computer.server_logs import LogLine, ServerLogs
 from a2c_smcp.computer.socketio.client import SMCPComputerClient
+from a2c_smcp.computer.tells.tells import Tells
 from a2c_smcp.computer.tools.catalogue import Catalogue
-from a2c_smcp.computer.types import OwnedTool, Update
-from a2c_smcp.errors import ConfigError, SMCPError
+from a2c_smcp.computer.types import Update
+from a2c_smcp.errors import ConfigError
 from a2c_smcp.loops import cancel_and_wait, ended_by_interrupt
 from a2c_smcp.mcp_host.config.servers import (
     MCPServerConfig,
@@ -36,14 +38,10 @@ from a2c_smcp.mcp_host.config.servers import (
     input_to_wire,
     parse_input,
     parse_server,
-    to_wire,
 )
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.session import EventKind
 from a2c_smcp.mcp_host.status import OnChange, ServerStatus, State
-from a2c_smcp.protocol.codec import Written
-from a2c_smcp.smcp import GetComputerConfigRet
-from a2c_smcp.types import TOOL_NAME, Desktop
 
 __all__ = ["Computer", "Update"]
 
@@ -54,16 +52,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 _MAX_MESSAGE = 4 * 1024 * 1024
 
 
-class Computer:
+class Computer(AgentRequests):
     """A device that offers tools of MCP servers and of Python functions to agents.
 
     `run` does everything until it is cancelled. Without it, use the computer as an async context manager: entering it
     makes the configured servers known, leaving it ends all calls and stops all servers.
 
     `approve` is called for each call of a tool without `auto_apply`; `prompt` is called for values of inputs, and
-    `approve_command` before an input runs a command. They may be async or not. `values` and `inputs_file` have values
-    of inputs. `on_state` is called with name, state and reason whenever the state of a server changes. Answers larger
-    than `max_message` bytes are replaced by an error.
+    `approve_command` before an input runs a command; `on_question` is called for each question of a tool. They may be
+    async or not. Without `on_question`, and if it returns `None`, the agent is asked if its call allows that, but never
+    for a secret or to open a URL, unless `questions_for_agents` says so: `("secret", "url")`. `values` and
+    `inputs_file` have values of inputs. `on_state` is called with name, state and reason whenever the state of a server
+    changes. Answers larger than `max_message` bytes are replaced by an error.
     """
 
     def __init__(
@@ -73,6 +73,8 @@ class Computer:
         approve: Approve | None = None,
         prompt: Prompt | None = None,
         approve_command: ApproveCommand | None = None,
+        on_question: OnQuestion | None = None,
+        questions_for_agents: Collection[QuestionKind] = (),
         values: Mapping[str, Any] | None = None,
         inputs_file: Path | None = None,
         policy: HostPolicy | None = None,
@@ -86,7 +88,13 @@ class Computer:
         self._policy = policy or HostPolicy(largest_message=4 * max_message)
         self._on_state = on_state
         self._catalogue = Catalogue(max_message)
-        self._execution = Execution(lambda: self._host, self._catalogue, self.approvals, self.mask, max_message)
+        self.tells = Tells(name)
+        self.questions = OpenQuestions(self.tells, self.mask)
+        self.server_logs = ServerLogs(self.tells, self.mask)
+        answering = Answering(on_question, questions_for_agents, self.questions, self.mask)
+        self._execution = Execution(
+            lambda: self._host, self._catalogue, self.approvals, answering, self.tells, self.mask, max_message
+        )
         self.history, self.statistics = self._execution.history, self._execution.statistics
         self._definitions: dict[str, MCPServerInput] = {}
         self._listeners: list[Callable[[Update], None]] = []
@@ -102,6 +110,7 @@ class Computer:
             policy=self._policy,
             on_change=self._on_change,
             on_event=self._on_event,
+            logs=self.server_logs,
             on_starting=self._refresh,
         )
         self._leaving.enter_context(masked_logs(self.mask))
@@ -119,7 +128,7 @@ class Computer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         with self._leaving, self._many_changes():
-            await self._execution.calls.close()
+            await self._execution.close()
             await self._host.close()
             self._hosting = None
 
@@ -229,6 +238,18 @@ class Computer:
             for name, each in self._host.status().items()
         }
 
+    def logs(self, name: str, level: str = "debug") -> list[LogLine]:
+        """The last messages of a server's own log, of this level and above, without secrets.
+
+        Raises `ServerNotFound`, or `BadRequest` for a level that MCP does not have.
+        """
+        return self.server_logs.of(self._host.known(name), level)
+
+    async def set_log_level(self, name: str, level: str) -> None:
+        """Ask a server for messages of this level and above. Raises `ServerNotFound` or `BadRequest`."""
+        self.server_logs.set_owners_level(self._host.known(name), level)
+        await self._host.set_log_levels()
+
     def secrets(self) -> dict[str, list[SecretName]]:
         """The names that are treated as secret, by server. Never a value."""
         return {name: names_of_secrets(each, self._definitions) for name, each in self._host.configs.items()}
@@ -243,83 +264,7 @@ class Computer:
         ]
         return self._catalogue.warnings + left_out
 
-    # What agents ask for
-
-    def get_tools(self) -> list[OwnedTool]:
-        """The tools as agents see them, each with its server. MCP servers are not asked."""
-        return self._catalogue.shown(self.mask)
-
-    def tools_for(self, agent: str, req_id: str) -> Written:
-        """The answer to an agent's request for the tools, as JSON text already, with the tools it need not ask for."""
-        approved = self.approvals.approved(agent, self._catalogue.routes)
-        return self._catalogue.written(self.mask, req_id, approved)
-
-    def get_config(self) -> GetComputerConfigRet:
-        """The configuration as agents may see it: placeholders stay, literal secrets are masked."""
-        inputs = [input_to_wire(each) for each in self._definitions.values()]
-        servers = {name: {**to_wire(each), "secrets": each.secrets} for name, each in self._host.configs.items()}
-        config: dict[str, Any] = mask_config({"inputs": inputs, "servers": servers})
-        config["servers"] = {name: self.mask.data(each, SERVER, name) for name, each in config["servers"].items()}
-        return cast("GetComputerConfigRet", self.mask.data(config, CONFIG))
-
-    async def get_desktop(self, size: int | None = None, window: str | None = None) -> list[Desktop]:
-        """The windows of all servers as texts, the most important first, at most `size` (004).
-
-        `window` selects one by its URI, as agents are shown it.
-        """
-        windows = self._host.windows()
-        if window is not None:
-            windows = [each for each in windows if window in (each.uri, self.mask.uri(each.uri, each.server))]
-        desktops = await read_desktop(windows, size, list(self.history), self._host.read)
-        owners = [(each.uri, each.server) for each in windows]
-        return [self._shown(desktop, owners) for desktop in desktops]
-
-    async def execute_tool(
-        self,
-        caller: Caller,
-        req_id: str,
-        name: TOOL_NAME,
-        params: dict[str, Any],
-        timeout: float,
-        on_progress: OnProgress | None = None,
-    ) -> dict[str, Any]:
-        """Run a tool for an agent. Returns the result as it is sent to the agent; errors are results, too.
-
-        `on_progress` is called with progress, total and message, as the MCP server reports them; it may be async. For a
-        duplicate of a running call it is called from then on.
-        """
-        return await self._execution.result_of(IncomingCall(caller, req_id, name, params, timeout), on_progress)
-
-    def start_tool(self, call: IncomingCall, then: Callable[[dict[str, Any]], None]) -> None:
-        """Run a tool in the background, and call `then` with the result."""
-
-        def settle(outcome: Outcome) -> None:
-            then(self._execution.failed(call, outcome) if isinstance(outcome, SMCPError) else outcome)
-
-        try:
-            self._execution.start(call, settle)
-        except SMCPError as error:
-            settle(error)
-
-    def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """The answer, or, if it is too large to be sent, one that says so."""
-        return self._execution.fitting(answer)
-
-    def cancel(self, agent: str, req_id: str) -> None:
-        """End a call of this agent, also if it comes after its cancel."""
-        self._execution.calls.cancel(agent, req_id)
-
-    def recording(self, office: str, journal: Journal) -> AbstractContextManager[None]:
-        """Inside the `with` block, calls of this office are written into this journal before their tools run."""
-        return self._execution.calls.recording(office, journal)
-
-    def forget(self, office: str, agent: str | None = None) -> None:
-        """Drop the results kept for an agent that has left, or for an office that this computer has left."""
-        self._execution.calls.forget(office, agent)
-
-    def keep_only(self, office: str, agent: str) -> None:
-        """Drop the results kept for other agents: this one has entered the office."""
-        self._execution.calls.keep_only(office, agent)
+    # What has changed for agents
 
     def on_update(self, listener: Callable[[Update], None]) -> Callable[[], None]:
         """Call the listener with each update that agents are notified of. Returns a function that ends this."""
@@ -327,20 +272,6 @@ class Computer:
         return lambda: self._listeners.remove(listener)
 
     # Inside
-
-    @property
-    def _host(self) -> Hosting:
-        if self._hosting is None:
-            raise RuntimeError("the computer is not running: use `async with computer:`")
-        return self._hosting
-
-    def _shown(self, desktop: Desktop, owners: list[tuple[str, str]]) -> Desktop:
-        """A window without the secrets of all servers that list its URI: it may be of any of them."""
-        listed, blank, text = desktop.partition("\n\n")
-        uri = listed
-        for server in [server for each, server in owners if each == listed]:
-            uri, text = self.mask.uri(uri, server), self.mask.text(text, server)
-        return uri + blank + text
 
     def _refresh(self) -> None:
         """Rebuild the list of tools, and notify agents if they would see a difference."""

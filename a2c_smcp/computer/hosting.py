@@ -25,6 +25,7 @@ from a2c_smcp.computer.desktop.organize import Contents, Window
 from a2c_smcp.computer.inputs.definitions import InputError, ids_in, render
 from a2c_smcp.computer.inputs.resolver import Inputs
 from a2c_smcp.computer.secrets import Mask, secrets_in, secrets_of
+from a2c_smcp.computer.server_logs import ServerLogs
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.errors import ConfigError, ServerNotFound
 from a2c_smcp.loops import cancel_and_wait
@@ -51,14 +52,17 @@ class Hosting:
         policy: HostPolicy | None,
         on_change: OnChange,
         on_event: OnServerEvent,
+        logs: ServerLogs,
         on_starting: Callable[[], None],
     ) -> None:
         self.inputs = inputs
         self.configs: dict[str, MCPServerConfig] = {}
-        self.manager = Manager(policy=policy, on_change=on_change, on_event=on_event)
+        self.manager = Manager(policy=policy, on_change=on_change, on_event=on_event, on_log=logs.add)
         self._mask = mask
+        self._logs = logs
         self._on_change = on_change
         self._on_starting = on_starting
+        self._log_levels: dict[str, str | None] = {}
         self._starts: Counter[str] = Counter()
         self._waiting: dict[str, str] = {}
         self._scripts: dict[str, VRLScript] = {}
@@ -102,7 +106,7 @@ class Hosting:
 
     async def remove(self, name: str) -> None:
         async with self._changing[name]:
-            self._known(name)
+            self.known(name)
             self._withdraw(name)
             del self.configs[name]
             self._waiting.pop(name, None)
@@ -137,7 +141,7 @@ class Hosting:
         await asyncio.gather(*(self._stop(each) for each in self._named(name)))
 
     async def restart(self, name: str) -> None:
-        await self._stop(self._known(name))
+        await self._stop(self.known(name))
         await self._start(name)
 
     def windows(self) -> list[Window]:
@@ -239,10 +243,23 @@ class Hosting:
             await self._wait(config.name, "its inputs cannot be asked for")
             return False
         self._waiting.pop(config.name, None)
+        is_wanted = True
         if config.name in self.manager:
-            return await self.manager.replace(filled)
-        self.manager.add(filled)
-        return True
+            is_wanted = await self.manager.replace(filled)
+        else:
+            self.manager.add(filled)
+        await self._set_log_level(config.name)
+        return is_wanted
+
+    async def set_log_levels(self) -> None:
+        """Ask each server for the messages that are wanted of it now."""
+        await asyncio.gather(*(self._set_log_level(name) for name in self.manager))
+
+    async def _set_log_level(self, name: str) -> None:
+        level = self._logs.level_for(name)
+        if level != self._log_levels.get(name) or level is not None:
+            self._log_levels[name] = level
+            await self.manager.set_log_level(name, level)
 
     async def _wait(self, name: str, reason: str) -> None:
         self._waiting[name] = reason
@@ -274,9 +291,10 @@ class Hosting:
             await script.close()
 
     def _named(self, name: str | None) -> list[str]:
-        return [*self.configs] if name is None else [self._known(name)]
+        return [*self.configs] if name is None else [self.known(name)]
 
-    def _known(self, name: str) -> str:
+    def known(self, name: str) -> str:
+        """The name, if it is that of a configured server. Raises `ServerNotFound`."""
         if name not in self.configs:
             raise ServerNotFound(repr(name), server=name)
         return name

@@ -47,12 +47,8 @@ class Question:
 
     @classmethod
     def of_request(cls, request: object, **about: Any) -> Question:
-        """The question in MCP's elicitation request. Raises `BadRequest` if it is none."""
-        method, params = (
-            (request.get("method"), request.get("params")) if isinstance(request, Mapping) else (None, None)
-        )
-        if method != ELICITATION or not isinstance(params, Mapping):
-            raise BadRequest(f"not an {ELICITATION} request", field="request")
+        """The question in MCP's elicitation request, or in its bare params. Raises `BadRequest` if it is none."""
+        params = _params_of(request)
         mode, message = params.get("mode", "form"), params.get("message", "")
         schema, url = params.get("requestedSchema") or {}, params.get("url", "")
         if mode not in _MODES or not isinstance(message, str):
@@ -102,3 +98,11 @@ class Answer:
 
 GivenAnswer: TypeAlias = Answer | Mapping[str, Any] | None
 """What a function that answers an agent's questions may return."""
+
+
+def _params_of(request: object) -> Mapping[str, Any]:
+    if isinstance(request, Mapping):
+        params = request.get("params") if "method" in request else request
+        if request.get("method", ELICITATION) == ELICITATION and isinstance(params, Mapping):
+            return params
+    raise BadRequest(f"not an {ELICITATION} request", field="request")

@@ -14,17 +14,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller
+from a2c_smcp.computer.approval import ApprovalRequest, Approvals
 from a2c_smcp.computer.calls.in_flight import Begin, CallsInFlight, Outcome
+from a2c_smcp.computer.calls.incoming import IncomingCall
 from a2c_smcp.computer.calls.journal import Key
+from a2c_smcp.computer.calls.live import LiveCalls, is_input_required
 from a2c_smcp.computer.calls.reports import CallStatistics, OnProgress, ProgressListeners
 from a2c_smcp.computer.hosting import Hosting
+from a2c_smcp.computer.questions.answering import Answering
 from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
+from a2c_smcp.computer.tells.progress import ProgressTells
+from a2c_smcp.computer.tells.tells import Tells
 from a2c_smcp.computer.tools.arguments import check_arguments, fits_at_once
 from a2c_smcp.computer.tools.catalogue import FUNCTIONS, Catalogue
 from a2c_smcp.computer.tools.table import ToolRoute
@@ -34,28 +38,12 @@ from a2c_smcp.mcp_host.message_limits import is_within, text_in
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from a2c_smcp.protocol.codec import Written, dumps
 from a2c_smcp.protocol.results import failed_call
-from a2c_smcp.types import TOOL_NAME
 
-__all__ = ["Execution", "IncomingCall"]
+__all__ = ["Execution"]
 
 _TRANSFORM_MARGIN = 0.5  # seconds that a transform may take beyond the timeout of the call
 _HISTORY = 100
 _HEAD_ROOM = 256
-
-
-@dataclass(frozen=True, slots=True)
-class IncomingCall:
-    """What an agent asks for. `timeout` is in seconds from now."""
-
-    caller: Caller
-    req_id: str
-    name: TOOL_NAME
-    params: dict[str, Any]
-    timeout: float
-
-    @property
-    def key(self) -> Key:
-        return self.caller.office, self.caller.agent, self.req_id
 
 
 class Execution:
@@ -66,6 +54,8 @@ class Execution:
         host: Callable[[], Hosting],
         catalogue: Catalogue,
         approvals: Approvals,
+        answering: Answering,
+        tells: Tells,
         mask: Mask,
         max_message: int,
     ) -> None:
@@ -78,6 +68,10 @@ class Execution:
         self._mask = mask
         self._max_message = max_message
         self._listeners = ProgressListeners()
+        self._answering = answering
+        self._live = LiveCalls(answering, self._listeners, mask)
+        self._tells = tells
+        self._told: set[Key] = set()
 
     async def result_of(self, call: IncomingCall, on_progress: OnProgress | None = None) -> dict[str, Any]:
         """The result as it is sent to the agent. An `SMCPError` is also returned as a result, never raised."""
@@ -89,12 +83,55 @@ class Execution:
         except SMCPError as error:
             return self.failed(call, error)
 
+    def cancel(self, agent: str, req_id: str) -> None:
+        """End a call of this agent, also if it comes after its cancel."""
+        self.calls.cancel(agent, req_id)
+        self._live.parked.cancel(agent, req_id)
+
+    def forget(self, office: str, agent: str | None = None) -> None:
+        """Drop what is kept for an agent that has left, or for an office that this computer has left."""
+        self.calls.forget(office, agent)
+        self._live.parked.forget(office, agent)
+
+    def keep_only(self, office: str, agent: str) -> None:
+        """Drop what is kept for other agents: this one has entered the office."""
+        self.calls.keep_only(office, agent)
+        self._live.parked.keep_only(office, agent)
+
+    async def close(self) -> None:
+        await self.calls.close()
+        await self._live.parked.close()
+
     def start(self, call: IncomingCall, then: Callable[[Outcome], None]) -> None:
         """Run a call in the background and call `then` with its result or error.
 
         Raises `SMCPError` if the call cannot begin; `then` is not called in that case.
         """
-        self.calls.start(call.caller, call.req_id, [call.name, call.params], partial(self._execute, call), then)
+        if call.options is None or not call.options.progress or call.key in self._told:
+            self.calls.start(call.caller, call.req_id, call.what, partial(self._execute, call), then)
+        else:
+            self._start_telling(call, then)
+
+    def _start_telling(self, call: IncomingCall, then: Callable[[Outcome], None]) -> None:
+        """As `start`, and tell the agent the progress until the call ends."""
+        telling = ProgressTells(self._tells, call.caller, call.req_id)
+        self._told.add(call.key)
+        self._listeners.add(call.key, telling)
+
+        def stop() -> None:
+            self._told.discard(call.key)
+            self._listeners.remove(call.key, telling)
+            telling.end()  # the last report leaves before the answer
+
+        def stop_and_answer(outcome: Outcome) -> None:
+            stop()
+            then(outcome)
+
+        try:
+            self.calls.start(call.caller, call.req_id, call.what, partial(self._execute, call), stop_and_answer)
+        except SMCPError:
+            stop()
+            raise
 
     def failed(self, call: IncomingCall, error: SMCPError) -> dict[str, Any]:
         """An error as a result, without secrets."""
@@ -120,7 +157,7 @@ class Execution:
             return None
 
     async def _once(self, call: IncomingCall) -> dict[str, Any]:
-        return await self.calls.run(call.caller, call.req_id, [call.name, call.params], partial(self._execute, call))
+        return await self.calls.run(call.caller, call.req_id, call.what, partial(self._execute, call))
 
     async def _execute(self, call: IncomingCall, begin: Begin) -> dict[str, Any]:
         deadline = asyncio.get_running_loop().time() + call.timeout
@@ -129,7 +166,7 @@ class Execution:
             await _check(call, route, deadline)
         shown = self._mask.data(call.params, ARGUMENTS, route.server)
         with self._recorded(call, route, shown) as record:
-            if not self._approvals.allows(call.caller.agent, route):
+            if not self._approvals.allows(call.caller.agent, route) and not self._live.goes_on(call):
                 async with asyncio.timeout_at(deadline):
                     await self._approve(call, route, shown)
             began = time.monotonic()
@@ -139,7 +176,9 @@ class Execution:
                 self.statistics.add(route.server, time.monotonic() - began)
             if not is_within(raw, self._max_message) and (size := text_in(raw)) > self._max_message:
                 return failed_call(self._too_large(size))  # before time is spent on masking it
-            result = await self._transformed(self._mask.data(raw, ANSWER, route.server), call, route, deadline)
+            result = self._mask.data(raw, ANSWER, route.server)
+            if not is_input_required(result):
+                result = await self._transformed(result, call, route, deadline)
             record["success"] = not result.get("isError")
         return self.fitting(result)
 
@@ -166,11 +205,14 @@ class Execution:
                 return await self._catalogue.functions.call(route.tool, call.params, begin)
 
         def report(progress: float, total: float | None, message: str | None) -> None:
-            self._listeners.report(call.key, progress, total, message and self._mask.text(message, route.server))
+            self._listeners.report(call.key, progress, total, message, lambda text: self._mask.text(text, route.server))
 
         left = max(deadline - asyncio.get_running_loop().time(), 0.001)
-        request = ToolRequest(route.tool, call.params, left, cap=left, on_progress=report, begin=begin)
-        return await host.manager.call_tool(route.server, request)
+        on_input = self._answering.of_call(call, route.server)
+        request = ToolRequest(route.tool, call.params, left, on_progress=report, begin=begin, on_input=on_input)
+        if call.options is None:
+            return await host.manager.call_tool(route.server, request)
+        return await self._live.call(call, route.server, deadline, request, host.manager.call_tool)
 
     async def _transformed(
         self, result: dict[str, Any], call: IncomingCall, route: ToolRoute, deadline: float
@@ -179,6 +221,8 @@ class Execution:
         if transform.is_none:
             return result
         params = self._mask.data(call.params, ARGUMENTS, route.server)
+        if call.options is not None and call.options.extend:
+            deadline = asyncio.get_running_loop().time() + call.timeout
         async with asyncio.timeout_at(deadline + _TRANSFORM_MARGIN):
             transformed = await transform.apply(result, tool_name=call.name, parameters=params)
         return self._mask.data(transformed, ANSWER, route.server)

@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from inspect import isawaitable
 from statistics import median
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from a2c_smcp.computer.calls.journal import Key
 
-__all__ = ["CallStatistics", "OnProgress", "ProgressListeners", "ServerStatistics"]
+__all__ = ["CallStatistics", "OnProgress", "ProgressListener", "ProgressListeners", "ServerStatistics"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,29 +25,46 @@ _LAST_REPORTS = 0.2  # seconds that a result waits for reports of progress that 
 _DURATIONS = 100
 
 
+class ProgressListener(Protocol):
+    """Takes reports in order, and returns at once."""
+
+    def report(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+
 class ProgressListeners:
     """The listeners to the progress of each call. A slow listener never delays a call."""
 
     def __init__(self) -> None:
-        self._listeners: dict[Key, list[_Listener]] = {}
+        self._listeners: dict[Key, list[ProgressListener]] = {}
+
+    def add(self, call: Key, listener: ProgressListener) -> None:
+        self._listeners.setdefault(call, []).append(listener)
+
+    def remove(self, call: Key, listener: ProgressListener) -> None:
+        self._listeners[call].remove(listener)
+        if not self._listeners[call]:
+            del self._listeners[call]
 
     @asynccontextmanager
     async def listening(self, call: Key, listener: OnProgress) -> AsyncGenerator[None, None]:
         """Report the progress of a call to a listener meanwhile. A slow one misses the oldest pending reports."""
         reporting = _Listener(listener)
-        self._listeners.setdefault(call, []).append(reporting)
+        self.add(call, reporting)
         try:
             yield
             await reporting.drain()
         finally:
-            self._listeners[call].remove(reporting)
-            if not self._listeners[call]:
-                del self._listeners[call]
+            self.remove(call, reporting)
             await reporting.close()
 
-    def report(self, call: Key, progress: float, total: float | None, message: str | None) -> None:
-        for listener in self._listeners.get(call, ()):
-            listener.report(progress, total, message)
+    def report(
+        self, call: Key, progress: float, total: float | None, message: str | None, mask: Callable[[str], str]
+    ) -> None:
+        """Report the progress of a call, with its message masked. Without listeners this costs nothing."""
+        if listeners := self._listeners.get(call):
+            masked = mask(message) if message else message
+            for listener in listeners:
+                listener.report(progress, total, masked)
 
 
 class _Listener:

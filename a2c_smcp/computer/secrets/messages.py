@@ -26,6 +26,7 @@ __all__ = [
     "BLOCK",
     "CONFIG",
     "NAME",
+    "REQUEST",
     "RESOURCE",
     "SERVER",
     "TOOL",
@@ -87,7 +88,9 @@ TOOL = Structure(
         **_all(NAME, "name bundle_id"),
         "description": ANYTHING,
         **_all(_SCHEMA, "params_schema return_schema"),
-        "meta": Structure(_all(NAME, "a2c_tool_meta MCP_TOOL_ANNOTATION")),
+        "meta": Structure(
+            _all(NAME, "a2c_tool_meta MCP_TOOL_ANNOTATION MCP_TOOL_TITLE MCP_TOOL_ICONS MCP_TOOL_EXECUTION")
+        ),
     }
 )
 
@@ -95,6 +98,7 @@ _META = Structure(
     {
         **_all(NAME, "a2c_cancelled a2c_ret_object a2c_vrl_transformed"),
         **_all(ANYTHING, "a2c_ret_object_error a2c_vrl_error"),
+        "a2c_mcp_error": Structure({"code": NAME, **_all(ANYTHING, "message data")}),
     }
 )
 _DESCRIBED = {
@@ -106,6 +110,9 @@ _DESCRIBED = {
 }
 RESOURCE = Structure(_DESCRIBED)
 BLOCK = Structure({**_DESCRIBED, "resource": RESOURCE})
+REQUEST = Structure({**_all(NAME, "mode url elicitationId"), "message": ANYTHING, "requestedSchema": _SCHEMA})
+"""The parameters of MCP's elicitation."""
+_INPUT = Structure({"method": NAME, "params": REQUEST})
 _FAULT = Structure({"path": NAME, "message": ANYTHING})
 _DETAILS = Structure(
     {**_all(NAME, "toolId field server size outcome mcp_code"), "mcp_message": ANYTHING, "errors": _FAULT}
@@ -117,6 +124,8 @@ ANSWER = Structure(
         "structuredContent": ANYTHING,
         "isError": NAME,
         "_meta": _META,
+        **_all(NAME, "resultType requestState"),
+        "inputRequests": Structure(named=True, others=_INPUT),
         "error": Structure(_ERROR),
         **_ERROR,
     }

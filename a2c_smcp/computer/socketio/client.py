@@ -6,16 +6,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from ssl import SSLContext
 from typing import Any, Protocol
 
 from a2c_smcp import smcp
 from a2c_smcp.computer.approval import Caller
-from a2c_smcp.computer.calls.execution import IncomingCall
+from a2c_smcp.computer.calls.incoming import CallOptions, IncomingCall
 from a2c_smcp.computer.calls.journal import Journal
+from a2c_smcp.computer.questions.open_questions import OpenQuestions
 from a2c_smcp.computer.secrets import ANSWER, Mask, secrets_in
 from a2c_smcp.computer.socketio.standstill import StandstillGuard
+from a2c_smcp.computer.tells.tells import Tells
 from a2c_smcp.computer.types import Update
 from a2c_smcp.connection import PATIENCE, Connection, Later, join, leave
 from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect
@@ -31,6 +34,7 @@ from a2c_smcp.errors import (
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol import codec
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
+from a2c_smcp.protocol.questions import Answer
 from a2c_smcp.protocol.results import error_ack
 from a2c_smcp.types import Desktop
 
@@ -48,11 +52,11 @@ class ConnectedComputer(Protocol):
 
     name: str
     mask: Mask
+    tells: Tells
+    questions: OpenQuestions
 
     def start_tool(self, call: IncomingCall, then: Callable[[dict[str, Any]], None]) -> None: ...
-    async def execute_tool(
-        self, caller: Caller, req_id: str, name: str, params: dict[str, Any], timeout: float, /
-    ) -> dict[str, Any]: ...
+    async def watch_logs(self, caller: Caller, server: str | None, level: str) -> None: ...
     def cancel(self, agent: str, req_id: str) -> None: ...
     def tools_for(self, agent: str, req_id: str) -> dict[str, Any]: ...
     def get_config(self) -> smcp.GetComputerConfigRet: ...
@@ -102,6 +106,9 @@ class SMCPComputerClient:
             smcp.GET_TOOLS_EVENT: self._get_tools,
             smcp.GET_CONFIG_EVENT: self._get_config,
             smcp.GET_DESKTOP_EVENT: self._get_desktop,
+            smcp.ANSWER_QUESTION_EVENT: self._answer_question,
+            smcp.GET_QUESTIONS_EVENT: self._get_questions,
+            smcp.SET_LOG_LEVEL_EVENT: self._set_log_level,
         }
 
     async def run(self) -> None:
@@ -150,7 +157,8 @@ class SMCPComputerClient:
             self._report(f"joined {self._office}")
             tasks = [asyncio.create_task(each) for each in (self._send_updates(connection), self._standstill.watch())]
             try:
-                await connection.lost.wait()
+                with self._computer.tells.connected(self._office, connection):
+                    await connection.lost.wait()
                 self._report("connection lost", logging.WARNING)
             finally:
                 await cancel_and_wait(*tasks)
@@ -210,15 +218,22 @@ class SMCPComputerClient:
     async def _tool_call(self, data: dict[str, Any]) -> Any:
         call = self._call_in(data)
         left = await self._standstill.wait(call.timeout)
-        return await self._computer.execute_tool(call.caller, call.req_id, call.name, call.params, left)
+        answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._computer.start_tool(
+            replace(call, timeout=left), lambda result: None if answered.done() else answered.set_result(result)
+        )
+        return await answered
 
     def _call_in(self, data: dict[str, Any]) -> IncomingCall:
         """The call in a request. Raises `BadRequest`."""
         codec.decode(_TOOL_CALL, data)
         timeout = codec.timeout_of(_TOOL_CALL, data)
         assert timeout
-        caller = Caller(self._office, _agent_in(data))
-        return IncomingCall(caller, data["req_id"], data["tool_name"], data["params"], timeout)
+        options = CallOptions.of_request(data)
+        return IncomingCall(self._caller_in(data), data["req_id"], data["tool_name"], data["params"], timeout, options)
+
+    def _caller_in(self, data: dict[str, Any]) -> Caller:
+        return Caller(self._office, _agent_in(data))
 
     async def _get_tools(self, data: dict[str, Any]) -> dict[str, Any]:
         return self._computer.tools_for(_agent_in(data), data["req_id"])
@@ -229,6 +244,18 @@ class SMCPComputerClient:
     async def _get_desktop(self, data: dict[str, Any]) -> smcp.GetDeskTopRet:
         desktops = await self._computer.get_desktop(data.get("desktop_size"), data.get("window"))
         return smcp.GetDeskTopRet(desktops=desktops, req_id=data["req_id"])
+
+    async def _answer_question(self, data: dict[str, Any]) -> smcp.AnswerQuestionRet:
+        answer = Answer(data["action"], data.get("content"))
+        await self._computer.questions.answer(self._caller_in(data), data["question_id"], answer)
+        return smcp.AnswerQuestionRet(req_id=data["req_id"])
+
+    async def _get_questions(self, data: dict[str, Any]) -> dict[str, Any]:
+        return {"questions": self._computer.questions.of(self._caller_in(data)), "req_id": data["req_id"]}
+
+    async def _set_log_level(self, data: dict[str, Any]) -> smcp.SetLogLevelRet:
+        await self._computer.watch_logs(self._caller_in(data), data.get("mcp_server"), data["level"])
+        return smcp.SetLogLevelRet(req_id=data["req_id"])
 
     def _on_update(self, update: Update) -> None:
         self._updates.add(update)

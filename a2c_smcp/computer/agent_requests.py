@@ -1,0 +1,143 @@
+"""The part of `Computer` that answers agents. Whatever it returns is masked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
+from a2c_smcp.computer.approval import Approvals, Caller
+from a2c_smcp.computer.calls.execution import Execution
+from a2c_smcp.computer.calls.in_flight import Outcome
+from a2c_smcp.computer.calls.incoming import CallOptions, IncomingCall
+from a2c_smcp.computer.calls.journal import Journal
+from a2c_smcp.computer.calls.reports import OnProgress
+from a2c_smcp.computer.desktop.read import read_desktop
+from a2c_smcp.computer.hosting import Hosting
+from a2c_smcp.computer.secrets import CONFIG, SERVER, Mask, mask_config
+from a2c_smcp.computer.server_logs import ServerLogs
+from a2c_smcp.computer.tools.catalogue import Catalogue
+from a2c_smcp.computer.types import OwnedTool
+from a2c_smcp.errors import SMCPError
+from a2c_smcp.mcp_host.config.servers import MCPServerInput, input_to_wire, to_wire
+from a2c_smcp.protocol.codec import Written
+from a2c_smcp.smcp import GetComputerConfigRet
+from a2c_smcp.types import TOOL_NAME, Desktop
+
+__all__ = ["AgentRequests"]
+
+
+class AgentRequests:
+    """What agents ask for. `Computer` sets the attributes."""
+
+    mask: Mask
+    approvals: Approvals
+    server_logs: ServerLogs
+    _catalogue: Catalogue
+    _execution: Execution
+    _definitions: dict[str, MCPServerInput]
+    _hosting: Hosting | None
+
+    def get_tools(self) -> list[OwnedTool]:
+        """The tools as agents see them, each with its server. MCP servers are not asked."""
+        return self._catalogue.shown(self.mask)
+
+    def tools_for(self, agent: str, req_id: str) -> Written:
+        """The answer to an agent's request for the tools, as JSON text already, with the tools it need not ask for."""
+        approved = self.approvals.approved(agent, self._catalogue.routes)
+        return self._catalogue.written(self.mask, req_id, approved)
+
+    def get_config(self) -> GetComputerConfigRet:
+        """The configuration as agents may see it: placeholders stay, literal secrets are masked."""
+        inputs = [input_to_wire(each) for each in self._definitions.values()]
+        servers = {name: {**to_wire(each), "secrets": each.secrets} for name, each in self._host.configs.items()}
+        config: dict[str, Any] = mask_config({"inputs": inputs, "servers": servers})
+        config["servers"] = {name: self.mask.data(each, SERVER, name) for name, each in config["servers"].items()}
+        return cast("GetComputerConfigRet", self.mask.data(config, CONFIG))
+
+    async def get_desktop(self, size: int | None = None, window: str | None = None) -> list[Desktop]:
+        """The windows of all servers as texts, the most important first, at most `size` (004).
+
+        `window` selects one by its URI, as agents are shown it.
+        """
+        windows = self._host.windows()
+        if window is not None:
+            windows = [each for each in windows if window in (each.uri, self.mask.uri(each.uri, each.server))]
+        desktops = await read_desktop(windows, size, list(self._execution.history), self._host.read)
+        owners = [(each.uri, each.server) for each in windows]
+        return [self._shown(desktop, owners) for desktop in desktops]
+
+    async def execute_tool(
+        self,
+        caller: Caller,
+        req_id: str,
+        name: TOOL_NAME,
+        params: dict[str, Any],
+        timeout: float,
+        on_progress: OnProgress | None = None,
+        options: CallOptions | None = None,
+    ) -> dict[str, Any]:
+        """Run a tool for an agent. Returns the result as it is sent to the agent; errors are results, too.
+
+        `on_progress` is called with progress, total and message, as the MCP server reports them; it may be async. For a
+        duplicate of a running call it is called from then on.
+        """
+        call = IncomingCall(caller, req_id, name, params, timeout, options)
+        return await self._execution.result_of(call, on_progress)
+
+    def start_tool(self, call: IncomingCall, then: Callable[[dict[str, Any]], None]) -> None:
+        """Run a tool in the background, and call `then` with the result."""
+
+        def settle(outcome: Outcome) -> None:
+            then(self._execution.failed(call, outcome) if isinstance(outcome, SMCPError) else outcome)
+
+        try:
+            self._execution.start(call, settle)
+        except SMCPError as error:
+            settle(error)
+
+    def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The answer, or, if it is too large to be sent, one that says so."""
+        return self._execution.fitting(answer)
+
+    def cancel(self, agent: str, req_id: str) -> None:
+        """End a call of this agent, also if it comes after its cancel."""
+        self._execution.cancel(agent, req_id)
+
+    def recording(self, office: str, journal: Journal) -> AbstractContextManager[None]:
+        """Inside the `with` block, calls of this office are written into this journal before their tools run."""
+        return self._execution.calls.recording(office, journal)
+
+    def forget(self, office: str, agent: str | None = None) -> None:
+        """Drop the results kept for an agent that has left, or for an office that this computer has left."""
+        self._execution.forget(office, agent)
+        self.server_logs.end(office, agent)
+
+    def keep_only(self, office: str, agent: str) -> None:
+        """Drop the results kept for other agents: this one has entered the office."""
+        self._execution.keep_only(office, agent)
+        self.server_logs.keep_only(office, agent)
+
+    async def watch_logs(self, caller: Caller, server: str | None, level: str) -> None:
+        """Tell an agent the messages of a server, or of all, of this level and above, as long as it is there.
+
+        It lapses after fifteen minutes unless the agent asks again. Raises `ServerNotFound` or `BadRequest`.
+        """
+        self.server_logs.watch(caller, server and self._host.known(server), level)
+        await self._host.set_log_levels()
+
+    # Inside
+
+    @property
+    def _host(self) -> Hosting:
+        if self._hosting is None:
+            raise RuntimeError("the computer is not running: use `async with computer:`")
+        return self._hosting
+
+    def _shown(self, desktop: Desktop, owners: list[tuple[str, str]]) -> Desktop:
+        """A window without the secrets of all servers that list its URI: it may be of any of them."""
+        listed, blank, text = desktop.partition("\n\n")
+        uri = listed
+        for server in [server for each, server in owners if each == listed]:
+            uri, text = self.mask.uri(uri, server), self.mask.text(text, server)
+        return uri + blank + text

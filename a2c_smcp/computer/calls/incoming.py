@@ -1,0 +1,80 @@
+"""A tool call as it arrives, with what its agent asks for beside the result (WIRE §9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from a2c_smcp.computer.approval import Caller
+from a2c_smcp.computer.calls.journal import Key
+from a2c_smcp.types import TOOL_NAME
+
+__all__ = ["CallOptions", "IncomingCall", "is_own_key"]
+
+_OPTIONS = frozenset(
+    ("progress", "questions", "extend", "input_responses", "request_state", "client_capabilities", "_meta")
+)
+_OWN_KEYS = ("error_code", "auth_hint")
+
+
+def is_own_key(key: object) -> bool:
+    """Whether only the Computer may set this key of a `_meta` (WIRE §2)."""
+    return isinstance(key, str) and (key.startswith("a2c_") or key in _OWN_KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """What an agent asks for beside the result.
+
+    `progress`: to be told the progress. `questions`: `True`, to be asked what the tool asks; `"result"`, to get MCP's
+    `InputRequiredResult` and ask again with `input_responses` and `request_state`; `client_capabilities` are what is
+    declared to the MCP server then. `extend`: the timeout is the longest silence. `meta` is for the MCP server.
+    """
+
+    progress: bool = False
+    questions: bool | Literal["result"] = False
+    extend: bool = False
+    input_responses: Mapping[str, Any] | None = field(default=None, repr=False)
+    request_state: str | None = field(default=None, repr=False)
+    client_capabilities: Mapping[str, Any] | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of_request(cls, data: Mapping[str, Any]) -> CallOptions | None:
+        """The options in a decoded request; `None` if it has none."""
+        if _OPTIONS.isdisjoint(data):
+            return None
+        return cls(
+            progress=data.get("progress") is True,
+            questions="result" if data.get("questions") == "result" else data.get("questions") is True,
+            extend=data.get("extend") is True,
+            input_responses=data.get("input_responses"),
+            request_state=data.get("request_state"),
+            client_capabilities=data.get("client_capabilities"),
+            meta={key: value for key, value in (data.get("_meta") or {}).items() if not is_own_key(key)},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingCall:
+    """What an agent asks for. `timeout` is in seconds from now."""
+
+    caller: Caller
+    req_id: str
+    name: TOOL_NAME
+    params: dict[str, Any]
+    timeout: float
+    options: CallOptions | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.caller.office, self.caller.agent, self.req_id
+
+    @property
+    def what(self) -> list[Any]:
+        """What is called with which arguments: the same for duplicates of one call."""
+        options = self.options
+        if options is None or (options.input_responses is None and options.request_state is None):
+            return [self.name, self.params]
+        return [self.name, self.params, options.input_responses, options.request_state]

@@ -1,0 +1,140 @@
+"""The live part of tool calls: what an agent may ask for beside the result (WIRE §9).
+
+A call without options never comes here. `questions: true` and the owner's answers need only a function that answers
+(`Answering`). `questions: "result"` returns an `InputRequiredResult`: the server's own, or one that stands for the
+questions of an older server (`ParkedRuns`). A question that only the owner may see is never in such a result: he is
+asked, and the server is called again with his answers, as its protocol wants it. With `extend` the timeout counts from
+the last sign of life of the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from a2c_smcp.computer.calls.incoming import CallOptions, IncomingCall
+from a2c_smcp.computer.calls.reports import ProgressListeners
+from a2c_smcp.computer.questions.answering import Answering
+from a2c_smcp.computer.questions.parked import ParkedRuns, Run
+from a2c_smcp.computer.secrets import Mask
+from a2c_smcp.computer.secrets.rules import hints_at_secret
+from a2c_smcp.errors import Forbidden
+from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, InputRequest, ToolRequest
+from a2c_smcp.protocol.codec import MAX_TIMEOUT
+from a2c_smcp.protocol.questions import ELICITATION
+
+__all__ = ["CallTool", "LiveCalls", "is_input_required"]
+
+CallTool = Callable[[str, ToolRequest], Awaitable[dict[str, Any]]]
+
+_MOST_ROUNDS = 32  # of questions to the owner, in one request
+
+
+def is_input_required(result: Mapping[str, Any]) -> bool:
+    """Whether it is MCP's `InputRequiredResult`, not the result of a tool."""
+    return result.get("resultType") == "input_required"
+
+
+class LiveCalls:
+    """Sends calls that have options."""
+
+    def __init__(self, answering: Answering, listeners: ProgressListeners, mask: Mask) -> None:
+        self.parked = ParkedRuns()
+        self._answering = answering
+        self._listeners = listeners
+        self._mask = mask
+
+    def goes_on(self, call: IncomingCall) -> bool:
+        """Whether the request goes on with a call that runs already, and was approved."""
+        return call.options is not None and self.parked.is_state(call)
+
+    async def call(
+        self, call: IncomingCall, server: str, deadline: float, request: ToolRequest, call_tool: CallTool
+    ) -> dict[str, Any]:
+        """The result of the server for a call with options."""
+        options = call.options
+        assert options
+        self._learn(options, server)
+        if self.goes_on(call):
+            return await self.parked.go_on(call, deadline, request.begin)
+        request = replace(request, meta=options.meta, capabilities=options.client_capabilities)
+        if options.extend:
+            request = replace(request, timeout=call.timeout, cap=float(MAX_TIMEOUT), extend=True)
+        if options.questions != "result":
+            return await call_tool(server, request)
+        request = replace(
+            request,
+            input_as_result=True,
+            input_responses=options.input_responses,
+            request_state=options.request_state,
+        )
+
+        async def work(run: Run) -> dict[str, Any]:
+            return await self._with_owner(run, self._followed(run, request), call_tool)
+
+        return await self.parked.begin(call, server, deadline, work)
+
+    def _followed(self, run: Run, request: ToolRequest) -> ToolRequest:
+        """The request of a run. Its deadlines are those of the agent's requests, which `ParkedRuns` keeps."""
+
+        def report(progress: float, total: float | None, message: str | None) -> None:
+            if request.extend:
+                run.extend(run.call.timeout)
+            key, server = run.call.key, run.server
+            self._listeners.report(key, progress, total, message, lambda text: self._mask.text(text, server))
+
+        longest = float(MAX_TIMEOUT)
+        on_input = self._answering.of_run(self.parked, run)
+        return replace(request, timeout=longest, cap=longest, on_progress=report, on_input=on_input)
+
+    async def _with_owner(self, run: Run, request: ToolRequest, call_tool: CallTool) -> dict[str, Any]:
+        """The result, after the owner has answered all questions that only he may see."""
+        for _ in range(_MOST_ROUNDS):
+            result = await call_tool(run.server, request)
+            if not is_input_required(result) or not (private := self._private(run, result)):
+                return result
+            responses = {name: await self._owners_answer(run, each) for name, each in private.items()}
+            request = replace(
+                request, begin=_nothing, input_responses=responses, request_state=result.get("requestState")
+            )
+        raise Forbidden("the tool asks its owner too many questions", outcome="unknown")
+
+    def _private(self, run: Run, result: Mapping[str, Any]) -> dict[str, InputRequest]:
+        """All input requests of a result, if one of them is for the owner alone. Raises `Forbidden`."""
+        asked = result.get("inputRequests")
+        requests = {name: _input_request(each) for name, each in asked.items()} if isinstance(asked, Mapping) else {}
+        if all(self._is_for_agent(run, each) for each in requests.values()):
+            return {}
+        if any(each.method != ELICITATION for each in requests.values()):
+            raise Forbidden("the tool asks what only the owner of the computer may answer", outcome="unknown")
+        return requests
+
+    def _is_for_agent(self, run: Run, request: InputRequest) -> bool:
+        if request.method != ELICITATION:
+            return True
+        try:
+            return self._answering.is_for_agents(self._answering.read(run.call, run.server, request))
+        except InputRefused:
+            return False
+
+    async def _owners_answer(self, run: Run, request: InputRequest) -> dict[str, Any]:
+        try:
+            return await self._answering.answer(run.call, run.server, request)
+        except InputRefused:
+            return {"action": "cancel"}
+
+    def _learn(self, options: CallOptions, server: str) -> None:
+        """Mask what the agent answers to secret questions. Of a server's own state nothing more than names is known."""
+        contents = [each.get("content") for each in (options.input_responses or {}).values() if isinstance(each, dict)]
+        fields = [field for content in contents if isinstance(content, dict) for field in content.items()]
+        self._mask.add([value for name, value in fields if isinstance(value, str) and hints_at_secret(name)], server)
+
+
+def _nothing() -> None:
+    """The call has begun already."""
+
+
+def _input_request(request: object) -> InputRequest:
+    method, params = (request.get("method"), request.get("params")) if isinstance(request, Mapping) else ("", {})
+    return InputRequest(str(method), params if isinstance(params, dict) else {})

@@ -1,0 +1,146 @@
+"""Who answers a question: the owner if one can be asked, else the agent if its call allows it, else nobody (WIRE §9).
+
+A question for a secret, and every URL, is for the owner alone, unless he lets agents see such questions
+(`questions_for_agents`). Where nobody can answer, `InputRefused` tells the tool so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from a2c_smcp.computer.asking import ask
+from a2c_smcp.computer.calls.incoming import IncomingCall
+from a2c_smcp.computer.questions.forms import secret_fields, secrets_in_content
+from a2c_smcp.computer.questions.open_questions import OpenQuestions
+from a2c_smcp.computer.questions.parked import ParkedRuns, Run
+from a2c_smcp.computer.secrets import Mask
+from a2c_smcp.computer.secrets.messages import REQUEST
+from a2c_smcp.errors import BadRequest, SMCPError
+from a2c_smcp.mcp_host.message_limits import is_within
+from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, InputRequest, OnInput
+from a2c_smcp.protocol.questions import ELICITATION, Answer, Question
+
+__all__ = ["Answering", "OnQuestion", "QuestionKind"]
+
+logger = logging.getLogger(__name__)
+
+OnQuestion: TypeAlias = Callable[[Question], Answer | Awaitable[Answer | None] | None]
+"""Asks the owner. `None`: he cannot be asked now. It may be async, or block in a thread of its own."""
+
+QuestionKind: TypeAlias = Literal["secret", "url"]
+"""Questions that agents do not see unless the owner allows it."""
+
+_LARGEST = 64 * 1024  # bytes of a request
+_CAPABILITIES = {ELICITATION: "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+
+
+class Answering:
+    """Finds answers to the questions of calls."""
+
+    def __init__(
+        self, owner: OnQuestion | None, for_agents: Collection[QuestionKind], opened: OpenQuestions, mask: Mask
+    ) -> None:
+        self._owner = owner
+        self._for_agents = frozenset(for_agents)
+        self._opened = opened
+        self._mask = mask
+
+    def of_call(self, call: IncomingCall, server: str) -> OnInput | None:
+        """The function that answers the questions of a call; `None` if nobody can."""
+        wants = call.options is not None and call.options.questions is True
+        if self._owner is None and not wants:
+            return None
+
+        async def answer(request: InputRequest) -> dict[str, Any]:
+            return await self.answer(call, server, request)
+
+        return answer
+
+    def of_run(self, runs: ParkedRuns, run: Run) -> OnInput:
+        """The function for a call with `questions: "result"`: its agent answers with the next request."""
+
+        async def answer(request: InputRequest) -> dict[str, Any]:
+            call = run.call
+            if not _is_declared(call, request):
+                raise InputRefused(f"nobody can answer {request.method} here")
+            if request.method != ELICITATION:
+                runs.require_room(run)
+                return await run.ask(request)
+            question = self.read(call, run.server, request)
+            if not self.is_for_agents(question):
+                return await self.answer(call, run.server, request)
+            runs.require_room(run)
+            response = await run.ask(request)
+            self._mask.add(secrets_in_content(question, _content_of(response)), run.server)
+            return response
+
+        return answer
+
+    async def answer(self, call: IncomingCall, server: str, request: InputRequest) -> dict[str, Any]:
+        """MCP's result for an input request. Raises `InputRefused`."""
+        question = self.read(call, server, request)
+        answer = await self._ask_owner(question) if self._owner else None
+        if answer is None:
+            answer = await self._ask_agent(call, question, request)
+        return answer.to_mcp()
+
+    def read(self, call: IncomingCall, server: str, request: InputRequest) -> Question:
+        """The question in an input request. Raises `InputRefused` for one that no person can be asked."""
+        if request.method != ELICITATION:
+            raise InputRefused(f"nobody can answer {request.method} here")
+        if not is_within(request.params, _LARGEST):
+            raise InputRefused(f"the question has more than {_LARGEST} bytes")
+        try:
+            question = Question.of_request(
+                request._asdict(),
+                office=call.caller.office,
+                agent=call.caller.agent,
+                server=server,
+                tool=call.name,
+                req_id=call.req_id,
+            )
+        except BadRequest as error:
+            raise InputRefused(error.reason) from None
+        if question.mode == "url" and urlsplit(question.url).scheme not in ("http", "https"):
+            raise InputRefused("only http and https URLs are opened")
+        return replace(question, is_secret=bool(secret_fields(question)))
+
+    def is_for_agents(self, question: Question) -> bool:
+        """Whether agents may see a question."""
+        return (not question.is_secret or "secret" in self._for_agents) and (
+            question.mode != "url" or "url" in self._for_agents
+        )
+
+    async def _ask_owner(self, question: Question) -> Answer | None:
+        assert self._owner
+        try:
+            answer = await ask(self._owner, question)
+            return None if answer is None else await self._opened.checked(question, answer)
+        except SMCPError as error:
+            logger.warning("the owner's answer to a question of %r cannot be used: %s", question.server, error.message)
+        except Exception:
+            logger.exception("the owner could not be asked a question of %r", question.server)
+        raise InputRefused("the question could not be answered")
+
+    async def _ask_agent(self, call: IncomingCall, question: Question, request: InputRequest) -> Answer:
+        if call.options is None or call.options.questions is not True:
+            raise InputRefused("nobody can answer")
+        if not self.is_for_agents(question):
+            raise InputRefused("nobody can answer: only the owner of the computer may be asked this")
+        shown = {"method": request.method, "params": self._mask.data(request.params, REQUEST, question.server)}
+        return await self._opened.ask(call.caller, question, shown)
+
+
+def _is_declared(call: IncomingCall, request: InputRequest) -> bool:
+    """Whether the agent says that it can answer requests of this kind. Without a word, it can answer questions."""
+    declared = call.options.client_capabilities if call.options else None
+    return _CAPABILITIES.get(request.method) in ({"elicitation": {}} if declared is None else declared)
+
+
+def _content_of(response: dict[str, Any]) -> Mapping[str, Any] | None:
+    content = response.get("content")
+    return content if isinstance(content, Mapping) else None

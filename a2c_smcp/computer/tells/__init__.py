@@ -1,0 +1,1 @@
+"""Tells: notices from this computer to one agent (WIRE §9)."""

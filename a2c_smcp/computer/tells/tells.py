@@ -1,0 +1,159 @@
+"""Sends tells on the current connection to each office, in order with the answers of calls (WIRE §9).
+
+A tell is written at once, by the code that has something to tell. The answer of a call is written in the same way, so
+progress never arrives after it. Nothing is queued: without a connection a tell is dropped, and whoever must not lose
+it (an open question) tells it again when `on_connected` is called.
+
+**Whether the Server carries tells** is known from its acks, per connection. `{"delivered": true}`: it does. An error
+other than 400 comes from a Server that does, too: there is no such agent now, or it cannot be reached; only this tell
+is lost. Any other ack, such as the empty one of a published Server, or none within five seconds: it does not, nothing
+more is told on this connection, and `on_not_carried` is called, once. A connection that is lost says nothing about
+its Server.
+
+**Rates.** A Server takes 200 tells a second of a computer. 150 of them are for progress and logs, of these 50 for logs;
+what is over is dropped and counted. So there is always room for questions, which are few and bounded elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum, auto
+from typing import Any, Literal, Protocol, TypeAlias
+
+from a2c_smcp.computer.approval import Caller
+from a2c_smcp.computer.tells.rates import Rate
+from a2c_smcp.connection import LOST
+from a2c_smcp.errors import BadRequest, NotFound, SMCPError, TooLarge
+
+__all__ = ["Delivery", "TellKind", "TellLine", "Tells"]
+
+logger = logging.getLogger(__name__)
+
+TellKind: TypeAlias = Literal["progress", "question", "question_ended", "log"]
+
+_PATIENCE = 5.0
+_MOST, _MOST_LOGS = 150, 50
+_DROPPABLE = ("progress", "log")
+
+
+class Delivery(Enum):
+    """What became of a tell.
+
+    `UNDELIVERED`: there is no such agent now. `LATER`: the Server could not deliver it. `LOST`: the connection ended
+    before its ack, or there is none.
+    """
+
+    DELIVERED = auto()
+    UNDELIVERED = auto()
+    LATER = auto()
+    NOT_CARRIED = auto()
+    LOST = auto()
+
+
+OnDelivery: TypeAlias = Callable[[Delivery], None]
+
+
+class TellLine(Protocol):
+    """The part of `Connection` that tells use."""
+
+    def post(self, event: str, data: dict[str, Any], then: Callable[[Any], None]) -> None: ...
+
+
+class Tells:
+    """The connections to the offices of one computer. Callbacks are called with the office."""
+
+    def __init__(self, name: str) -> None:
+        self.dropped: Counter[TellKind] = Counter()
+        self.on_connected: list[Callable[[str], None]] = []
+        self.on_not_carried: list[Callable[[str], None]] = []
+        self._name = name
+        self._lines: dict[str, _Line] = {}
+        self._rate, self._log_rate = Rate(_MOST), Rate(_MOST_LOGS)
+
+    @contextmanager
+    def connected(self, office: str, connection: TellLine) -> Iterator[None]:
+        """Inside the `with` block, tells of this office are sent on this connection."""
+        line = self._lines[office] = _Line(connection, lambda: _call_all(self.on_not_carried, office))
+        _call_all(self.on_connected, office)
+        try:
+            yield
+        finally:
+            line.close()
+            if self._lines.get(office) is line:
+                del self._lines[office]
+
+    def are_carried(self, office: str) -> bool:
+        """Whether tells may arrive. True as long as nothing else is known, also without a connection."""
+        line = self._lines.get(office)
+        return line is None or line.is_carrying
+
+    def tell(self, to: Caller, kind: TellKind, data: dict[str, Any], then: OnDelivery = lambda _: None) -> None:
+        """Send a tell now, or drop it. `then` is called with what became of it, unless it was dropped by a rate."""
+        line = self._lines.get(to.office)
+        if line is None:
+            then(Delivery.LOST)
+        elif not line.is_carrying:
+            then(Delivery.NOT_CARRIED)
+        elif not self._is_allowed(kind):
+            self.dropped[kind] += 1
+        else:
+            line.send(f"server:tell_{kind}", {"agent": to.agent, "computer": self._name, **data}, then)
+
+    def _is_allowed(self, kind: TellKind) -> bool:
+        if kind not in _DROPPABLE:
+            return True
+        return (kind != "log" or self._log_rate.allows()) and self._rate.allows()
+
+
+class _Line:
+    """The tells of one connection."""
+
+    def __init__(self, connection: TellLine, on_not_carried: Callable[[], None]) -> None:
+        self.is_carrying = True
+        self._connection = connection
+        self._on_not_carried = on_not_carried
+        self._timers: set[asyncio.TimerHandle] = set()
+
+    def send(self, event: str, data: dict[str, Any], then: OnDelivery) -> None:
+        timer = asyncio.get_running_loop().call_later(_PATIENCE, lambda: settle(None))
+
+        def settle(ack: Any) -> None:
+            if timer in self._timers:
+                self._timers.discard(timer)
+                timer.cancel()
+                then(self._judged(ack))
+
+        self._timers.add(timer)
+        try:
+            self._connection.post(event, data, settle)
+        except (BadRequest, TooLarge) as error:  # what cannot be sent says nothing about the Server
+            logger.warning("%s was not sent: %s", event, error)
+            settle(LOST)
+
+    def close(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    def _judged(self, ack: Any) -> Delivery:
+        if ack is LOST:
+            return Delivery.LOST
+        if isinstance(ack, dict) and ack.get("delivered") is True:
+            return Delivery.DELIVERED
+        error = SMCPError.from_wire(ack)
+        if error is not None and not isinstance(error, BadRequest):
+            return Delivery.UNDELIVERED if error.code == NotFound.code else Delivery.LATER
+        if self.is_carrying:
+            self.is_carrying = False
+            logger.info("this Server does not carry tells: no progress, questions or logs go to agents")
+            self._on_not_carried()
+        return Delivery.NOT_CARRIED
+
+
+def _call_all(listeners: list[Callable[[str], None]], office: str) -> None:
+    for listener in list(listeners):
+        listener(office)
