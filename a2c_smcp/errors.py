@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 __all__ = [
+    "AgentNotFound",
     "AmbiguousComputer",
     "AnswerTooLarge",
     "ApprovalRefused",
@@ -199,6 +200,10 @@ class NotFound(SMCPError):
 
 class ComputerNotFound(NotFound):
     title = "No such computer"
+
+
+class AgentNotFound(NotFound):
+    title = "No such agent"
 
 
 class ComputerLeft(NotFound):

@@ -351,12 +351,13 @@ class GetQuestionsReq(AgentCallData):
 
 
 class OpenQuestion(TypedDict):
-    """`req_id` is that of the call. `request` is MCP's elicitation: the params of `elicitation/create`."""
+    """`req_id` is that of the call. `request` is MCP's request: `{"method": "elicitation/create", "params": {…}}`."""
 
     req_id: str
     question_id: str
     request: dict[str, Any]
     mcp_server: NotRequired[str]
+    tool_name: NotRequired[TOOL_NAME]
 
 
 class GetQuestionsRet(TypedDict):
@@ -396,6 +397,7 @@ class TellQuestionNotification(TellNotification):
     question_id: str
     request: dict[str, Any]
     mcp_server: NotRequired[str]
+    tool_name: NotRequired[TOOL_NAME]
 
 
 class TellQuestionEndedNotification(TellNotification):

@@ -105,6 +105,12 @@ _TABLE: dict[str, dict[str, str]] = {
         "9-tell_question": "server:tell_question reaches the office's agent as notify:tell_question.",
         "9-tell_question_ended": "server:tell_question_ended reaches the office's agent likewise.",
         "9-tell_log": "server:tell_log reaches the office's agent as notify:tell_log.",
+        "tell-routing": "server:tell_<x> reaches the agent of that name in the computer's office, and nobody else.",
+        "tell-refused": "A tell to nobody, by the wrong role, or malformed is refused with its code.",
+        "tell-order": "What a computer tells arrives before the answer that it sends afterwards.",
+        "tell-away": "An agent that is away within its grace counts as told; one that has left is 404.",
+        "tell-rates": "Tells over a rate or over an agent's budget are dropped and counted, never a disconnect.",
+        "calls-extend": "With extend: true the Server waits for the configured maximum.",
     },
     "WIRE §5 calls": {
         "calls-timeout-field": "timeout is whole seconds from 1 to the maximum.",

@@ -7,13 +7,31 @@ from typing import NamedTuple
 
 from typing_extensions import TypedDict
 
-from a2c_smcp.errors import AmbiguousComputer, ComputerNotFound, NameMismatch, NotInOffice, WrongRole
+from a2c_smcp.errors import (
+    AgentNotFound,
+    AmbiguousComputer,
+    ComputerNotFound,
+    NameMismatch,
+    NotInOffice,
+    WrongRole,
+)
 from a2c_smcp.protocol.events import OLDER_FIELDS, EventSpec
 from a2c_smcp.protocol.offices import Member, Notice, Office
 from a2c_smcp.smcp import ListRoomRet, SessionInfo
 from a2c_smcp.types import Role
 
-__all__ = ["SENT_BEFORE", "Forward", "RoutingFields", "broadcast", "cancel", "forward", "list_room", "seated"]
+__all__ = [
+    "SENT_BEFORE",
+    "Forward",
+    "RoutingFields",
+    "Tell",
+    "broadcast",
+    "cancel",
+    "forward",
+    "list_room",
+    "seated",
+    "tell",
+]
 
 
 _SPELLINGS = {role: (role, OLDER_FIELDS.get(role, role)) for role in ("agent", "computer")}
@@ -40,6 +58,7 @@ class RoutingFields(TypedDict, total=False):
     tool_name: str
     timeout: int
     sent_before: object
+    extend: bool
 
 
 class Forward(NamedTuple):
@@ -47,6 +66,13 @@ class Forward(NamedTuple):
 
     caller: Member
     target: Member
+
+
+class Tell(NamedTuple):
+    """A notice for one agent only."""
+
+    notice: Notice
+    agent: Member
 
 
 def seated(event: EventSpec, seats: Sequence[Member], data: RoutingFields) -> list[Member]:
@@ -91,6 +117,21 @@ def broadcast(event: EventSpec, seats: Sequence[Member], data: RoutingFields) ->
     (seat,) = seated(event, seats, data)
     assert event.notice
     return Notice(event.notice, seat.office_id, {**dict(data), "office_id": seat.office_id}, skip_sid=seat.sid)
+
+
+def tell(event: EventSpec, seat: Member, office: Office, data: RoutingFields) -> Tell:
+    """What a computer tells the agent of its office, which must be called as the computer says.
+
+    The computer's name and office are added, so that the agent knows who told it.
+    """
+    names = {name for spelling in _SPELLINGS["agent"] if (name := data.get(spelling)) is not None}
+    agent = office.agent
+    if agent is None or names != {agent.name}:
+        stranger = next((name for name in names if not (agent and name == agent.name)), "")
+        raise AgentNotFound(repr(stranger), agent=stranger)
+    assert event.notice
+    told = {**dict(data), "computer": seat.name, "office_id": seat.office_id}
+    return Tell(Notice(event.notice, seat.office_id, told, skip_sid=seat.sid), agent)
 
 
 def cancel(

@@ -17,8 +17,14 @@ from typing import Protocol
 
 from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import RateLimited
+from a2c_smcp.protocol.codec import dumps
 
-__all__ = ["BatchingChannel", "Channel", "HoldingChannel"]
+__all__ = ["BatchingChannel", "Channel", "HoldingChannel", "event_packet"]
+
+
+def event_packet(event: str, body: Json) -> bytes:
+    """An event that wants no ack, as a packet."""
+    return b"42/smcp,[%s,%s]" % (dumps(event).encode(), body)
 
 
 class Channel(Protocol):

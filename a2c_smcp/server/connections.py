@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from a2c_smcp.engine.events import Event, Faulty
+from a2c_smcp.engine.events import Ack, Event, Faulty
 from a2c_smcp.errors import RateLimited, TooLarge
 from a2c_smcp.protocol.events import Action, EventSpec
 from a2c_smcp.server.auth.authentication import Principal
@@ -16,6 +16,7 @@ from a2c_smcp.server.calls.routes import RouteCache
 from a2c_smcp.server.channels import BatchingChannel, Channel, HoldingChannel
 from a2c_smcp.server.monitoring import Metrics, audit
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Outcome, Refused, refusal_ack
+from a2c_smcp.server.tell_pace import TellPace
 
 __all__ = ["Connection", "Connections", "End", "InboxEntry"]
 
@@ -31,7 +32,7 @@ class End(NamedTuple):
     reason: str | None
 
 
-InboxEntry: TypeAlias = Event | Faulty | End
+InboxEntry: TypeAlias = Event | Ack | Faulty | End
 
 
 class BroadcastBudget:
@@ -66,8 +67,9 @@ class Connection:
     """One authenticated session on `/smcp`.
 
     `inbox` is `None` while every event can be handled at once. While one has to wait (a join at a shared store), it
-    holds the later ones. `pending` has the calls that were written to this connection and not acked, by the id of the
-    ack. A connection that `is_over` has lost its seats for good; one that `is_gone` can no longer be written to.
+    holds the later ones; `held_in_order` counts the tells among them, and acks that came behind a tell. `pending` has
+    the calls that were written to this connection and not acked, by the id of the ack. A connection that `is_over` has
+    lost its seats for good; one that `is_gone` can no longer be written to.
     """
 
     __slots__ = (
@@ -75,6 +77,7 @@ class Connection:
         "_table",
         "channel",
         "expiry",
+        "held_in_order",
         "inbox",
         "inbox_bytes",
         "is_gone",
@@ -86,6 +89,7 @@ class Connection:
         "routes",
         "sid",
         "speaks_older_names",
+        "tell_pace",
         "version",
     )
 
@@ -101,9 +105,11 @@ class Connection:
         self.last_ack = last_ack
         self.inbox: deque[InboxEntry] | None = None
         self.inbox_bytes = 0
+        self.held_in_order = 0
         self.routes = RouteCache()
         self.offices: set[str] = set()
         self.speaks_older_names = False
+        self.tell_pace: TellPace | None = None
         self.is_over = False
         self.is_gone = False
         self.expiry: asyncio.TimerHandle | None = None

@@ -10,18 +10,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
-from a2c_smcp.errors import ComputerNotFound, Unavailable, UnsupportedEvent
+from a2c_smcp.errors import ComputerNotFound, Unavailable
 from a2c_smcp.protocol import routing
 from a2c_smcp.protocol.events import Action, EventSpec
 from a2c_smcp.protocol.offices import Member, Notice, Office, instance_digest
 from a2c_smcp.server.calls.relay import Relay, check_size
 from a2c_smcp.server.calls.routes import Route
+from a2c_smcp.server.channels import event_packet
 from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.offices.notices import EncodedNotice, Notices, encode_caused
 from a2c_smcp.server.offices.seating import Seating
-from a2c_smcp.server.outcomes import DONE, NOTHING, Closing, Outcome, answer_with
+from a2c_smcp.server.outcomes import DONE, NOTHING, TOLD, Closing, Outcome, answer_with
 from a2c_smcp.server.settings import Limits
 
 __all__ = ["Handlers", "ReceivedEvent", "Steps"]
@@ -128,7 +129,15 @@ class Handlers:
         return NOTHING
 
     def _tell(self, received: ReceivedEvent) -> Steps:
-        raise UnsupportedEvent(repr(received.name))
+        event, fields = received.event, received.envelope.fields
+        seats = yield from self._seats(received.connection)
+        (seat,) = routing.seated(event, seats, fields)
+        notice, agent = routing.tell(event, seat, (yield from self._office(seat.office_id)), fields)
+        encoded = encode_caused(notice, received.envelope)
+        check_size(len(encoded.body) + len(encoded.event), self._limits)
+        packet = event_packet(encoded.event, encoded.body)
+        self._relay.tell(event, received.connection, agent, fields.get("req_id"), packet)
+        return TOLD
 
     def _request(self, received: ReceivedEvent) -> Steps:
         seats = yield from self._seats(received.connection)

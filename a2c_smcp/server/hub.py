@@ -4,7 +4,7 @@ Events of one connection are handled in the order in which they came, because th
 handled without waiting, which nearly all are, is handled inside `receive`. One that has to wait (a join, anything
 that asks a shared store) makes the connection's `inbox`: later events stay in it, and one task handles it and them,
 one after the other, until the inbox is empty and gone. A call in flight is not waiting: its event was handled when it
-was passed on, and its answer is sent whenever it comes.
+was passed on, and its answer is sent whenever it comes; only what a computer has told before is never behind it.
 
 The end of a connection is the last entry of that queue: what a client sent before it disconnected is carried out first.
 From the moment it is gone nothing is written to it any more.
@@ -146,10 +146,15 @@ class Hub:
             self._hold(connection, event)
         elif held := self._begin(connection, event):
             connection.inbox = deque()
+            connection.held_in_order = int(held.event.action is Action.TELL)
             self.background.spawn(self._work(connection, held))
 
     def acked(self, connection: Connection, ack: Ack | Faulty) -> None:
         """Handles the answer to a call. Unknown ack ids are ignored. It does not raise."""
+        if not (connection.held_in_order and self._hold_ack(connection, ack)):
+            self._settle(connection, ack)
+
+    def _settle(self, connection: Connection, ack: Ack | Faulty) -> None:
         call = connection.pending.pop(ack.id, None)  # type: ignore[arg-type]  # no id, no call
         if call is None:
             return
@@ -216,22 +221,39 @@ class Hub:
         if len(connection.inbox) < _MOST_HELD and connection.inbox_bytes + size <= self.limits.in_flight_bytes:
             connection.inbox.append(event)
             connection.inbox_bytes += size
+            connection.held_in_order += _is_tell(event)
         else:
             error = RateLimited("an earlier event of this connection waits, try again later")
             connection.reply(event.id, _spec_of(event), Refused(error))
+
+    def _hold_ack(self, connection: Connection, ack: Ack | Faulty) -> bool:
+        """Puts an ack behind tells that came before it. If it does not fit, it is better early than lost."""
+        size = _size_of(ack)
+        if connection.inbox is None or connection.inbox_bytes + size > self.limits.in_flight_bytes:
+            return False
+        connection.inbox.append(ack)
+        connection.inbox_bytes += size
+        connection.held_in_order += 1
+        return True
 
     async def _work(self, connection: Connection, held: _Held | None = None) -> None:
         """Handles an event that waits, and those behind it."""
         if held:
             await self._finish(connection, held)
+            connection.held_in_order -= held.event.action is Action.TELL
         while connection.inbox:
             event = connection.inbox.popleft()
             if isinstance(event, End):
                 await self._end(connection, event)
                 continue
             connection.inbox_bytes -= _size_of(event)
+            if isinstance(event, Ack) or (isinstance(event, Faulty) and event.is_ack):
+                connection.held_in_order -= 1
+                self._settle(connection, event)
+                continue
             if held := self._begin(connection, event):
                 await self._finish(connection, held)
+            connection.held_in_order -= _is_tell(event)
             await asyncio.sleep(0)  # other connections have their turn: a directory in memory never waits
         connection.inbox = None
 
@@ -332,7 +354,12 @@ def _read_auth(auth: Json) -> object:
         return None
 
 
-def _size_of(event: Event | Faulty) -> int:
+def _is_tell(event: Event | Faulty) -> bool:
+    spec = _spec_of(event)
+    return spec is not None and spec.action is Action.TELL
+
+
+def _size_of(event: Event | Ack | Faulty) -> int:
     return 0 if isinstance(event, Faulty) else len(event.body) + sum(map(len, event.attachments))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import socketio
 
@@ -112,8 +112,27 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
             channel.end()
 
 
+class _Event(NamedTuple):
+    """An event to a client, and the number under which the hub awaits its ack."""
+
+    name: str
+    data: object
+    number: int | None
+
+
+class _AnsweredEvent(NamedTuple):
+    """The ack of an event: the library sends it once the future is done."""
+
+    future: asyncio.Future[object]
+    arguments: tuple[object, ...]
+
+
 class _NamespaceChannel:
-    """The channel of one client: emits what the hub sends, in order, and gives acks to the library or to the hub."""
+    """The channel of one client: emits what the hub sends, in order, and gives acks to the library or to the hub.
+
+    The library starts a task for an event, and handles an ack at once. Both orders are restored here: an ack that comes
+    is given to the hub after events that came before it, and one that is sent waits behind events that are emitted.
+    """
 
     def __init__(self, hub: Hub, namespace: SMCPNamespace, sid: str) -> None:
         self.connection: Connection | None = None
@@ -122,7 +141,7 @@ class _NamespaceChannel:
         self._sid = sid
         self._number = 0
         self._asked: dict[int, asyncio.Future[object]] = {}
-        self._outgoing: deque[tuple[str, object, int | None] | None] = deque()
+        self._outgoing: deque[_Event | _AnsweredEvent | None] = deque()
         self._is_emitting = False
 
     async def ask(self, event: str, args: Sequence[object]) -> object:
@@ -141,7 +160,8 @@ class _NamespaceChannel:
 
     def end(self) -> None:
         """Sends no acks any more: another session on the same transport would take them as its own."""
-        for answered in self._asked.values():
+        sent = [each.future for each in self._outgoing if isinstance(each, _AnsweredEvent)]
+        for answered in (*self._asked.values(), *sent):
             if not answered.done():
                 answered.set_result(self._namespace.server.not_handled)
         self._asked.clear()
@@ -160,11 +180,14 @@ class _NamespaceChannel:
         kind, _, number, _, body = read_packet(packet)
         arguments = attach(loads_exactly(str(body, "utf-8")), attachments)
         if kind in (ACK, BINARY_ACK):
-            answered = self._asked.pop(number or 0, None)
-            if answered and not answered.done():
-                answered.set_result(tuple(arguments))
+            if answered := self._asked.pop(number or 0, None):
+                ack = _AnsweredEvent(answered, tuple(arguments))
+                if self._is_emitting:
+                    self._outgoing.append(ack)
+                else:
+                    _resolve(ack)
         else:
-            self._put((arguments[0], arguments[1], number))
+            self._put(_Event(arguments[0], arguments[1], number))
 
     def check_room(self, size: int) -> None:
         """There is always room: unread packets are in the library's queue."""
@@ -174,7 +197,7 @@ class _NamespaceChannel:
 
     abort = dismiss
 
-    def _put(self, packet: tuple[str, object, int | None] | None) -> None:
+    def _put(self, packet: _Event | None) -> None:
         self._outgoing.append(packet)
         if not self._is_emitting:
             self._is_emitting = True
@@ -187,9 +210,12 @@ class _NamespaceChannel:
         finally:
             self._is_emitting = False
 
-    async def _emit(self, packet: tuple[str, object, int | None] | None) -> None:
+    async def _emit(self, packet: _Event | _AnsweredEvent | None) -> None:
         if packet is None:
             await self._namespace.disconnect(self._sid)
+            return
+        if isinstance(packet, _AnsweredEvent):
+            _resolve(packet)
             return
         event, data, number = packet
         callback = None
@@ -207,7 +233,12 @@ class _NamespaceChannel:
             ack: Ack | Faulty = Ack(_SMCP, number, dumps(arguments).encode(), tuple(attachments))
         except BadRequest as error:
             ack = Faulty(_SMCP, number, True, b"", Fault.MALFORMED, error.message)
-        self._hub.acked(self.connection, ack)
+        asyncio.get_running_loop().call_soon(self._hub.acked, self.connection, ack)
+
+
+def _resolve(ack: _AnsweredEvent) -> None:
+    if not ack.future.done():
+        ack.future.set_result(ack.arguments)
 
 
 def _as_json(auth: object) -> bytes:

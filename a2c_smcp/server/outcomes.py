@@ -20,6 +20,7 @@ from a2c_smcp.protocol.results import error_ack
 __all__ = [
     "DONE",
     "NOTHING",
+    "TOLD",
     "Answer",
     "BinaryAnswer",
     "Closing",
@@ -80,6 +81,9 @@ NOTHING = Answer(b"[]")
 
 DONE = Answer(b"[true,null]")
 """The ack of a join or a leave."""
+
+TOLD = Answer(b'[{"delivered":true}]')
+"""The ack of what a computer tells an agent."""
 
 
 class Closing(Unavailable):

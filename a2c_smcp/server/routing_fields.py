@@ -37,6 +37,7 @@ class _Fields(TypedDict, total=False):
     tool_name: object
     timeout: object
     sent_before: object
+    extend: object
     desktop_size: object
     window: object
     params: _Object
@@ -54,6 +55,7 @@ class RequestFields(msgspec.Struct, eq=False):
     timeout: int | UnsetType = UNSET
     params: _Object | UnsetType = UNSET
     sent_before: object = UNSET
+    extend: bool | UnsetType = UNSET
     desktop_size: object = UNSET
     window: object = UNSET
 

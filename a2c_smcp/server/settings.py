@@ -28,6 +28,9 @@ class Limits:
     seats_per_connection: int = 64
     updates_per_second: int = 20
     newer_updates_per_second: int = 50
+    tells_per_call: int = 10
+    tells_per_second: int = 200
+    logs_per_second: int = 50
     told_bytes: int = 64 * MIB
     unread_bytes: int = 16 * MIB
     write_timeout: float = 10.0

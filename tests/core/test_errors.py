@@ -16,7 +16,7 @@ CODES = {  # WIRE §3, and 4008 of §1
         *("Forbidden", "WrongRole", "NotInOffice", "OfficeHasAgent", "NameTaken", "NameMismatch", "NotAuthorised"),
         *("ApprovalRefused", "ToolForbidden"),
     },
-    404: {"NotFound", "ComputerNotFound", "ComputerLeft", "ToolNotFound", "ServerNotFound"},
+    404: {"NotFound", "ComputerNotFound", "AgentNotFound", "ComputerLeft", "ToolNotFound", "ServerNotFound"},
     408: {"CallTimeout"},
     410: {"ResultGone"},
     413: {"TooLarge", "AnswerTooLarge"},

@@ -200,7 +200,10 @@ class Impostor(DirectoryListener):
     def __init__(self, directory: RedisDirectory) -> None:
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.node_calls = NodeCalls(
-            directory, lambda call, sid, outcome: self.outcome.set_result(outcome), OwnedTasks()
+            directory,
+            lambda call, sid, outcome: self.outcome.set_result(outcome),
+            lambda sid, office_id, packet: None,
+            OwnedTasks(),
         )
         directory.listener = self
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.server.test_program import meets, starts  # noqa: F401, for all who want a program
 
-TALK = {"test_calls", "test_events", "test_offices", "test_order", "test_outcomes", "test_resume"}
+TALK = {"test_calls", "test_events", "test_offices", "test_order", "test_outcomes", "test_resume", "test_tells"}
 """What clients say to each other."""
 
 MODULES = {"mounted": TALK | {"test_failures", "test_limits", "test_polling"}, "nodes": TALK}

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any
 
 import pytest
 
-from a2c_smcp.errors import BadRequest
-from a2c_smcp.protocol import codec, events
-from a2c_smcp.protocol.events import Action, EventSpec
-from a2c_smcp.server import hub as server_hub
 from tests.conftest import TRANSPORTS
 from tests.peer import Peer
 
@@ -65,61 +61,37 @@ async def test_a_request_reaches_its_computer_under_its_canonical_name_and_nothi
     assert computer.asked == [(arrives, sent)]
 
 
-class _Required(TypedDict):
-    agent: str
-    req_id: str
-    computer: str
-    topic: str
-
-
-class GetNotesReq(_Required, total=False):
-    """The payload of an event that this version does not have, with fields that no other request has."""
-
-    most: int
-    name: str
-
-
-@pytest.fixture
-def get_notes(monkeypatch: pytest.MonkeyPatch) -> EventSpec:
-    """Adds an event as ARCHITECTURE.md says: a row in the table of events, and rules for its new fields."""
-    row = EventSpec("client:get_notes", Action.FORWARD, ("agent",), GetNotesReq)
-    monkeypatch.setitem(events._BY_NAME, row.name, row)
-    monkeypatch.setitem(server_hub._REQUESTS, b'["client:get_notes",{', (row.name, row))
-    monkeypatch.setitem(codec._RULES, "topic", events.fault_in)
-    monkeypatch.setitem(codec._RULES, "most", codec._integer_fault)
-    return row
-
-
-@pytest.mark.covers("nothing-stripped")
-async def test_a_new_event_with_new_fields_needs_only_its_row_in_the_server(
-    agent: Peer, computer: Peer, get_notes: EventSpec
+@pytest.mark.covers("9-answer_question", "9-set_log_level", "nothing-stripped")
+@pytest.mark.parametrize(
+    ("event", "fields"),
+    [
+        ("client:answer_question", {"question_id": "q1", "action": "accept", "content": {"n": HUGE}}),
+        ("client:answer_question", {"question_id": "q1", "action": 5}),
+        ("client:set_log_level", {"mcp_server": "files", "level": "debug"}),
+        ("client:set_log_level", {"level": "loud", "unknown": [1]}),
+        ("client:tool_call", {"tool_name": "t", "params": {}, "timeout": 5, "progress": True, "questions": "result"}),
+        ("client:tool_call", {"tool_name": "t", "params": {}, "timeout": 5, "questions": "no", "request_state": 7}),
+    ],
+)
+async def test_the_fields_of_a_request_that_the_server_does_not_use_are_left_to_the_computer(
+    agent: Peer, computer: Peer, event: str, fields: dict[str, Any]
 ) -> None:
-    computer.answers(get_notes.name, {"notes": []})
-    payload = {"agent": "planner", "req_id": "r", "computer": "laptop", "topic": "tea"}
-    sent = [payload, payload, payload | {"most": 3}, payload | {"most": 3, "name": "n"}, payload | {"name": "n"}]
-    for each in sent:
-        assert await agent.ask(get_notes.name, each) == {"notes": []}
-    assert computer.asked == [(get_notes.name, each) for each in sent]
+    computer.answers(event, RESULT)
+    sent = {"agent": "planner", "req_id": "r1", "computer": "laptop", "_meta": {"k": 1}, **fields}
+    for number in range(2):  # the second one goes by the cache of routes
+        assert await agent.ask(event, sent | {"req_id": f"r{number}"}) == RESULT
+    assert computer.asked == [(event, sent | {"req_id": f"r{number}"}) for number in range(2)]
 
 
 @pytest.mark.covers("bad-payload")
-async def test_routing_fields_of_a_new_event_are_checked_by_the_server_and_new_fields_by_the_receiver(
-    agent: Peer, computer: Peer, get_notes: EventSpec
-) -> None:
-    computer.answers(get_notes.name, {"notes": []})
-    payload = {"agent": "planner", "req_id": "r", "computer": "laptop", "topic": "tea"}
+async def test_routing_fields_of_a_request_are_checked_by_the_server(agent: Peer, computer: Peer) -> None:
+    computer.answers("client:set_log_level", {})
+    sent = {"agent": "planner", "req_id": "r", "computer": "laptop", "level": "info"}
     for _ in range(2):
-        assert await agent.ask(get_notes.name, payload) == {"notes": []}
-        for field in ("name", "req_id"):
-            answer = await agent.ask(get_notes.name, payload | {field: 5})
+        assert await agent.ask("client:set_log_level", sent) == {}
+        for field, value in (("req_id", 5), ("office_id", " x"), ("agent", "")):
+            answer = await agent.ask("client:set_log_level", sent | {field: value})
             assert (answer["code"], answer["details"]["field"]) == (400, field)
-    for field, value in (("topic", 5), ("most", "x")):
-        assert await agent.ask(get_notes.name, payload | {field: value}) == {"notes": []}
-        with pytest.raises(BadRequest, match=field):
-            codec.decode(get_notes, payload | {field: value})
-    del payload["topic"]
-    with pytest.raises(BadRequest, match="topic: missing"):
-        codec.decode(get_notes, payload)
 
 
 @pytest.mark.covers("002-tool_call", "older-names", "nothing-stripped")

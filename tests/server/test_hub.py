@@ -16,6 +16,7 @@ from a2c_smcp.server import Limits, MemoryDirectory
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, Handshake
 from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.hub import Hub
+from a2c_smcp.server.outcomes import DONE
 from tests.waiting import until
 
 MINE = "an-instance-of-my-own"
@@ -509,3 +510,123 @@ async def test_joins_of_one_connection_are_handled_one_in_a_turn_of_the_loop(hub
         b"43/smcp,2[true,null]",
     ]
     assert len(agent.packets) == 100
+
+
+TELL = {"agent": "planner", "req_id": "r1"}
+
+
+@pytest.mark.covers("tell-order")
+async def test_acks_stay_behind_a_tell_that_waits_behind_a_join(hubs: Any) -> None:
+    directory = SlowDirectory()
+    agent, computer = await pair(hubs(directory=directory))
+    agent.call(5), agent.call(6), agent.call(7)
+    first, second, third = computer.connection.pending
+    directory.go.clear()
+    computer.ask_to_join(2, "computer", "laptop")
+    await until(lambda: directory.waiting == 1)
+    computer.ack(first, RESULT)
+    assert agent.packets == [b"43/smcp,5" + RESULT], "nothing was told before it"
+    computer.say(3, "server:tell_progress", {**TELL, "progress": 1})
+    computer.ack(second, RESULT)
+    computer.hub.acked(computer.connection, Faulty(b"/smcp", third, True, b"", Fault.MALFORMED, "torn"))
+    assert len(agent.packets) == 1
+    directory.go.set()
+    await until(lambda: agent.answer(7) is not None)
+    heads = [packet.partition(b"[")[2][:22] or packet for packet in agent.packets[1:]]
+    assert heads[0] == b'"notify:tell_progress"'
+    assert [packet[:9] for packet in agent.packets[2:]] == [b"43/smcp,6", b"43/smcp,7"]
+    assert computer.answer(3) == [{"delivered": True}]
+    await until(lambda: computer.connection.inbox is None)
+    assert (computer.connection.held_in_order, computer.connection.inbox_bytes) == (0, 0)
+    agent.call(8)
+    computer.ack(max(computer.connection.pending), RESULT)
+    assert agent.answer(8) == json.loads(RESULT), "later ones do not wait"
+
+
+@pytest.mark.covers("tell-order")
+async def test_an_ack_that_cannot_be_held_is_given_at_once(hubs: Any) -> None:
+    directory = SlowDirectory()
+    agent, computer = await pair(hubs(directory=directory, limits=Limits(in_flight_bytes=1024)))
+    agent.call(5)
+    directory.go.clear()
+    computer.ask_to_join(2, "computer", "laptop")
+    computer.say(3, "server:tell_progress", {**TELL, "progress": 1})
+    computer.ack(1, b'["%s"]' % (b"x" * 2000))
+    assert agent.answer(5) == ["x" * 2000]
+    directory.go.set()
+
+
+@pytest.mark.covers("tell-rates")
+async def test_a_second_holds_ten_tells_of_a_call_and_the_rest_is_counted(hubs: Any) -> None:
+    agent, computer = await pair(hubs())
+    for number in range(100, 130):
+        computer.say(number, "server:tell_progress", {**TELL, "progress": number})
+        computer.say(number + 100, "server:tell_question", {**TELL, "question_id": "q", "request": {}})
+    told = [json.loads(packet[len(b"42/smcp,") :]) for packet in agent.packets]
+    assert [data["progress"] for event, data in told if event == "notify:tell_progress"] == list(range(100, 110))
+    assert len([event for event, _ in told if event == "notify:tell_question"]) == 10
+    assert [computer.answer(number) for number in range(100, 130)] == [[{"delivered": True}]] * 30
+    assert [computer.answer(number)[0].get("code") for number in range(200, 230)] == [None] * 10 + [429] * 20
+    counted = computer.hub.metrics.snapshot()
+    assert (counted["tells_total"], counted['tells_dropped_total{reason="rate"}']) == (20, 40)
+
+
+@pytest.mark.covers("tell-rates")
+async def test_a_computer_has_a_rate_for_all_tells_and_one_for_logs(hubs: Any) -> None:
+    agent, computer = await pair(hubs())
+    log = {"agent": "planner", "mcp_server": "s", "level": "info", "data": 1}
+    for number in range(60):
+        computer.say(None, "server:tell_log", {**log, "req_id": f"r{number}"})
+    assert len(agent.packets) == 50
+    for number in range(200):
+        computer.say(None, "server:tell_resource", {"agent": "planner", "n": number})
+    assert len(agent.packets) == 200
+    other = await Client(computer.hub).connect()
+    await other.join("computer", "desktop")
+    agent.packets.clear()
+    other.say(None, "server:tell_log", log)
+    assert len(agent.packets) == 1, "another computer has its own"
+
+
+@pytest.mark.covers("tell-rates")
+async def test_tells_use_half_of_an_agents_room_and_large_ones_have_a_budget(hubs: Any) -> None:
+    agent, computer = await pair(hubs(limits=Limits(unread_bytes=100_000, told_bytes=40_000)))
+    agent.room = 50_000 + 500
+    question = {**TELL, "question_id": "q"}
+    computer.say(2, "server:tell_question", {**question, "request": {"x": "y" * 1000}})
+    assert computer.answer(2)[0]["message"] == "Too much at once: the agent reads too slowly, try again later"
+    computer.say(3, "server:tell_progress", {**TELL, "progress": 1, "message": "y" * 1000})
+    assert computer.answer(3) == [{"delivered": True}]
+    assert agent.packets == []
+    computer.say(4, "server:tell_question", {**question, "request": {}})
+    assert (computer.answer(4), len(agent.packets)) == ([{"delivered": True}], 1)
+    agent.room = 100_000
+    for number in (5, 6):
+        computer.say(number, "server:tell_question", {**question, "request": {"x": "y" * 30_000}})
+    assert (computer.answer(5), computer.answer(6)[0]["code"]) == ([{"delivered": True}], 429)
+    computer.say(7, "server:tell_question", {**question, "request": {"x": "y" * 50_000}})
+    assert computer.answer(7)[0]["code"] == 413
+    assert computer.hub.metrics.snapshot()['tells_dropped_total{reason="unread"}'] == 2
+    assert not agent.is_aborted
+
+
+@pytest.mark.covers("tell-away")
+async def test_a_tell_to_an_agent_that_is_away_is_counted(hubs: Any) -> None:
+    hub = hubs()
+    computer, agent = await Client(hub).connect(), await Client(hub).connect()
+    await computer.join("computer", "laptop")
+    await agent.join("agent", "planner", instance=MINE)
+    hub.disconnected(agent.connection, is_clean=False)
+    computer.say(2, "server:tell_question", {**TELL, "question_id": "q", "request": {}})
+    assert computer.answer(2) == [{"delivered": True}]
+    assert hub.metrics.snapshot()['tells_dropped_total{reason="away"}'] == 1
+
+
+@pytest.mark.covers("tell-order")
+async def test_what_is_told_while_its_agent_joins_again_follows_the_ack_of_the_join(hubs: Any) -> None:
+    agent, computer = await pair(hubs())
+    agent.connection.hold_packets()
+    computer.say(2, "server:tell_progress", {**TELL, "progress": 1})
+    assert agent.packets == []
+    agent.connection.reply_to_join(1, None, DONE)
+    assert [packet[:12] for packet in agent.packets] == [b"43/smcp,1[tr", b'42/smcp,["no']

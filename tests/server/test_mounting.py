@@ -345,6 +345,33 @@ async def test_the_namespace_carries_what_calls_carry_on_a_users_own_server(meet
         assert (await call)["code"] == 499
 
 
+@pytest.mark.covers("mounting", "tell-routing", "tell-order", "tell-refused", "calls-extend")
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_the_namespace_carries_what_computers_tell_in_order_with_their_answers(
+    meets: Meets, transport: str
+) -> None:
+    async with own_server(SMCPNamespace(DefaultAuthenticationProvider("key"))) as url:
+        agent, computer = [await meets(url, transport, auth={"token": "key"}) for _ in range(2)]
+        await agent.join("agent", "planner", "desk")
+        await computer.join("computer", "laptop", "desk")
+
+        async def report(call: Any) -> Any:
+            for step in range(3):  # without waiting for an ack: the answer follows at once
+                told = {"agent": "planner", "req_id": call["req_id"], "progress": step}
+                await computer.client.emit("server:tell_progress", told, namespace=NAMESPACE)
+            return RESULT
+
+        computer.answers("client:tool_call", report)
+        for turn in range(20):
+            heard = len(agent.heard)
+            assert await agent.call_tool("laptop", req_id=f"r{turn}", extend=True) == RESULT
+            told = [(event, data["req_id"], data["progress"]) for event, data in agent.heard[heard:] if "tell" in event]
+            assert told == [("notify:tell_progress", f"r{turn}", step) for step in range(3)]
+        assert await computer.ask("server:tell_x", {"agent": "planner"}) == {"delivered": True}
+        assert (await computer.ask("server:tell_x", {"agent": "stranger"}))["code"] == 404
+        assert (await agent.ask("server:tell_x", {"agent": "planner"}))["code"] == 403
+
+
 @pytest.mark.covers("mounting", "auth-expiry")
 async def test_the_namespace_disconnects_clients_that_a_reload_no_longer_admits(meets: Meets, tmp_path: Path) -> None:
     keys = tmp_path / "keys.json"

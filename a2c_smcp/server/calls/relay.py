@@ -1,5 +1,7 @@
 """Requests of agents on their way to computers: where each goes, whether it fits, and how it is written.
 
+What computers tell agents goes the other way, along the same path as answers (`tells.py`).
+
 A computer of this node gets the request on its connection, under an ack id of that connection. A computer of another
 node gets it through that node, which owns the call from then on (duplicates, deadline, kept answer); this node keeps a
 call of its own that waits for that node's answer.
@@ -10,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec import UNSET
 
 from a2c_smcp.engine.packets import Json
-from a2c_smcp.errors import ComputerLeft, NotInOffice, SMCPError, TooLarge, Unavailable
+from a2c_smcp.errors import ComputerLeft, NotInOffice, RateLimited, SMCPError, TooLarge, Unavailable
 from a2c_smcp.errors import Outcome as Became
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol import routing
@@ -25,8 +28,9 @@ from a2c_smcp.protocol.routing import SENT_BEFORE
 from a2c_smcp.server.calls.call import Asker, Call
 from a2c_smcp.server.calls.in_flight import Calls
 from a2c_smcp.server.calls.routes import Route, make_route
+from a2c_smcp.server.calls.tells import Tells, may_be_lost
 from a2c_smcp.server.cluster.node_calls import NodeCalls, NodeRequest
-from a2c_smcp.server.connections import Connections
+from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.directory.interface import NodeMessenger
 from a2c_smcp.server.directory.nodes import node_of
@@ -60,7 +64,8 @@ class Relay:
         self._connections = connections
         self._background = background
         self._limits = limits
-        self._node_calls = NodeCalls(nodes, self._node_answered, background) if nodes else None
+        self._tells = Tells(connections, metrics, limits)
+        self._node_calls = NodeCalls(nodes, self._node_answered, self._node_tells, background) if nodes else None
         self.calls = Calls(self._deliver, self._withdraw, self._is_reachable, connections, limits)
         self._total = 0
         metrics.gauge("calls_in_flight", self.calls.__len__)
@@ -77,6 +82,8 @@ class Relay:
         """Passes on a request whose fields were checked. Raises what refuses it."""
         fields = envelope.fields
         timeout, req_id = timeout_of(route.event, fields, self._limits.max_timeout), fields.get("req_id", "")
+        if timeout is not None and fields.get("extend") is True:
+            timeout = self._limits.max_timeout  # the computer keeps the deadline: the longest silence (WIRE §9)
         self._begin(route, envelope, req_id, timeout, fields.get(SENT_BEFORE) is True, asker, number)
 
     def begin_known(self, route: Route, request: RequestFields, body: Json, asker: Asker, number: int | None) -> bool:
@@ -84,6 +91,8 @@ class Relay:
         timeout = None if request.timeout is UNSET else request.timeout
         if not route.is_sound(request) or (timeout is not None and not 1 <= timeout <= self._limits.max_timeout):
             return False
+        if request.extend is True and timeout is not None:
+            timeout = self._limits.max_timeout
         req_id = "" if request.req_id is UNSET else request.req_id
         self._begin(route, Envelope(body), req_id, timeout, request.sent_before is True, asker, number)
         return True
@@ -101,6 +110,26 @@ class Relay:
         self._total += 1
         seconds = self._limits.request_timeout if timeout is None else timeout + _SERVER_MARGIN
         self.calls.begin(route.event, route.caller, route.target, envelope, req_id, seconds, sent_before, asker, number)
+
+    # What computers tell
+
+    def tell(self, event: EventSpec, sender: Connection, agent: Member, req_id: str | None, packet: bytes) -> None:
+        """Writes a tell to an agent, or to its node. Raises what refuses it, unless it may be lost."""
+        try:
+            self._tells.admit(sender, event, req_id, len(packet))
+            node = self._node_calls.elsewhere(agent.sid) if self._node_calls else None
+            if self._node_calls and node:
+                self._node_calls.tell(node, agent, packet)
+            else:
+                self._tells.write(agent.sid, agent.office_id, packet)
+        except (RateLimited, Unavailable):
+            if not may_be_lost(event):
+                raise
+
+    def _node_tells(self, sid: str, office_id: str, packet: bytes) -> None:
+        """A computer of another node tells an agent of this one."""
+        with suppress(RateLimited):  # it was counted, and its node has acked it
+            self._tells.write(sid, office_id, packet)
 
     # What other nodes ask
 

@@ -18,7 +18,7 @@ __all__ = ["Route", "RouteCache", "make_route"]
 _ROUTE_FIELDS = ("agent", "robot_id", "computer", "office_id", "tool_name")
 """Two requests with the same values here have the same route."""
 
-_SOUND = frozenset({*_ROUTE_FIELDS, "timeout", "params"})
+_SOUND = frozenset({*_ROUTE_FIELDS, "timeout", "params", "extend"})
 """Fields that need no check in a request with a known route, if they are there."""
 
 _READ = frozenset(RequestFields.__struct_fields__)

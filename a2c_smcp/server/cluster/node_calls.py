@@ -34,7 +34,7 @@ from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Closing, Moved, Outcome, Refused
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
-__all__ = ["NodeAsker", "NodeCalls", "NodeRequest", "OnOutcome"]
+__all__ = ["NodeAsker", "NodeCalls", "NodeRequest", "OnOutcome", "OnTell"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,9 @@ _APART = "the nodes cannot reach each other"
 
 OnOutcome: TypeAlias = Callable[[Call, str, Outcome], None]
 """Is told the outcome of a call that was sent to a session (by its sid) of another node."""
+
+OnTell: TypeAlias = Callable[[str, str, bytes], None]
+"""Is told what a computer of another node tells an agent of this one: sid and office of the agent, and the packet."""
 
 
 class _CallerSeat(msgspec.Struct, array_like=True):
@@ -89,6 +92,13 @@ class _Gone(msgspec.Struct, array_like=True, tag="-"):
     is_lost: bool = False
 
 
+class _Tell(msgspec.Struct, array_like=True, tag=">"):
+    """For an agent, by its session and office: a packet."""
+
+    sid: str
+    office_id: str
+
+
 class _AskReceipt(msgspec.Struct, array_like=True, tag="#"):
     """Asks for a receipt of all that was published together with it."""
 
@@ -100,7 +110,7 @@ class _Receipt(msgspec.Struct, array_like=True, tag="~"):
     size: int
 
 
-_Head: TypeAlias = _Request | _Answered | _RefusedCall | _Gone | _AskReceipt | _Receipt
+_Head: TypeAlias = _Request | _Answered | _RefusedCall | _Gone | _Tell | _AskReceipt | _Receipt
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Head).decode
@@ -155,10 +165,13 @@ class _Waiting(NamedTuple):
 class NodeCalls:
     """Sends calls to other nodes, and receives theirs."""
 
-    def __init__(self, directory: NodeMessenger, on_outcome: OnOutcome, background: OwnedTasks) -> None:
+    def __init__(
+        self, directory: NodeMessenger, on_outcome: OnOutcome, on_tell: OnTell, background: OwnedTasks
+    ) -> None:
         self._node = directory.node
         self._directory = directory
         self._on_outcome = on_outcome
+        self._on_tell = on_tell
         self._background = background
         self._numbers = count(1)
         self._asked: dict[int, _Waiting] = {}
@@ -181,6 +194,11 @@ class NodeCalls:
         if not self._is_watched:
             self._is_watched = True
             self._background.spawn(self._watch())
+
+    def tell(self, node: str, agent: Member, packet: bytes) -> None:
+        """Sends a packet to an agent of another node, in order with answers. Raises `Unavailable`."""
+        self._directory.check()
+        self._outbox.send(node, _encode(_Tell(agent.sid, agent.office_id)), packet)
 
     def receive(self, data: bytes) -> Iterator[NodeRequest]:
         """Handles a message that came into the inbox, and yields the calls in it."""
@@ -233,6 +251,8 @@ class NodeCalls:
                 self._settle(head.id, Refused(SMCPError.from_wire(loads(str(body, "utf-8"))) or SMCPError()))
             case _Gone():
                 self._settle(head.id, Moved.LOST if head.is_lost else Moved.GONE)
+            case _Tell():
+                self._on_tell(head.sid, head.office_id, body)
             case _AskReceipt():
                 self._outbox.send_at_once(head.node, _encode(_Receipt(self._node, size)))
             case _Receipt():

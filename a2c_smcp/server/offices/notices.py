@@ -22,7 +22,7 @@ from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.codec import dumps, loads
 from a2c_smcp.protocol.events import EVENTS, OLDER_NOTICES, Action, EventSpec
 from a2c_smcp.protocol.offices import Member, Notice
-from a2c_smcp.server.channels import BatchingChannel, HoldingChannel
+from a2c_smcp.server.channels import BatchingChannel, HoldingChannel, event_packet
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.routing_fields import read_fields
@@ -141,14 +141,14 @@ class Notices:
         others = [each for each in self._connections.in_office(notice.office_id) if each.sid != notice.skip_sid]
         if not others:
             return
-        packet = _packet(notice.event, notice.body)
+        packet = event_packet(notice.event, notice.body)
         is_crowd = len(others) >= _CROWD and len(packet) <= _MOST_GATHERED
         send = self._gather if is_crowd else _send
         older = OLDER_NOTICES.get(notice.event)
         if older is None:
             send(others, packet)
             return
-        older_packet = _packet(older, notice.body)
+        older_packet = event_packet(older, notice.body)
         for connection in others:
             is_older = self._older_to_all or connection.speaks_older_names
             send([connection], packet)
@@ -163,7 +163,7 @@ class Notices:
 
     def repeat_cancel(self, connection: Connection, cancel: Json) -> None:
         """Tells a computer that is back of a cancel that it has missed."""
-        connection.channel.send(_packet(CANCEL_TOOL_CALL_NOTIFICATION, cancel))
+        connection.channel.send(event_packet(CANCEL_TOOL_CALL_NOTIFICATION, cancel))
 
     def _gather(self, connections: Sequence[Connection], packet: bytes) -> None:
         for connection in connections:
@@ -283,7 +283,3 @@ class Notices:
 def _send(connections: Sequence[Connection], packet: bytes) -> None:
     for connection in connections:
         connection.channel.send(packet)
-
-
-def _packet(event: str, body: Json) -> bytes:
-    return b"42/smcp,[%s,%s]" % (dumps(event).encode(), body)
