@@ -25,6 +25,7 @@ __all__ = [
     "NameTaken",
     "NotAuthenticated",
     "NotAuthorised",
+    "NotCarried",
     "NotFound",
     "NotInOffice",
     "NotPrivate",
@@ -123,6 +124,12 @@ class BadRequest(SMCPError):
 
 class UnsupportedEvent(BadRequest):
     title = "Unsupported event"
+
+
+class NotCarried(UnsupportedEvent):
+    """The Server answered with nothing: it is of an older make, and does not pass this event on (WIRE §9)."""
+
+    title = "This Server does not carry the event"
 
 
 class AmbiguousComputer(BadRequest):

@@ -7,19 +7,22 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, 
 from functools import partial
 from ssl import SSLContext
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from a2c_smcp.agent.connection import not_connected
 from a2c_smcp.agent.events import AgentEvents
 from a2c_smcp.agent.flows import Flows
+from a2c_smcp.agent.live_calls import EmitOptions
+from a2c_smcp.agent.questions import OnQuestion
 from a2c_smcp.agent.requests import DEFAULT_TIMEOUT
 from a2c_smcp.agent.types import AgentAuthProvider
 from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.loops import BackgroundLoop, invoke, invoke_in_thread
+from a2c_smcp.protocol.questions import Answer, GivenAnswer, Question
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
-from a2c_smcp.smcp import GetComputerConfigRet, SessionInfo, SMCPTool
+from a2c_smcp.smcp import GetComputerConfigRet, LogLevel, SessionInfo, SMCPTool
 from a2c_smcp.types import Desktop
 
 __all__ = ["AsyncSMCPAgentClient", "SMCPAgentClient"]
@@ -46,6 +49,7 @@ class _Agent(AgentEvents):
         proxy: str | None = None,
         reconnect: Reconnect | None = None,
         trusted_computers: Iterable[str] = (),
+        on_question: OnQuestion | None = None,
     ) -> None:
         """Does not connect yet. Raises `ConfigError` for a URL that is none.
 
@@ -53,7 +57,8 @@ class _Agent(AgentEvents):
         `auth` supplies credentials where an `api_key` is not enough. `event_handler` is any object with some of the
         methods of `AgentEvents`. The tools of all computers appear in `registry`, beside those already in it. The tags
         and hints of tools of `trusted_computers` count for the registry's policy and retries; those of other computers
-        are only shown.
+        are only shown. `on_question` answers what MCP servers ask during calls, also those of the registry; a call may
+        have its own (see `emit_tool_call`).
         """
         self.name = name
         self.registry = MCPRegistry() if registry is None else registry
@@ -62,7 +67,7 @@ class _Agent(AgentEvents):
         endpoint = Endpoint(url=url, credentials=credentials, ssl=ssl, proxy=proxy)
         listeners = [self] if event_handler is None else [self, event_handler]
         trusted = frozenset(trusted_computers)
-        self._flows = Flows(name, endpoint, self.registry, listeners, reconnect or Reconnect(), trusted)
+        self._flows = Flows(name, endpoint, self.registry, listeners, reconnect or Reconnect(), trusted, on_question)
 
     @property
     def offices(self) -> list[str]:
@@ -129,18 +134,45 @@ class AsyncSMCPAgentClient(_Agent):
         expires: float | None = None,
         office: str | None = None,
         req_id: str | None = None,
+        **options: Unpack[EmitOptions],
     ) -> CallToolResult:
         """Call a tool and return its result; a tool that failed returns one with `is_error`.
 
         `timeout` is in seconds; `expires` is its older name (003). A caller that stops waiting cancels the call on the
-        computer. Raises an `SMCPError` for all other failures; its `outcome` says whether the tool has run.
+        computer. `options` are those of `EmitOptions`: `on_progress`, `on_question`, `questions`, `extend`, `meta`,
+        `input_responses`, `request_state` and `client_capabilities`. Raises an `SMCPError` for all other failures; its
+        `outcome` says whether the tool has run.
         """
         limit = _limit(timeout, expires)
-        return await self._flows.ask.call_tool(computer, tool_name, params or {}, limit, office, req_id)
+        return await self._flows.call_tool(computer, tool_name, params or {}, limit, office, req_id, options)
 
     async def cancel(self, req_id: str) -> None:
         """Cancel a call, which then raises `CallCancelled`."""
         await self._flows.ask.cancel(req_id)
+
+    async def answer_question(
+        self, computer: str, question_id: str, answer: GivenAnswer, *, office: str | None = None
+    ) -> None:
+        """Answer an open question of a computer: with an `Answer`, the content of the form, or `None` to cancel.
+
+        Raises `BadRequest` if the content does not fit, which leaves the question open, and an error with the code 404
+        or 410 if the question is not there or over. Raises `NotCarried` behind a Server that does not know questions.
+        """
+        await self._flows.ask.answer_question(computer, question_id, Answer.of(answer), office)
+
+    async def get_questions(self, computer: str, *, office: str | None = None) -> list[Question]:
+        """The open questions of a computer to this agent. Raises `NotCarried`."""
+        return await self._flows.get_questions(computer, office)
+
+    async def set_log_level(
+        self, computer: str, level: LogLevel | None, mcp_server: str | None = None, *, office: str | None = None
+    ) -> None:
+        """Have the logs of a computer's MCP servers, or of one, from this level on, sent to `on_log`; `None` ends it.
+
+        The level stays in force, also after a reconnect, until it is ended or the agent disconnects. Raises
+        `NotCarried`.
+        """
+        await self._flows.set_log_level(computer, level, mcp_server, office)
 
     async def get_tools(self, computer: str, *, office: str | None = None) -> list[SMCPTool]:
         """Ask a computer for its tools."""
@@ -182,7 +214,8 @@ class AsyncSMCPAgentClient(_Agent):
 class SMCPAgentClient(_Agent):
     """`AsyncSMCPAgentClient` with blocking methods that may be called from any thread; they do the same.
 
-    Event handlers are called in threads, one at a time, and may use the client.
+    Event handlers are called in threads, one at a time, and may use the client. `on_progress` and `on_question` are
+    called in threads too. A thread cannot be stopped: the answer of one whose question is over is dropped.
     """
 
     _background: BackgroundLoop | None = None
@@ -227,12 +260,26 @@ class SMCPAgentClient(_Agent):
         expires: float | None = None,
         office: str | None = None,
         req_id: str | None = None,
+        **options: Unpack[EmitOptions],
     ) -> CallToolResult:
         limit = _limit(timeout, expires)
-        return self._wait(self._flows.ask.call_tool(computer, tool_name, params or {}, limit, office, req_id))
+        return self._wait(self._flows.call_tool(computer, tool_name, params or {}, limit, office, req_id, options))
 
     def cancel(self, req_id: str) -> None:
         self._wait(self._flows.ask.cancel(req_id))
+
+    def answer_question(
+        self, computer: str, question_id: str, answer: GivenAnswer, *, office: str | None = None
+    ) -> None:
+        self._wait(self._flows.ask.answer_question(computer, question_id, Answer.of(answer), office))
+
+    def get_questions(self, computer: str, *, office: str | None = None) -> list[Question]:
+        return self._wait(self._flows.get_questions(computer, office))
+
+    def set_log_level(
+        self, computer: str, level: LogLevel | None, mcp_server: str | None = None, *, office: str | None = None
+    ) -> None:
+        self._wait(self._flows.set_log_level(computer, level, mcp_server, office))
 
     def get_tools(self, computer: str, *, office: str | None = None) -> list[SMCPTool]:
         return self._wait(self._flows.ask.tools(computer, office))

@@ -19,6 +19,9 @@ Invoke: TypeAlias = Callable[..., Awaitable[Any]]
 """Calls a handler with its arguments and waits until it has returned."""
 
 
+_MAX_WAITING = 1000
+
+
 class AgentEvents:
     """Override the methods that you need, in a subclass of a client or in an `event_handler` of your own.
 
@@ -50,8 +53,14 @@ class AgentEvents:
     def on_refused(self, error: Exception) -> Any:
         """After a lost connection the Server refused the agent for good, for instance because its key was revoked."""
 
+    def on_log(self, computer: str, log: dict[str, Any], office: str) -> Any:
+        """A log message of an MCP server, after `set_log_level`: `{"mcp_server", "level", "logger", "data"}`.
+
+        If this method is slow, the newest messages are dropped.
+        """
+
     def on_notice(self, event: str, data: dict[str, Any]) -> Any:
-        """Any `notify:*` as it came, also one newer than this client."""
+        """Any `notify:*` as it came, also one newer than this client; not progress and logs, which have their own."""
 
 
 class EventDispatcher:
@@ -75,6 +84,11 @@ class EventDispatcher:
     def dispatch(self, method: str, *arguments: Any) -> None:
         """Queue a call of this method on every listener that has it."""
         self._queue.put_nowait((method, arguments))
+
+    def dispatch_if_free(self, method: str, *arguments: Any) -> None:
+        """As `dispatch`, but dropped while `_MAX_WAITING` calls wait."""
+        if self._queue.qsize() < _MAX_WAITING:
+            self.dispatch(method, *arguments)
 
     async def _dispatch_all(self, invoke: Invoke) -> None:
         queue = self._queue

@@ -8,13 +8,16 @@ is applied before any later notice is handled, so the two cannot cross.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Sequence
 from typing import Any
 
 from a2c_smcp import smcp
 from a2c_smcp.agent.connection import AgentConnection
 from a2c_smcp.agent.desktops import Desktops, Screen
 from a2c_smcp.agent.events import EventDispatcher, Invoke
+from a2c_smcp.agent.live_calls import EmitOptions, LiveCalls, questions_in
+from a2c_smcp.agent.logs import LogLevels, LogSource
+from a2c_smcp.agent.questions import OnQuestion
 from a2c_smcp.agent.refresh import Refresher
 from a2c_smcp.agent.requests import DEFAULT_TIMEOUT, Requests
 from a2c_smcp.agent.retries import ReturningComputers
@@ -22,8 +25,9 @@ from a2c_smcp.agent.toolbox import Toolbox
 from a2c_smcp.agent.types import Seat
 from a2c_smcp.endpoint import Endpoint, Reconnect
 from a2c_smcp.errors import AmbiguousComputer, BadRequest, ComputerNotFound, SMCPError
+from a2c_smcp.protocol.questions import Question
 from a2c_smcp.protocol.results import CallToolResult
-from a2c_smcp.registry import MCPRegistry
+from a2c_smcp.registry import MCPRegistry, OnProgress
 from a2c_smcp.types import Desktop
 
 __all__ = ["Flows"]
@@ -31,6 +35,8 @@ __all__ = ["Flows"]
 logger = logging.getLogger(__name__)
 
 _SETTLE = 5.0
+_NOT_REPEATED = (smcp.TELL_PROGRESS_NOTIFICATION, smcp.TELL_LOG_NOTIFICATION)
+"""Notices that may come many times a second."""
 
 
 class Flows:
@@ -44,6 +50,7 @@ class Flows:
         listeners: Iterable[object],
         reconnect: Reconnect,
         trusted_computers: Collection[str] = (),
+        on_question: OnQuestion | None = None,
     ) -> None:
         self._listeners = EventDispatcher(listeners)
         self.connection = AgentConnection(
@@ -59,6 +66,8 @@ class Flows:
         )
         self._returning = ReturningComputers()
         self.ask = Requests(self.connection)
+        self._live = LiveCalls(self.ask, on_question, reconnect)
+        self._logs = LogLevels(self._send_log_level, reconnect)
         self.toolbox = Toolbox(registry, self._call, trusted_computers)
         self._desktops = Desktops(self._on_desktop)
         self._members = Refresher(self._fetch_members, reconnect)
@@ -71,6 +80,12 @@ class Flows:
             smcp.UPDATE_TOOL_LIST_NOTIFICATION: self._on_update_tools,
             smcp.UPDATE_DESKTOP_NOTIFICATION: self._on_update_desktop,
         }
+        self._tells = {
+            smcp.TELL_PROGRESS_NOTIFICATION: self._live.on_progress,
+            smcp.TELL_QUESTION_NOTIFICATION: self._live.on_question_told,
+            smcp.TELL_QUESTION_ENDED_NOTIFICATION: self._live.on_question_ended,
+            smcp.TELL_LOG_NOTIFICATION: self._on_log,
+        }
 
     async def connect(self, invoke: Invoke, offices: Iterable[str]) -> None:
         if self.connection.is_open:
@@ -79,6 +94,8 @@ class Flows:
         self.toolbox.open()
         self.ask.open()
         self._listeners.open(invoke)
+        self._live.open(invoke)
+        self._logs.open()
         for refreshes in (self._members, self._tools, self._screens):
             refreshes.open()
         try:
@@ -91,8 +108,8 @@ class Flows:
 
     async def disconnect(self) -> None:
         try:
-            for refreshes in (self._members, self._tools, self._screens):
-                await refreshes.close()
+            for closing in (self._live, self._logs, self._members, self._tools, self._screens):
+                await closing.close()
         finally:
             try:
                 await self.connection.close()
@@ -116,6 +133,35 @@ class Flows:
         self._desktops.close(office)
         await self.connection.give_up_seat(office)
 
+    def call_tool(
+        self,
+        computer: str,
+        tool: str,
+        params: dict[str, Any],
+        timeout: float,
+        office: str | None,
+        req_id: str | None,
+        options: EmitOptions,
+    ) -> Coroutine[Any, Any, CallToolResult]:
+        if options or self._live.on_question:
+            return self._live.call(computer, tool, params, timeout, office, req_id, options)
+        return self.ask.call_tool(computer, tool, params, timeout, office, req_id)
+
+    async def get_questions(self, computer: str, office: str | None) -> list[Question]:
+        return questions_in(await self.ask.questions(computer, office), computer, office)
+
+    async def set_log_level(
+        self, computer: str, level: smcp.LogLevel | None, mcp_server: str | None, office: str | None
+    ) -> None:
+        source = LogSource(office, computer, mcp_server)
+        if level is None:
+            self._logs.stop(source)
+        else:
+            await self._logs.set(source, level)
+
+    async def _send_log_level(self, source: LogSource, level: smcp.LogLevel) -> None:
+        await self.ask.set_log_level(source.computer, level, source.mcp_server, source.office)
+
     async def get_desktop(
         self, computer: str, size: int | None, window: str | None, office: str | None
     ) -> list[Desktop]:
@@ -137,6 +183,10 @@ class Flows:
     # Notices and other events
 
     def _on_notice(self, event: str, data: dict[str, Any]) -> None:
+        if tell := self._tells.get(event):
+            tell(data)
+            if event in _NOT_REPEATED:
+                return
         reaction = self._reactions.get(event)
         if event == smcp.LEAVE_OFFICE_NOTIFICATION and data.get("lost") is True:
             reaction = self._on_lost
@@ -157,6 +207,8 @@ class Flows:
     def _on_enter(self, seat: Seat) -> None:
         self._returning.discard(seat)
         if self.toolbox.enter(seat):
+            self._live.on_enter(seat)
+            self._logs.on_enter(seat)
             self._listeners.dispatch("on_computer_enter_office", _data_of(seat))
         self._tools.request(seat)
         self._on_update_desktop(seat)
@@ -190,6 +242,8 @@ class Flows:
     def _on_seated(self, office: str) -> None:
         self._returning.expect(office, lambda: self._members.request(office))
         self._members.request(office)
+        self._live.on_seated(office)
+        self._logs.on_seated(office)
 
     def _on_seat_lost(self, office: str, error: SMCPError) -> None:
         logger.warning("%s could not return to office %s: %s", self.connection.name, office, error)
@@ -207,6 +261,11 @@ class Flows:
 
     def _on_desktop(self, screen: Screen, desktops: list[Desktop]) -> None:
         self._listeners.dispatch("on_desktop_updated", screen.seat.computer, desktops, screen.seat.office)
+
+    def _on_log(self, data: dict[str, Any]) -> None:
+        for seat in self._seats_in(smcp.TELL_LOG_NOTIFICATION, data)[:1]:
+            if self._logs.is_wanted(seat):
+                self._listeners.dispatch_if_free("on_log", seat.computer, data, seat.office)
 
     # What is kept current
 
@@ -253,8 +312,11 @@ class Flows:
         for screen in self._desktops.screens(seat):
             self._screens.drop(screen)
 
-    async def _call(self, seat: Seat, tool: str, arguments: dict[str, Any]) -> CallToolResult:
-        return await self.ask.call_tool(seat.computer, tool, arguments, DEFAULT_TIMEOUT, seat.office, None)
+    def _call(
+        self, seat: Seat, tool: str, arguments: dict[str, Any], on_progress: OnProgress | None
+    ) -> Coroutine[Any, Any, CallToolResult]:
+        options: EmitOptions = {"on_progress": on_progress} if on_progress else {}
+        return self.call_tool(seat.computer, tool, arguments, DEFAULT_TIMEOUT, seat.office, None, options)
 
     def _seat(self, computer: str, office: str | None) -> Seat:
         seats = self.toolbox.seats_of(computer, office)

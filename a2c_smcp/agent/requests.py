@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from secrets import token_hex
 from typing import Any, cast
 
 from a2c_smcp import smcp
 from a2c_smcp.agent.connection import AgentConnection
 from a2c_smcp.agent.retries import AGENT_MARGIN, Resend
-from a2c_smcp.errors import AnswerTooLarge, BadRequest, CallCancelled, CallTimeout, SMCPError
+from a2c_smcp.errors import AnswerTooLarge, BadRequest, CallCancelled, CallTimeout, NotCarried, SMCPError
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
+from a2c_smcp.protocol.questions import Answer
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.types import Desktop
 
@@ -39,11 +40,20 @@ class Requests:
         self._in_flight = asyncio.Semaphore(_IN_FLIGHT)
 
     async def call_tool(
-        self, computer: str, tool: str, params: dict[str, Any], timeout: float, office: str | None, req_id: str | None
+        self,
+        computer: str,
+        tool: str,
+        params: dict[str, Any],
+        timeout: float,
+        office: str | None,
+        req_id: str | None,
+        more: Mapping[str, Any] | None = None,
     ) -> CallToolResult:
-        """Call a tool. A caller that stops waiting cancels the call on the computer."""
+        """Call a tool. A caller that stops waiting cancels the call on the computer. `more` are further fields."""
         seconds = _whole_seconds(timeout)
         call = self._addressed(computer, office, req_id) | {"tool_name": tool, "params": params, "timeout": seconds}
+        if more:
+            call |= more
         try:
             async with asyncio.timeout(None) as unless_cancelled:
                 self._calls[call["req_id"]] = unless_cancelled
@@ -60,13 +70,12 @@ class Requests:
     async def _ask_when_free(self, call: dict[str, Any], seconds: int) -> Any:
         """Send a call once fewer than `_IN_FLIGHT` others are in flight.
 
-        The wait for a free place has its own timeout, of the same length.
+        The wait for a free place has its own timeout. With `extend`, a call may take as long as any (WIRE §9).
         """
         await self._acquire(seconds + AGENT_MARGIN)
+        longest = (MAX_TIMEOUT if "extend" in call else seconds) + AGENT_MARGIN
         try:
-            return await self._connection.ask(
-                smcp.TOOL_CALL_EVENT, call, seconds + AGENT_MARGIN, resend=Resend.DEDUPLICATED
-            )
+            return await self._connection.ask(smcp.TOOL_CALL_EVENT, call, longest, resend=Resend.DEDUPLICATED)
         except (CallTimeout, asyncio.CancelledError):
             about = self._about(call["req_id"])
             self._connection.tell(smcp.CANCEL_TOOL_CALL_EVENT, about, timeout=max(_LIMIT, seconds))
@@ -121,6 +130,49 @@ class Requests:
 
         request = self._about(None) | {"office_id": office or self._only_office()}
         return _list_in(await self._connection.ask(smcp.LIST_ROOM_EVENT, request, _LIMIT, then=read), "sessions")
+
+    async def answer_question(
+        self, computer: str, question_id: str, answer: Answer, office: str | None, timeout: float = _LIMIT
+    ) -> None:
+        """It may be sent several times: the same answer again is no other answer (WIRE §9)."""
+        data = {"question_id": question_id, **answer.to_mcp()}
+        await self._ask_newer(smcp.ANSWER_QUESTION_EVENT, computer, data, office, timeout=max(timeout, _LIMIT))
+
+    async def questions(
+        self, computer: str, office: str | None, then: Callable[[list[Any]], None] = lambda questions: None
+    ) -> list[Any]:
+        """The open questions to this agent, as they came. `then` gets them before any later notice is handled."""
+
+        def read(answer: Any) -> Any:
+            if answer is not None and SMCPError.from_wire(answer) is None:
+                then(_list_in(answer, "questions"))
+            return answer
+
+        answer = await self._ask_newer(smcp.GET_QUESTIONS_EVENT, computer, {}, office, then=read)
+        return _list_in(answer, "questions")
+
+    async def set_log_level(
+        self, computer: str, level: smcp.LogLevel, mcp_server: str | None, office: str | None
+    ) -> None:
+        data = {"level": level} if mcp_server is None else {"level": level, "mcp_server": mcp_server}
+        await self._ask_newer(smcp.SET_LOG_LEVEL_EVENT, computer, data, office)
+
+    async def _ask_newer(
+        self,
+        event: str,
+        computer: str,
+        data: Mapping[str, Any],
+        office: str | None,
+        *,
+        timeout: float = _LIMIT,
+        then: Callable[[Any], Any] | None = None,
+    ) -> Any:
+        """An event that published Servers do not know. Raises `NotCarried`."""
+        request = {**self._addressed(computer, office), **data}
+        answer = await self._connection.ask(event, request, timeout, then=then)
+        if answer is None:
+            raise NotCarried(event)
+        return answer
 
     async def send(self, event: str, computer: str, data: dict[str, Any], timeout: float, office: str | None) -> Any:
         """Send any event. It is not sent twice, because its effect is unknown."""

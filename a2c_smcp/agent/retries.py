@@ -134,8 +134,12 @@ class RetriedRequest:
         return answer
 
     def _data(self, left: float) -> Mapping[str, Any]:
-        """The payload with the remaining time, marked if the tool may have run."""
-        more: dict[str, Any] = {"timeout": max(1, math.floor(left - AGENT_MARGIN))} if "timeout" in self.data else {}
+        """The payload with the remaining time, marked if the tool may have run.
+
+        With `extend`, the timeout is the longest silence of the tool, which stays the same.
+        """
+        is_limited = "timeout" in self.data and not self.data.get("extend")
+        more: dict[str, Any] = {"timeout": max(1, math.floor(left - AGENT_MARGIN))} if is_limited else {}
         if self.may_have_run and self.resend is Resend.DEDUPLICATED:
             more[SENT_BEFORE] = True
         return {**self.data, **more}

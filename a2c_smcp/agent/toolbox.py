@@ -31,6 +31,7 @@ from a2c_smcp.loops import LoopIsRunning, is_in_loop
 from a2c_smcp.protocol.names import MAX_TOOL_NAME
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
+from a2c_smcp.registry.calls.progress import OnProgress, progress_listener
 from a2c_smcp.registry.results import value_of
 from a2c_smcp.smcp import SMCPTool
 
@@ -38,10 +39,16 @@ __all__ = ["CallSeat", "RemoteTool", "Toolbox"]
 
 logger = logging.getLogger(__name__)
 
-CallSeat: TypeAlias = Callable[[Seat, str, dict[str, Any]], Coroutine[Any, Any, CallToolResult]]
-"""Calls a tool of a computer by the name that it has on that computer."""
+CallSeat: TypeAlias = Callable[[Seat, str, dict[str, Any], OnProgress | None], Coroutine[Any, Any, CallToolResult]]
+"""Calls a tool of a computer by the name that it has on that computer, and reports its progress."""
 
 _MAY_COME_BACK = 60.0
+_SHOWN = (
+    ("title", "MCP_TOOL_TITLE", str),
+    ("icons", "MCP_TOOL_ICONS", list),
+    ("annotations", "MCP_TOOL_ANNOTATION", dict),
+)
+"""What MCP's list of tools shows of a tool: the field, the entry of its `meta`, and its type (WIRE §7, §9)."""
 
 
 class RemoteTool:
@@ -66,7 +73,7 @@ class RemoteTool:
         self.input_schema = tool.get("params_schema") or {}
         self.output_schema = tool.get("return_schema")
         self.tags = [str(tag) for tag in tags] if isinstance(tags := ours.get("tags"), list) else []
-        self.meta = {"annotations": _object_in(meta.get("MCP_TOOL_ANNOTATION"))}
+        self.meta = _shown(meta)
         self.origin = str(seat)
         self.trusts_tags = self.trusts_hints = is_trusted
         self._call = call
@@ -91,19 +98,19 @@ class RemoteTool:
     async def acall(self, arguments: dict[str, Any]) -> Any:
         """Call the tool from any event loop."""
         if asyncio.get_running_loop() is self._loop:
-            return await self._value(arguments)
+            return await self._value(arguments, progress_listener())
         return await asyncio.wrap_future(self._begin(arguments))
 
     def _begin(self, arguments: dict[str, Any]) -> Future[Any]:
-        work = self._value(arguments)
+        work = self._value(arguments, progress_listener())
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:  # the loop is closed
             work.close()
             raise Unavailable(f"the agent of tool {self.name!r} is closed") from None
 
-    async def _value(self, arguments: dict[str, Any]) -> Any:
-        return value_of((await self._call(self.seat, self.tool["name"], arguments)).to_wire())
+    async def _value(self, arguments: dict[str, Any], on_progress: OnProgress | None) -> Any:
+        return value_of((await self._call(self.seat, self.tool["name"], arguments, on_progress)).to_wire())
 
 
 class Toolbox:
@@ -301,10 +308,19 @@ def _is_valid(tool: Any) -> bool:
     )
 
 
-def _object_in(text: object) -> Mapping[str, Any]:
-    """000: `meta` holds objects as JSON strings."""
+def _shown(meta: Mapping[str, Any]) -> dict[str, Any]:
+    found = {field: (_in_json(meta.get(entry)), kind) for field, entry, kind in _SHOWN}
+    return {field: value for field, (value, kind) in found.items() if value and isinstance(value, kind)}
+
+
+def _in_json(text: object) -> Any:
+    """000: `meta` holds objects as JSON strings. A string that is not JSON is taken as it is."""
     try:
-        found = json.loads(text) if isinstance(text, str) else text
+        return json.loads(text) if isinstance(text, str) else text
     except ValueError:
-        return {}
+        return text
+
+
+def _object_in(text: object) -> Mapping[str, Any]:
+    found = _in_json(text)
     return found if isinstance(found, Mapping) else {}

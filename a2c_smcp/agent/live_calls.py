@@ -1,0 +1,274 @@
+"""Tool calls that hear of their progress, answer questions, or say how they want to be handled (WIRE §9).
+
+`_calls` has the calls in flight that have a callback, by `req_id`, from before the request is sent until its outcome is
+known. What a computer tells about another `req_id`, or about a call to another computer, is ignored.
+
+A call keeps its callbacks when it is sent again on another connection, and it is sent with the same fields. What was
+told meanwhile is lost. For progress that is harmless. Open questions are asked for with `client:get_questions`
+(`_missed`) whenever a seat was taken again, and when a computer has entered, which may have restarted. The list is
+applied before any later notice is handled: otherwise a question could be put that has just been withdrawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any, Literal, NamedTuple, TypedDict
+
+from a2c_smcp.agent.events import Invoke
+from a2c_smcp.agent.questions import CallQuestions, OnQuestion
+from a2c_smcp.agent.refresh import Refresher
+from a2c_smcp.agent.requests import Requests
+from a2c_smcp.agent.types import Seat
+from a2c_smcp.endpoint import Reconnect
+from a2c_smcp.errors import BadRequest, NotFound
+from a2c_smcp.loops import invoke
+from a2c_smcp.protocol.codec import MAX_TIMEOUT
+from a2c_smcp.protocol.questions import Answer, Question
+from a2c_smcp.protocol.results import CallToolResult
+from a2c_smcp.registry.calls.progress import OnProgress, ProgressInLoop
+
+__all__ = ["EmitOptions", "LiveCalls", "questions_in"]
+
+logger = logging.getLogger(__name__)
+
+
+class EmitOptions(TypedDict, total=False):
+    """How a tool call is to be handled. All of it is optional.
+
+    - `on_progress(progress, total, message)` is called when the tool reports progress. It may be async. If it is slow,
+      it gets the newest report only.
+    - `on_question(question)` answers what the MCP server asks in the middle of the call: it returns an `Answer`, an
+      object with the content of the form, or `None` to cancel. It may be async. If it raises, the question is
+      cancelled; if the answer does not fit the form, it is called again with the `problem`.
+    - `questions="result"`: instead, what the MCP server asks is returned as it came (`result.is_input_required`), and
+      the call is made again with `input_responses` and `request_state`. `client_capabilities` are what the computer
+      declares to the MCP server for this call, in MCP's spelling. `questions=False` asks nobody, `True` tells questions
+      to `on_notice`, to be answered with `answer_question`.
+    - `extend`: `timeout` is the longest silence of the tool, and not the longest time that it may take.
+    - `meta` is passed on to the MCP server as `_meta`.
+    """
+
+    on_progress: OnProgress | None
+    on_question: OnQuestion | None
+    questions: bool | Literal["result"] | None
+    extend: bool
+    meta: Mapping[str, Any] | None
+    input_responses: Mapping[str, Any] | None
+    request_state: str | None
+    client_capabilities: Mapping[str, Any] | None
+
+
+_PASSED_ON = {
+    "meta": "_meta",
+    "input_responses": "input_responses",
+    "request_state": "request_state",
+    "client_capabilities": "client_capabilities",
+}
+
+
+class _Asked(NamedTuple):
+    """Whom `client:get_questions` is sent to."""
+
+    office: str | None
+    computer: str
+
+
+@dataclass(eq=False, slots=True)
+class _LiveCall:
+    asked: _Asked
+    progress: ProgressInLoop | None
+    questions: CallQuestions | None
+
+
+class LiveCalls:
+    """The tool calls of an agent that have options. `on_question` answers for calls that do not say who does."""
+
+    def __init__(self, ask: Requests, on_question: OnQuestion | None, pauses: Reconnect) -> None:
+        self.on_question = on_question
+        self._ask = ask
+        self._invoke: Invoke = invoke
+        self._calls: dict[str, _LiveCall] = {}
+        self._missed = Refresher(self._fetch_missed, pauses)
+
+    def open(self, invoke: Invoke) -> None:
+        self._invoke = invoke
+        self._missed.open()
+
+    async def close(self) -> None:
+        await self._missed.close()
+
+    async def call(
+        self,
+        computer: str,
+        tool: str,
+        params: dict[str, Any],
+        timeout: float,
+        office: str | None,
+        req_id: str | None,
+        options: EmitOptions,
+    ) -> CallToolResult:
+        """As `Requests.call_tool`. Raises `BadRequest` for options that exclude one another."""
+        on_question = _answerer(options, self.on_question)
+        fields = _fields(options, on_question)
+        req_id = req_id or token_hex(16)
+        call = self._live(_Asked(office, computer), options, on_question, timeout)
+        self._calls[req_id] = call
+        try:
+            result = await self._ask.call_tool(computer, tool, params, timeout, office, req_id, fields)
+        except asyncio.CancelledError:
+            if call.progress:
+                call.progress.stop()
+            raise
+        finally:
+            self._end(req_id, call)
+            if call.progress:
+                await call.progress.finish()
+        return result
+
+    def _live(self, asked: _Asked, options: EmitOptions, on_question: OnQuestion | None, timeout: float) -> _LiveCall:
+        async def send(question: Question, answer: Answer) -> None:
+            await self._ask.answer_question(asked.computer, question.question_id, answer, asked.office, longest)
+
+        longest = MAX_TIMEOUT if options.get("extend") else timeout
+        on_progress = options.get("on_progress")
+        progress = ProgressInLoop(on_progress, self._invoke) if on_progress else None
+        return _LiveCall(asked, progress, CallQuestions(on_question, self._invoke, send) if on_question else None)
+
+    def _end(self, req_id: str, call: _LiveCall) -> None:
+        if self._calls.get(req_id) is call:
+            del self._calls[req_id]
+        if call.questions:
+            call.questions.close()
+            if call.asked not in self._asking():
+                self._missed.drop(call.asked)
+
+    # What computers tell
+
+    def on_progress(self, data: dict[str, Any]) -> None:
+        call = self._told(data)
+        if call and call.progress and _is_number(data.get("progress")):
+            total, message = data.get("total"), data.get("message")
+            call.progress.report(
+                data["progress"],
+                total if _is_number(total) else None,
+                message if isinstance(message, str) else None,
+            )
+
+    def on_question_told(self, data: dict[str, Any]) -> None:
+        call = self._told(data)
+        if call and call.questions:
+            self._put(call, call.questions, data)
+
+    def on_question_ended(self, data: dict[str, Any]) -> None:
+        call, question_id = self._told(data), data.get("question_id")
+        if call and call.questions and isinstance(question_id, str):
+            call.questions.withdraw(question_id)
+
+    def _told(self, data: dict[str, Any]) -> _LiveCall | None:
+        """The call that a notice is about."""
+        req_id = data.get("req_id")
+        call = self._calls.get(req_id) if isinstance(req_id, str) else None
+        return call if call and data.get("computer") in (None, call.asked.computer) else None
+
+    def _put(self, call: _LiveCall, questions: CallQuestions, data: dict[str, Any]) -> None:
+        for question in questions_in([data], call.asked.computer, call.asked.office):
+            questions.put(question)
+
+    # Questions that were told while this agent was away
+
+    def on_seated(self, office: str) -> None:
+        """A seat was taken, perhaps again."""
+        for asked in self._asking():
+            if asked.office in (None, office):
+                self._missed.request(asked)
+
+    def on_enter(self, seat: Seat) -> None:
+        """A computer has entered, perhaps again."""
+        for asked in self._asking():
+            if asked.computer == seat.computer and asked.office in (None, seat.office):
+                self._missed.request(asked)
+
+    def _asking(self) -> set[_Asked]:
+        """The computers that may ask."""
+        return {call.asked for call in self._calls.values() if call.questions}
+
+    async def _fetch_missed(self, asked: _Asked) -> None:
+        def put_all(listed: list[Any]) -> None:
+            for data in listed:
+                if isinstance(data, dict):
+                    self.on_question_told({**data, "computer": asked.computer})
+
+        try:
+            await self._ask.questions(asked.computer, asked.office, then=put_all)
+        except (BadRequest, NotFound) as error:  # it has no questions, or is not there
+            logger.info("%s was not asked for its open questions: %s", asked.computer, error)
+
+
+def questions_in(listed: Iterable[Any], computer: str, office: str | None) -> list[Question]:
+    """The questions in notices, or in the answer to `client:get_questions`. Malformed ones are left out."""
+    found = []
+    for data in listed:
+        try:
+            found.append(_question_in(data if isinstance(data, dict) else {}, computer, office))
+        except BadRequest as error:
+            logger.warning("a question of %r is ignored: %s", computer, error)
+    return found
+
+
+def _question_in(data: dict[str, Any], computer: str, office: str | None) -> Question:
+    """Raises `BadRequest`."""
+    texts = ("req_id", "question_id", "tool_name", "mcp_server", "agent", "office_id")
+    known = {key: value if isinstance(value := data.get(key), str) else "" for key in texts}
+    if not known["question_id"]:
+        raise BadRequest("question_id: missing", field="question_id")
+    return Question.of_request(
+        data.get("request"),
+        computer=computer,
+        office=known["office_id"] or office or "",
+        server=known["mcp_server"],
+        tool=known["tool_name"],
+        agent=known["agent"],
+        req_id=known["req_id"],
+        question_id=known["question_id"],
+        is_secret=data.get("is_secret") is True,
+    )
+
+
+def _answerer(options: EmitOptions, default: OnQuestion | None) -> OnQuestion | None:
+    """Who answers the questions of a call. Raises `BadRequest`."""
+    questions, given = options.get("questions"), options.get("on_question")
+    if questions not in (None, True, False, "result"):
+        raise BadRequest('questions: must be True, False or "result"', field="questions")
+    if questions in (False, "result") or (questions is None and _continues(options)):
+        if given:
+            raise BadRequest("on_question answers questions, so they are not in the result", field="questions")
+        return None
+    return given or default
+
+
+def _continues(options: EmitOptions) -> bool:
+    """Whether a call goes on with one whose result asked for input."""
+    return options.get("input_responses") is not None or options.get("request_state") is not None
+
+
+def _fields(options: EmitOptions, on_question: OnQuestion | None) -> dict[str, Any]:
+    """The fields of the request that say what is wanted."""
+    questions = options.get("questions")
+    if questions is None:
+        questions = True if on_question else "result" if _continues(options) else None
+    fields: dict[str, Any] = {
+        "progress": bool(options.get("on_progress")),
+        "questions": questions,
+        "extend": bool(options.get("extend")),
+    }
+    fields = {field: value for field, value in fields.items() if value}
+    given = {field: options.get(option) for option, field in _PASSED_ON.items()}
+    return fields | {field: value for field, value in given.items() if value is not None}
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
