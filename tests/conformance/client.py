@@ -23,7 +23,6 @@ import a2c_smcp.computer as a2c  # imports its parts on first use, so a program 
 
 SERVER = "suite"
 CALL_LIMIT = 20  # seconds
-MOST_SIGN_INS = 3
 CLIENT_METADATA = "https://conformance-test.local/client-metadata.json"
 
 Context = dict[str, Any]
@@ -97,8 +96,9 @@ async def browse(url: str) -> None:
     await asyncio.to_thread(build_opener(ProxyHandler({})).open, url, timeout=CALL_LIMIT)
 
 
-async def run(url: str, scenario: str, context: Context) -> None:
-    computer = a2c.Computer("conformance", open_url=browse, on_question=answer)
+async def run(url: str, scenario: str, context: Context, folder: Path) -> None:
+    """With `open_url` the computer signs in by itself, and again when a tool needs more."""
+    computer = a2c.Computer("conformance", open_url=browse, on_question=answer, state_folder=folder)
     how = SIGN_IN.get(scenario, lambda _: {"client_metadata_url": CLIENT_METADATA})
     computer.add_server(
         {
@@ -110,9 +110,6 @@ async def run(url: str, scenario: str, context: Context) -> None:
     )
     async with computer:
         await computer.start()
-        for _ in range(MOST_SIGN_INS):
-            if computer.status()[SERVER].state == "auth_required":
-                await computer.sign_in(SERVER)
         status = computer.status()[SERVER]
         if status.state != "ready":
             sys.exit(f"the server is {status.state}: {status.reason}")
@@ -142,9 +139,9 @@ def turn() -> Iterator[None]:
 def main() -> None:
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"  # tokens go to the folder, and end with it
     with turn(), tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_STATE_HOME"] = folder  # nothing of this is kept
-        asyncio.run(run(sys.argv[1], scenario, context))
+        asyncio.run(run(sys.argv[1], scenario, context, Path(folder)))
 
 
 if __name__ == "__main__":

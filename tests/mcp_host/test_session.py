@@ -14,7 +14,7 @@ from a2c_smcp.mcp_host.failures import RequestRefused, ServerGone, StartFailed
 from a2c_smcp.mcp_host.sessions.listings import WindowList, repaired_tool
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from tests.computer.pace import within
-from tests.computer.supervised import Notebook, naughty, of_the_sdk, quick, session, text_of
+from tests.computer.supervised import Notebook, naughty, of_the_sdk, quick, script, session, text_of
 
 WINDOW = "window://naughty/clock"
 
@@ -224,6 +224,15 @@ async def test_the_first_thousand_of_five_thousand_tools_are_used(caplog: pytest
         assert len(one.warnings) == 1
         assert one.warnings[0].startswith("4000 or more of its tools are left out: at most 1000 tools")
         assert one.warnings[0] in caplog.text
+
+
+@pytest.mark.covers("mcp-robust")
+@pytest.mark.parametrize(("revision", "left_out"), [("2026-07-28", ["wrong"]), ("2025-11-25", [])])
+async def test_a_tool_that_asks_for_a_wrong_header_is_left_out_and_named(revision: str, left_out: list[str]) -> None:
+    async with session(script("recorder.py", revision)) as one:
+        assert one.revision == revision
+        assert {"seen", "wrong"} - {tool["name"] for tool in one.tools} == {*left_out}
+        assert one.warnings == [f"tool {name!r} is left out: its schema has a wrong x-mcp-header" for name in left_out]
 
 
 @pytest.mark.covers("mcp-bounded")

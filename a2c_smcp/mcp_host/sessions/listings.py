@@ -25,6 +25,7 @@ __all__ = [
     "read_pages",
     "repaired_tool",
     "uris_of",
+    "wrong_headers",
 ]
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,15 @@ async def read_pages(
     if cursor is None:
         raise TimeoutError(field)
     logger.warning("%s: its list of %s does not end; using the first %d", name, field, len(into))
+
+
+def wrong_headers(listed: list[dict[str, Any]], kept: list[dict[str, Any]]) -> list[str]:
+    """Warnings about tools that are not kept because of the headers that they ask for."""
+    names = sorted({tool["name"] for tool in listed} - {tool["name"] for tool in kept})
+    warnings = [f"tool {name!r} is left out: its schema has a wrong x-mcp-header" for name in names[:_NAMED]]
+    if (more := len(names) - _NAMED) > 0:
+        warnings.append(f"{more} more tools are left out for a wrong x-mcp-header")
+    return warnings
 
 
 def repaired_tool(raw: object) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ import anyio.abc
 
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused, ServerFailure, StartFailed
 from a2c_smcp.mcp_host.policy import HostPolicy
-from a2c_smcp.mcp_host.sessions.listings import ToolList, WindowList, read_pages, uris_of
+from a2c_smcp.mcp_host.sessions.listings import ToolList, WindowList, read_pages, uris_of, wrong_headers
 from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
 from a2c_smcp.mcp_host.sessions.subscriptions import AnnouncedChanges, Announcements, Subscriptions
 
@@ -90,12 +90,13 @@ class Offers:
             return []
         except OversizedAnswer as error:
             warnings.append(f"its list of tools cannot be used: {error.message}")
-        warnings += found.warnings
+        tools = self._client.with_valid_headers(found.tools)
+        warnings += [*found.warnings, *wrong_headers(found.tools, tools)]
         for warning in warnings:
             if warning not in self.warnings:
                 logger.warning("%s: %s", self._name, warning)
         self.warnings = warnings
-        return self._client.with_valid_headers(found.tools)
+        return tools
 
     async def _list_windows(self) -> list[dict[str, Any]]:
         found = WindowList()
