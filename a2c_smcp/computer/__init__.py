@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from a2c_smcp.computer.approval import Caller
     from a2c_smcp.computer.computer import Computer
+    from a2c_smcp.mcp_host.failures import SignInFailed
 
-__all__ = ["Caller", "Computer"]
+__all__ = ["Caller", "Computer", "SignInFailed"]
 
-_HOMES = {"Caller": "a2c_smcp.computer.approval", "Computer": "a2c_smcp.computer.computer"}
+_HOMES = {
+    "Caller": "a2c_smcp.computer.approval",
+    "Computer": "a2c_smcp.computer.computer",
+    "SignInFailed": "a2c_smcp.mcp_host.failures",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -25,6 +25,7 @@ from a2c_smcp.computer.secrets import ARGUMENTS, NO_SERVER, Mask, masked_logs, s
 from a2c_smcp.computer.secrets.config import names_of_secrets
 from a2c_smcp.computer.secrets.rules import SecretName
 from a2c_smcp.computer.server_logs import LogLine, ServerLogs
+from a2c_smcp.computer.sign_in.browser import Browser, OpenURL, PasteRedirect
 from a2c_smcp.computer.socketio.client import SMCPComputerClient
 from a2c_smcp.computer.tells.tells import Tells
 from a2c_smcp.computer.tools.catalogue import Catalogue
@@ -63,7 +64,9 @@ class Computer(AgentRequests):
     async or not. Without `on_question`, and if it returns `None`, the agent is asked if its call allows that, but never
     for a secret or to open a URL, unless `questions_for_agents` says so: `("secret", "url")`. `values` and
     `inputs_file` have values of inputs. `on_state` is called with name, state and reason whenever the state of a server
-    changes. Answers larger than `max_message` bytes are replaced by an error.
+    changes. Answers larger than `max_message` bytes are replaced by an error. `open_url` opens a page in the owner's
+    browser, async or not: with it, a server that wants a sign-in begins one by itself; without it, `sign_in` has to be
+    called. Tokens are kept in the keyring, or in `state_folder`.
     """
 
     def __init__(
@@ -80,6 +83,8 @@ class Computer(AgentRequests):
         policy: HostPolicy | None = None,
         on_state: OnChange = lambda name, state, reason: None,
         max_message: int = _MAX_MESSAGE,
+        open_url: OpenURL | None = None,
+        state_folder: Path | None = None,
     ) -> None:
         self.name = name
         self.mask = Mask()
@@ -87,6 +92,7 @@ class Computer(AgentRequests):
         self.inputs = Inputs(values=values, prompt=prompt, approve=approve_command, store=inputs_file)
         self._policy = policy or HostPolicy(largest_message=4 * max_message)
         self._on_state = on_state
+        self._open_url, self._state_folder = open_url, state_folder
         self._catalogue = Catalogue(max_message)
         self.tells = Tells(name)
         self.questions = OpenQuestions(self.tells, self.mask)
@@ -112,6 +118,8 @@ class Computer(AgentRequests):
             on_event=self._on_event,
             logs=self.server_logs,
             on_starting=self._refresh,
+            state_folder=self._state_folder,
+            browser=Browser(self._open_url) if self._open_url else None,
         )
         self._leaving.enter_context(masked_logs(self.mask))
         configs, self._waiting_configs = self._waiting_configs, {}
@@ -142,6 +150,7 @@ class Computer(AgentRequests):
         the Server refuses the computer. Ctrl-C ends it without an error if the program does nothing else:
         `asyncio.run(computer.run(…))`.
         """
+        state_folder = self._state_folder = state_folder or self._state_folder
         with ended_by_interrupt():
             async with self:
                 starting = asyncio.create_task(self.start())
@@ -226,6 +235,20 @@ class Computer(AgentRequests):
 
     async def restart(self, name: str) -> None:
         await self._host.restart(name)
+
+    async def sign_in(
+        self, name: str, *, open_url: OpenURL | None = None, paste_redirect: PasteRedirect | None = None
+    ) -> None:
+        """Sign in to a server by OAuth, and start it if it waits for that. Raises `SignInFailed` and `ServerNotFound`.
+
+        `open_url` (without it, the computer's) opens the page to sign in on; the browser comes back by itself. Or
+        `paste_redirect` gets the address of the page, and returns the one that the browser was sent to at the end.
+        """
+        await self._host.sign_in(name, Browser(open_url or self._open_url, paste_redirect))
+
+    async def sign_out(self, name: str) -> bool:
+        """Forget the tokens of a server. Returns whether its provider has revoked them. Raises `ServerNotFound`."""
+        return await self._host.sign_out(name)
 
     def status(self) -> dict[str, ServerStatus]:
         """The state of each server and the reason for it, without secrets."""

@@ -18,21 +18,28 @@ import asyncio
 import logging
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from a2c_smcp.computer.desktop.organize import Contents, Window
 from a2c_smcp.computer.inputs.definitions import InputError, ids_in, render
 from a2c_smcp.computer.inputs.resolver import Inputs
+from a2c_smcp.computer.private_files import default_folder
 from a2c_smcp.computer.secrets import Mask, secrets_in, secrets_of
 from a2c_smcp.computer.server_logs import ServerLogs
+from a2c_smcp.computer.sign_in.browser import Browser
+from a2c_smcp.computer.sign_in.sign_ins import SignIns
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.errors import ConfigError, ServerNotFound
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server, source
+from a2c_smcp.mcp_host.failures import SignInFailed
 from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.processes.environment import proxies
+from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, ServerStatus, State
 from a2c_smcp.mcp_host.transforms import Mapper, Transform, VRLScript
 
@@ -54,10 +61,25 @@ class Hosting:
         on_event: OnServerEvent,
         logs: ServerLogs,
         on_starting: Callable[[], None],
+        state_folder: Path | None = None,
+        browser: Browser | None = None,
     ) -> None:
         self.inputs = inputs
         self.configs: dict[str, MCPServerConfig] = {}
-        self.manager = Manager(policy=policy, on_change=on_change, on_event=on_event, on_log=logs.add)
+        self.sign_ins = SignIns(
+            mask,
+            state_folder or default_folder(),
+            browser=browser,
+            limit=(policy or HostPolicy()).sign_in_limit,
+            on_change=self._on_sign_in,
+        )
+        self.manager = Manager(
+            policy=policy,
+            on_change=on_change,
+            on_event=on_event,
+            on_log=logs.add,
+            account_for=self.sign_ins.account_for,
+        )
         self._mask = mask
         self._logs = logs
         self._on_change = on_change
@@ -130,7 +152,7 @@ class Hosting:
                 del self._asking[name]
                 is_wanted |= await self._hand_over(config, asking)
             if is_wanted and name in self.manager:
-                await self.manager.start(name)
+                await self._run(name)
 
     async def start(self, name: str | None = None) -> None:
         """Start one server, or all. Missing inputs are asked for again. Raises `ServerNotFound`."""
@@ -161,6 +183,7 @@ class Hosting:
         for name in [*self._asking]:
             self._withdraw(name)
         await cancel_and_wait(*self._restarting, *self._withdrawn)
+        await self.sign_ins.close()
         await self.manager.close()
         for script in self._scripts.values():
             await script.close()
@@ -179,7 +202,51 @@ class Hosting:
             await self.fill_in(name, is_wanted=True)
         elif name in self.manager:
             with self._start_of(name):
+                await self._run(name)
+
+    async def _run(self, name: str) -> None:
+        """Start a server. If it wants a sign-in and the owner may be asked, ask him and start it again."""
+        while name in self.manager and (await self.manager.start(name))[name] == "auth_required":
+            problem = await self.sign_ins.automatic(name)
+            if problem is not None:
+                if problem and name in self.manager:
+                    self.manager.explain(name, problem)
+                return
+
+    async def sign_in(self, name: str, browser: Browser) -> None:
+        """Sign in to a server, and start it again if it waits for that. Raises `SignInFailed`, `ServerNotFound`."""
+        try:
+            await (await self._account(name)).sign_in(browser)
+        except SignInFailed as failure:
+            raise SignInFailed(self._mask.text(failure.reason, name), subject=f"server {name!r}") from None
+        if name in self.manager and self.manager.state(name) == "auth_required":
+            with self._start_of(name):
                 await self.manager.start(name)
+
+    async def sign_out(self, name: str) -> bool:
+        """Forget the token of a server. Returns whether its provider has revoked it."""
+        is_revoked = await (await self._account(name)).sign_out()
+        if name in self.manager:
+            self.manager.check_soon(name)
+        return is_revoked
+
+    async def _account(self, name: str) -> Account:
+        config = self.configs[self._known(name)]
+        account = self.sign_ins.get(name)
+        if account is None and name not in self.manager:
+            account = self.sign_ins.account_for(await self._filled(config))
+        if account is None:
+            raise SignInFailed("it is a program, or its configuration has a credential of its own")
+        return account
+
+    def _on_sign_in(self, name: str) -> None:
+        """Another process has signed in or out."""
+        if name not in self.manager:
+            return
+        if self.manager.state(name) == "auth_required":
+            self._restart(self._start(name))
+        else:
+            self.manager.check_soon(name)
 
     def _is_starting(self, name: str) -> bool:
         state = self.manager.state(name) if name in self.manager else None
@@ -207,14 +274,17 @@ class Hosting:
         users = [name for name, config in self.configs.items() if ids & ids_in(source(config))]
         for name in users:
             if name in self.manager or name in self._asking or self._waiting.get(name):
-                restarting = asyncio.ensure_future(self.fill_in(name))
-                self._restarting.add(restarting)
-                restarting.add_done_callback(self._restarted)
+                self._restart(self.fill_in(name))
+
+    def _restart(self, work: Coroutine[Any, Any, None]) -> None:
+        restarting = asyncio.ensure_future(work)
+        self._restarting.add(restarting)
+        restarting.add_done_callback(self._restarted)
 
     def _restarted(self, task: asyncio.Future[None]) -> None:
         self._restarting.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            logger.error("a server could not be restarted after an input changed", exc_info=error)
+            logger.error("a server could not be started again", exc_info=error)
 
     def _ask(self, config: MCPServerConfig) -> asyncio.Future[MCPServerConfig]:
         self._withdraw(config.name)

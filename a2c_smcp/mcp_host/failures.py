@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from a2c_smcp.errors import AnswerTooLarge, BadRequest, SMCPError
 
 __all__ = [
@@ -14,7 +16,9 @@ __all__ = [
     "ServerGone",
     "ServerNotReady",
     "SessionLost",
+    "SignInFailed",
     "StartFailed",
+    "TokenRefused",
     "in_brief",
 ]
 
@@ -48,9 +52,29 @@ class CommandNotFound(StartFailed):
 
 
 class AuthRequired(ServerFailure):
-    """Starting again would not help: the configuration needs a credential."""
+    """Starting again would not help: the owner has to sign in, or the configuration needs a credential.
+
+    `result_code` and `action` are what an agent gets as the result of a call.
+    """
 
     title = "MCP server asks for authentication"
+    result_code: ClassVar[int] = 4006
+    action: ClassVar[str] = "user_authorization_required"
+
+
+class TokenRefused(AuthRequired):
+    """The token lacks a scope, or it has expired and could not be refreshed."""
+
+    title = "MCP server refuses the token"
+    result_code = 4007
+    action = "token_refresh_required"
+
+
+class SignInFailed(ServerFailure):
+    """Nobody is signed in to the server. The reason is meant for the owner."""
+
+    code = 401
+    title = "Sign-in failed"
 
 
 class ServerGone(ServerFailure):

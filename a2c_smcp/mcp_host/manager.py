@@ -15,6 +15,7 @@ from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
 from a2c_smcp.mcp_host.sessions.logs import LogLevel, is_log_level
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
+from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, OnServerLog, ServerStatus, State
 from a2c_smcp.mcp_host.supervisor import Supervisor
 from a2c_smcp.mcp_host.transports.http import StreamableTransport
@@ -24,23 +25,30 @@ from a2c_smcp.mcp_host.transports.transport import MCPTransport
 
 __all__ = ["Manager", "transport_for"]
 
-_TRANSPORTS: dict[str, Callable[[Any, ProcessGuard, int], MCPTransport]] = {
-    "stdio": StdioTransport,
-    "streamable": lambda parameters, _, limit: StreamableTransport(parameters, limit),
-    "sse": lambda parameters, _, limit: SSETransport(parameters, limit),
+_TRANSPORTS: dict[str, Callable[[Any, ProcessGuard, int, Account | None], MCPTransport]] = {
+    "stdio": lambda parameters, guard, limit, _: StdioTransport(parameters, guard, limit),
+    "streamable": lambda parameters, _, limit, account: StreamableTransport(parameters, limit, account),
+    "sse": lambda parameters, _, limit, account: SSETransport(parameters, limit, account),
 }
 
 
-def transport_for(config: MCPServerConfig, guard: ProcessGuard, limit: int = MAX_BYTES) -> MCPTransport:
+def transport_for(
+    config: MCPServerConfig, guard: ProcessGuard, limit: int = MAX_BYTES, account: Account | None = None
+) -> MCPTransport:
     """Return a transport that is not opened yet. `limit` is the most bytes of a message from the server."""
-    return _TRANSPORTS[config.type](config.server_parameters, guard, limit)
+    return _TRANSPORTS[config.type](config.server_parameters, guard, limit, account)
 
 
-OpenTransport = Callable[[MCPServerConfig, ProcessGuard, int], MCPTransport]
+OpenTransport = Callable[[MCPServerConfig, ProcessGuard, int, Account | None], MCPTransport]
+AccountFor = Callable[[MCPServerConfig], Account | None]
+"""The account to sign in to a server with; `None` for a server without one."""
 
 
 class Manager:
-    """An async context manager; leaving it stops all servers. Callbacks are called in the event loop."""
+    """An async context manager; leaving it stops all servers. Callbacks are called in the event loop.
+
+    `account_for` is called whenever a server gets a configuration.
+    """
 
     def __init__(
         self,
@@ -50,12 +58,14 @@ class Manager:
         on_event: OnServerEvent = lambda name, kind, about: None,
         on_log: OnServerLog = lambda name, message: None,
         open_transport: OpenTransport = transport_for,
+        account_for: AccountFor = lambda config: None,
     ) -> None:
         self._policy = policy or HostPolicy()
         self._on_change = on_change
         self._on_event = on_event
         self._on_log = on_log
         self._open_transport = open_transport
+        self._account_for = account_for
         self._guard = ProcessGuard()
         self._start_slots = asyncio.Semaphore(self._policy.starting_at_once)
         self._servers: dict[str, Supervisor] = {}
@@ -118,6 +128,14 @@ class Manager:
         states = await asyncio.gather(*(server.start() for server in servers))
         return {server.name: state for server, state in zip(servers, states, strict=True)}
 
+    def check_soon(self, name: str) -> None:
+        """Have a health check of a server that is ready, because its token is gone."""
+        self._server(name).check_soon()
+
+    def explain(self, name: str, reason: str) -> None:
+        """Say why nobody is signed in to a server that is `auth_required`."""
+        self._server(name).explain(reason)
+
     async def stop(self, name: str | None = None) -> None:
         servers = list(self._servers.values()) if name is None else [self._server(name)]
         await asyncio.gather(*(server.stop() for server in servers))
@@ -150,12 +168,14 @@ class Manager:
             raise ServerNotFound(repr(name), server=name) from None
 
     def _supervised(self, config: MCPServerConfig) -> Supervisor:
+        account = self._account_for(config)
         return Supervisor(
             config,
-            lambda: self._open_transport(config, self._guard, self._policy.largest_message),
+            lambda: self._open_transport(config, self._guard, self._policy.largest_message, account),
             policy=self._policy,
             start_slots=self._start_slots,
             on_change=self._on_change,
             on_event=self._on_event,
             on_log=self._on_log,
+            account=account,
         )

@@ -46,5 +46,7 @@ class HostPolicy:
     restarts_within: float = 60.0
     failed_pause: float = 300.0
 
+    sign_in_limit: float = 300.0
+
     idle_stop: float | None = None
     desktop: Literal["subscribed", "any"] = "subscribed"

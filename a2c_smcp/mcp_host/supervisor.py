@@ -2,8 +2,8 @@
 
 **States** (`State`). `disabled`: the configuration says so. `stopped`: not wanted, or asleep, that is stopped for being
 idle until the next call. `starting`, `ready`: there is a session. `backoff`, `failed`: it is started again after a
-pause. `auth_required`: it is started again only on request. `Restarts` decides which of the last three follows a
-failure.
+pause. `auth_required`: it is started again only on request, and its tools stay listed. `Restarts` decides which of the
+last three follows a failure.
 
 **Owners.** One task per wanted server (`_supervise`) makes one session after the other; it alone starts and stops them.
 `start` and `stop` begin and cancel that task, one at a time (`_changing`). Only `_set_state` changes `state`, which is
@@ -32,13 +32,14 @@ from typing import Any
 
 from a2c_smcp.errors import CallTimeout, SMCPError
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig
-from a2c_smcp.mcp_host.failures import ServerFailure, ServerGone, ServerNotReady, SessionLost
+from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, ServerNotReady, SessionLost
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.listings import uris_of
 from a2c_smcp.mcp_host.sessions.logs import LogLevel
 from a2c_smcp.mcp_host.sessions.offers import OfferChange
 from a2c_smcp.mcp_host.sessions.session import EventKind, MCPSession
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
+from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, OnServerLog, Restarts, ServerStatus, State
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
 
@@ -60,6 +61,7 @@ class Supervisor:
         on_change: OnChange,
         on_event: OnServerEvent,
         on_log: OnServerLog,
+        account: Account | None = None,
     ) -> None:
         self.config = config
         self.name = config.name
@@ -74,6 +76,8 @@ class Supervisor:
         self._on_event = on_event
         self._on_log = on_log
         self._log_level: LogLevel | None = None
+        self._account = account
+        self._refusal: AuthRequired | None = None
         self._loop = asyncio.get_running_loop()
         self._session: MCPSession | None = None
         self._supervision: asyncio.Task[None] | None = None
@@ -140,6 +144,13 @@ class Supervisor:
                 self._asleep = False
                 self._set_state("stopped", reason)
             self._set_offers([], [])
+
+    def check_soon(self) -> None:
+        self._suspected.set()
+
+    def explain(self, reason: str) -> None:
+        if self.state == "auth_required":
+            self._set_state("auth_required", reason)
 
     async def _wait_for_end(self) -> None:
         """Wait until the task that `stop` has cancelled is over."""
@@ -214,6 +225,8 @@ class Supervisor:
             self._wake.set()
         while self.state == "starting" or self._asleep:
             await self._state_changed.wait()
+        if self.state == "auth_required" and self._refusal is not None:
+            raise type(self._refusal)(f"{self.name!r} ({self.reason})")
         if self._session is None or self.state != "ready":
             raise ServerNotReady(f"{self.name!r} is {self.state}" + (f" ({self.reason})" if self.reason else ""))
         return self._session
@@ -333,8 +346,11 @@ class Supervisor:
         ready_for = now - self._ready_since if self._session else 0.0
         recovery = self._restarts.after(failure, ready_for=ready_for, now=now)
         self._session = None
+        self._refusal = failure if isinstance(failure, AuthRequired) else None
         self._set_state(recovery.state, failure.message)
-        if not isinstance(failure, SessionLost):
+        if self._refusal:
+            self._set_offers(self.tools, [])
+        elif not isinstance(failure, SessionLost):
             self._set_offers([], [])
         return recovery.pause
 
@@ -361,6 +377,8 @@ class Supervisor:
         if (state, reason) == (self.state, self.reason):
             return
         self.state, self.reason = state, reason
+        if self._account is not None:
+            self._account.is_in_use = state == "ready"
         self._state_changed.set()
         self._state_changed = asyncio.Event()
         logger.info("%s: %s%s", self.name, state, f" ({reason})" if reason else "")

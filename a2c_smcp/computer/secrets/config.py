@@ -16,6 +16,7 @@ from a2c_smcp.mcp_host.config.servers import (
     INPUT_CONTENTS,
     PARAMETER_CONTENTS,
     SERVER_CONTENTS,
+    SIGN_IN_CONTENTS,
     FieldContent,
     MCPServerConfig,
     source,
@@ -112,6 +113,14 @@ def _secret(value: Any, literals: Literals) -> Any:
     return literals.declaring({"secret": True}).whole(value, "secret")
 
 
+def _secret_named(name: str) -> _Rule:
+    return lambda value, literals: literals.declaring({name: True}).whole(value, name)
+
+
+def _sign_in(value: Any, literals: Literals) -> Any:
+    return _SIGN_IN(value, literals)
+
+
 _Rules: TypeAlias = Mapping[FieldContent, _Rule | None]
 _RULES: _Rules = {
     FieldContent.NAME: _as_it_is,
@@ -126,6 +135,7 @@ _RULES: _Rules = {
     FieldContent.PAIRS: _pairs,
     FieldContent.SECRET: _secret,
     FieldContent.DEFAULT: _as_it_is,
+    FieldContent.SIGN_IN: _sign_in,
 }
 """Without a rule, a field is judged by its name, and its text is searched."""
 
@@ -134,6 +144,10 @@ def _by_content(contents: Mapping[str, FieldContent], rules: _Rules = _RULES) ->
     return {name: rule for name, content in contents.items() if (rule := rules[content])}
 
 
+_SIGN_IN = _fields(
+    _by_content(SIGN_IN_CONTENTS)
+    | {name: _secret_named(name) for name, content in SIGN_IN_CONTENTS.items() if content is FieldContent.SECRET}
+)
 _PARAMETERS = _fields(_by_content(PARAMETER_CONTENTS))
 _SERVER = _fields({**_by_content(SERVER_CONTENTS), "server_parameters": _PARAMETERS})
 _INPUT = _fields(_by_content(INPUT_CONTENTS))

@@ -15,6 +15,7 @@ from a2c_smcp.mcp_host.config.servers import (
     INPUT_CONTENTS,
     PARAMETER_CONTENTS,
     SERVER_CONTENTS,
+    SIGN_IN_CONTENTS,
     TOOL_META_CONTENTS,
     FieldContent,
 )
@@ -131,6 +132,7 @@ ANSWER = Structure(
     }
 )
 
+_SIGN_IN: dict[str, Structure] = {}
 _STRUCTURES: Mapping[FieldContent, Structure] = {
     FieldContent.NAME: NAME,
     FieldContent.NAMES: _NAMES,
@@ -144,6 +146,7 @@ _STRUCTURES: Mapping[FieldContent, Structure] = {
     FieldContent.PAIRS: ARGUMENTS,
     FieldContent.SECRET: ANYTHING,
     FieldContent.DEFAULT: ANYTHING,
+    FieldContent.SIGN_IN: Structure(_SIGN_IN),
 }
 
 
@@ -151,6 +154,7 @@ def _by_content(contents: Mapping[str, FieldContent]) -> dict[str, Structure]:
     return {name: _STRUCTURES[content] for name, content in contents.items()}
 
 
+_SIGN_IN |= _by_content(SIGN_IN_CONTENTS)
 _TOOL_META = Structure(_by_content(TOOL_META_CONTENTS))
 SERVER = Structure(
     {

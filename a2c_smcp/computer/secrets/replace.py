@@ -16,7 +16,7 @@ from a2c_smcp.computer.secrets.literals import Literals
 from a2c_smcp.computer.secrets.mask import MASKED
 from a2c_smcp.computer.secrets.messages import is_word
 from a2c_smcp.computer.secrets.rules import Declared, hints_at_secret, is_public
-from a2c_smcp.mcp_host.config.servers import PARAMETER_CONTENTS, FieldContent
+from a2c_smcp.mcp_host.config.servers import PARAMETER_CONTENTS, SIGN_IN_CONTENTS, FieldContent
 
 __all__ = ["PAIRS", "Replace", "Secret", "masked_file", "masked_server", "replace_secrets"]
 
@@ -168,6 +168,16 @@ def _secret(value: Any, literals: _Make) -> Any:
     return literals().secret(value)
 
 
+def _sign_in(auth: Any, literals: _Make) -> Any:
+    if not isinstance(auth, Mapping):
+        return auth
+    replaced = dict(auth)
+    for name, rule in _SIGN_IN_RULES.items():
+        if auth.get(name):
+            replaced[name] = rule(auth[name], lambda more="", at=f".{name}": literals(at + more))
+    return replaced
+
+
 _BY_CONTENT: Mapping[FieldContent, Callable[[Any, _Make], Any] | None] = {
     FieldContent.NAME: None,
     FieldContent.NAMES: None,
@@ -181,8 +191,10 @@ _BY_CONTENT: Mapping[FieldContent, Callable[[Any, _Make], Any] | None] = {
     FieldContent.PAIRS: _pairs,
     FieldContent.SECRET: _secret,
     FieldContent.DEFAULT: None,
+    FieldContent.SIGN_IN: _sign_in,
 }
 """Without a rule, a field stays as it is."""
+_SIGN_IN_RULES = {name: rule for name, content in SIGN_IN_CONTENTS.items() if (rule := _BY_CONTENT[content])}
 _RULES = {name: rule for name, content in PARAMETER_CONTENTS.items() if (rule := _BY_CONTENT[content])}
 
 

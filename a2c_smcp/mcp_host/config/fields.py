@@ -67,6 +67,8 @@ class FieldContent(Enum):
     """A parameter of a server that is a secret as a whole."""
     DEFAULT = auto()
     """The default of an input: a secret if the input is a password."""
+    SIGN_IN = auto()
+    """An object whose fields have marks of their own (`SIGN_IN_CONTENTS`)."""
 
 
 WRITTEN_OUT = "must be written out, an input cannot stand for it"

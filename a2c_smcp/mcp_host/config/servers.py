@@ -38,6 +38,7 @@ from a2c_smcp.mcp_host.config.inputs import (
     input_to_wire,
     parse_input,
 )
+from a2c_smcp.mcp_host.config.sign_in import SIGN_IN_CONTENTS, SignInSettings
 from a2c_smcp.mcp_host.config.validation import (
     MISSING,
     Fault,
@@ -55,6 +56,7 @@ __all__ = [
     "INPUT_CONTENTS",
     "PARAMETER_CONTENTS",
     "SERVER_CONTENTS",
+    "SIGN_IN_CONTENTS",
     "TOOL_META_CONTENTS",
     "BaseServerConfig",
     "CommandInput",
@@ -66,6 +68,7 @@ __all__ = [
     "PromptStringInput",
     "SSEConfig",
     "SSEParameters",
+    "SignInSettings",
     "StdioConfig",
     "StdioParameters",
     "StreamableConfig",
@@ -131,6 +134,7 @@ class StreamableParameters(StrictModel):
     timeout: Annotated[Duration, FieldContent.SETTING] = timedelta(seconds=30)
     sse_read_timeout: Annotated[Duration, FieldContent.SETTING] = timedelta(minutes=5)
     terminate_on_close: Annotated[Flag, FieldContent.SETTING] = True
+    auth: Annotated[SignInSettings | None, FieldContent.SIGN_IN] = None
 
 
 class StreamableConfig(BaseServerConfig):
@@ -145,6 +149,7 @@ class SSEParameters(StrictModel):
     headers: Annotated[dict[str, HeaderValue] | None, FieldContent.PAIRS] = None
     timeout: Annotated[Seconds, FieldContent.SETTING] = 5.0
     sse_read_timeout: Annotated[Seconds, FieldContent.SETTING] = 300.0
+    auth: Annotated[SignInSettings | None, FieldContent.SIGN_IN] = None
 
 
 class SSEConfig(BaseServerConfig):
@@ -202,6 +207,8 @@ def parse_server(data: object, name: str | None = None) -> MCPServerConfig:
     if flat:
         known = _PARAMETERS[kind].model_fields
         fields["server_parameters"] = {key: fields.pop(key) for key in list(fields) if key in known}
+    elif "auth" in fields and "auth" in _PARAMETERS[kind].model_fields:
+        fields["server_parameters"] = {"auth": fields.pop("auth"), **fields["server_parameters"]}
     return _validated(_KINDS[kind], {**fields, "type": kind}, about, flat=flat)
 
 

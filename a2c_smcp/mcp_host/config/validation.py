@@ -43,6 +43,7 @@ _SHOWN: dict[FieldContent, Callable[[Any], Any] | None] = {
     FieldContent.PAIRS: hidden_values,
     FieldContent.SECRET: hidden_values,
     FieldContent.DEFAULT: None,
+    FieldContent.SIGN_IN: None,
 }
 """What the `repr` of a model shows instead of a value; without a function it shows the value."""
 _MESSAGES = {
@@ -73,7 +74,7 @@ class StrictModel(BaseModel):
     def _shown(self, name: str, value: Any) -> Any:
         content = contents_of(type(self)).get(name)
         hide = _SHOWN[content] if content else None
-        return hide(value) if hide else value
+        return hide(value) if hide and value is not None else value
 
 
 def contents_of(*models: type[StrictModel]) -> dict[str, FieldContent]:

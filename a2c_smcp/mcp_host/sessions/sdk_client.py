@@ -38,6 +38,7 @@ from a2c_smcp.mcp_host.failures import (
 )
 from a2c_smcp.mcp_host.message_limits import too_large
 from a2c_smcp.mcp_host.sessions.logs import LogLevel
+from a2c_smcp.mcp_host.sign_in.refused_request import token_refused
 from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests, MCPRequest
 from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
 
@@ -307,7 +308,8 @@ async def _ignore(_: Exception) -> None:
 def _translated(error: MCPError) -> ServerFailure:
     if _is_gone(error):
         return ServerGone()
-    return too_large(error.message) or RequestRefused(error.message, mcp_code=error.code, mcp_message=error.message)
+    ours = too_large(error.message) or token_refused(error.message)
+    return ours or RequestRefused(error.message, mcp_code=error.code, mcp_message=error.message)
 
 
 def _is_traced() -> bool:

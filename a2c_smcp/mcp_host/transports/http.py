@@ -13,8 +13,12 @@ from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 
 from a2c_smcp.mcp_host.config.servers import StreamableParameters
-from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, SessionLost
+from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, SessionLost, TokenRefused
 from a2c_smcp.mcp_host.message_limits import MAX_BYTES
+from a2c_smcp.mcp_host.sign_in.account import Account
+from a2c_smcp.mcp_host.sign_in.challenge import Challenge
+from a2c_smcp.mcp_host.sign_in.refused_request import refused_answer
+from a2c_smcp.mcp_host.sign_in.session_auth import SessionAuth
 from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests
 from a2c_smcp.mcp_host.transports.http_body import ACCEPT_ENCODING, BoundedBody
 from a2c_smcp.mcp_host.transports.transport import OnFault
@@ -29,13 +33,21 @@ class WatchedHTTPClient(httpx2.AsyncClient):
     """Reports what the SDK ignores: lost sessions, refused credentials and failed connections go to `on_fault`.
 
     It bounds bodies by `limit` in a response hook, which the library calls before it reads any of them.
-    `last_heard` is when the last bytes came.
+    `last_heard` is when the last bytes came. A single request that is refused for want of a right gets an error answer
+    with the reason, and the session goes on.
     """
 
     def __init__(
-        self, on_fault: OnFault, *, headers: dict[str, str] | None, timeout: float, limit: int = MAX_BYTES
+        self,
+        on_fault: OnFault,
+        *,
+        headers: dict[str, str] | None,
+        timeout: float,
+        limit: int = MAX_BYTES,
+        account: Account | None = None,
     ) -> None:
         super().__init__(
+            auth=SessionAuth(account) if account else None,
             headers={"Accept-Encoding": ACCEPT_ENCODING, **(headers or {})},
             timeout=httpx2.Timeout(timeout, read=None),
             event_hooks={"response": [self._bound]},
@@ -45,6 +57,7 @@ class WatchedHTTPClient(httpx2.AsyncClient):
         self.last_heard = time.monotonic()
         self._on_fault = on_fault
         self._accepted = False
+        self._account = account
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "DELETE":
@@ -58,6 +71,8 @@ class WatchedHTTPClient(httpx2.AsyncClient):
         self._heard()
         if failure := self._refusal(request, response):
             self._on_fault(failure)
+        elif response.status_code == httpx2.codes.FORBIDDEN and request.method == "POST":
+            return await refused_answer(request, response, self._auth_failure(request, response))
         self._accepted = self._accepted or response.is_success
         return response
 
@@ -78,18 +93,26 @@ class WatchedHTTPClient(httpx2.AsyncClient):
         if request.method == "DELETE":
             return None
         if status == httpx2.codes.UNAUTHORIZED or (status == httpx2.codes.FORBIDDEN and not self._accepted):
-            return AuthRequired(f"HTTP {status} from {_without_secrets(request.url)}")
+            return self._auth_failure(request, response)
         if status == httpx2.codes.NOT_FOUND and _SESSION_HEADER in request.headers:
             return SessionLost(_without_secrets(request.url))
         return None
+
+    def _auth_failure(self, request: httpx2.Request, response: httpx2.Response) -> AuthRequired:
+        about = f"HTTP {response.status_code} from {_without_secrets(request.url)}"
+        challenge = Challenge.of(request, response)
+        if challenge and self._account:
+            return self._account.refusal(challenge, about)
+        return (TokenRefused if response.status_code == httpx2.codes.FORBIDDEN else AuthRequired)(about)
 
 
 class HTTPTransport:
     """The common part of the transports over HTTP."""
 
-    def __init__(self, url: str, quiet_limit: float | None, limit: int) -> None:
+    def __init__(self, url: str, quiet_limit: float | None, limit: int, account: Account | None) -> None:
         self.quiet_limit = quiet_limit
         self._limit = limit
+        self._account = account
         self.direct: DirectRequests | None = None
         self._url = url
         self._client: WatchedHTTPClient | None = None
@@ -108,8 +131,8 @@ class HTTPTransport:
 class StreamableTransport(HTTPTransport):
     """The SDK's own transport with our HTTP client, which limits the size of an event; the SDK does not."""
 
-    def __init__(self, parameters: StreamableParameters, limit: int) -> None:
-        super().__init__(parameters.url, parameters.sse_read_timeout.total_seconds(), limit)
+    def __init__(self, parameters: StreamableParameters, limit: int, account: Account | None = None) -> None:
+        super().__init__(parameters.url, parameters.sse_read_timeout.total_seconds(), limit, account)
         self._parameters = parameters
 
     def connect(self, on_fault: OnFault) -> Transport:
@@ -119,7 +142,11 @@ class StreamableTransport(HTTPTransport):
     async def _connected(self, on_fault: OnFault) -> AsyncGenerator[Any, None]:
         asked = self._parameters
         client = self._client = WatchedHTTPClient(
-            on_fault, headers=asked.headers, timeout=asked.timeout.total_seconds(), limit=self._limit
+            on_fault,
+            headers=asked.headers,
+            timeout=asked.timeout.total_seconds(),
+            limit=self._limit,
+            account=self._account,
         )
         async with (
             client,

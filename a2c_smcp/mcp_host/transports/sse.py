@@ -19,6 +19,8 @@ from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
 
 from a2c_smcp.mcp_host.config.servers import SSEParameters
 from a2c_smcp.mcp_host.failures import StartFailed
+from a2c_smcp.mcp_host.sign_in.account import Account
+from a2c_smcp.mcp_host.sign_in.refused_request import reason_in
 from a2c_smcp.mcp_host.transports.http import HTTPTransport, WatchedHTTPClient, unreachable
 from a2c_smcp.mcp_host.transports.messages import from_line, to_line
 from a2c_smcp.mcp_host.transports.transport import OnFault
@@ -35,8 +37,8 @@ _SESSION_ENDED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 class SSETransport(HTTPTransport):
     """Messages arrive on the stream, in order; a task per message posts ours."""
 
-    def __init__(self, parameters: SSEParameters, limit: int) -> None:
-        super().__init__(parameters.url, parameters.sse_read_timeout, limit)
+    def __init__(self, parameters: SSEParameters, limit: int, account: Account | None = None) -> None:
+        super().__init__(parameters.url, parameters.sse_read_timeout, limit, account)
         self._parameters = parameters
 
     def connect(self, on_fault: OnFault) -> Transport:
@@ -46,7 +48,7 @@ class SSETransport(HTTPTransport):
     async def _connected(self, on_fault: OnFault) -> AsyncGenerator[tuple[_Incoming, _Outgoing], None]:
         asked = self._parameters
         client = self._client = WatchedHTTPClient(
-            on_fault, headers=asked.headers, timeout=asked.timeout, limit=self._limit
+            on_fault, headers=asked.headers, timeout=asked.timeout, limit=self._limit, account=self._account
         )
         to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](0)
@@ -112,7 +114,7 @@ async def _post(client: WatchedHTTPClient, endpoint: str, message: SessionMessag
         response = await client.post(
             endpoint, content=to_line(message), headers={"Content-Type": "application/json"}, follow_redirects=False
         )
-        problem = "" if response.is_success else f"HTTP {response.status_code}"
+        problem = "" if response.is_success else reason_in(response) or f"HTTP {response.status_code}"
     except httpx2.RequestError as error:
         problem = type(error).__name__
     if problem and isinstance(message.message, JSONRPCRequest):

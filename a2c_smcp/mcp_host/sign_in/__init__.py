@@ -1,0 +1,1 @@
+"""OAuth sign-in to MCP servers, by the SDK's providers."""
