@@ -35,7 +35,6 @@ from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.errors import ConfigError, ServerNotFound
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server, source
-from a2c_smcp.mcp_host.failures import SignInFailed
 from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.processes.environment import proxies
@@ -71,7 +70,7 @@ class Hosting:
             state_folder or default_folder(),
             browser=browser,
             limit=(policy or HostPolicy()).sign_in_limit,
-            on_change=self._on_sign_in,
+            start=lambda name: self._restart(self._start(name)),
         )
         self.manager = Manager(
             policy=policy,
@@ -80,6 +79,7 @@ class Hosting:
             on_log=logs.add,
             account_for=self.sign_ins.account_for,
         )
+        self.sign_ins.manager = self.manager
         self._mask = mask
         self._logs = logs
         self._on_change = on_change
@@ -152,7 +152,7 @@ class Hosting:
                 del self._asking[name]
                 is_wanted |= await self._hand_over(config, asking)
             if is_wanted and name in self.manager:
-                await self._run(name)
+                await self.sign_ins.start(name)
 
     async def start(self, name: str | None = None) -> None:
         """Start one server, or all. Missing inputs are asked for again. Raises `ServerNotFound`."""
@@ -202,51 +202,21 @@ class Hosting:
             await self.fill_in(name, is_wanted=True)
         elif name in self.manager:
             with self._start_of(name):
-                await self._run(name)
-
-    async def _run(self, name: str) -> None:
-        """Start a server. If it wants a sign-in and the owner may be asked, ask him and start it again."""
-        while name in self.manager and (await self.manager.start(name))[name] == "auth_required":
-            problem = await self.sign_ins.automatic(name)
-            if problem is not None:
-                if problem and name in self.manager:
-                    self.manager.explain(name, problem)
-                return
+                await self.sign_ins.start(name)
 
     async def sign_in(self, name: str, browser: Browser) -> None:
         """Sign in to a server, and start it again if it waits for that. Raises `SignInFailed`, `ServerNotFound`."""
-        try:
-            await (await self._account(name)).sign_in(browser)
-        except SignInFailed as failure:
-            raise SignInFailed(self._mask.text(failure.reason, name), subject=f"server {name!r}") from None
-        if name in self.manager and self.manager.state(name) == "auth_required":
-            with self._start_of(name):
-                await self.manager.start(name)
+        account = await self._account(name)
+        with self._start_of(name):
+            await self.sign_ins.sign_in(account, browser)
 
     async def sign_out(self, name: str) -> bool:
         """Forget the token of a server. Returns whether its provider has revoked it."""
-        is_revoked = await (await self._account(name)).sign_out()
-        if name in self.manager:
-            self.manager.check_soon(name)
-        return is_revoked
+        return await self.sign_ins.sign_out(await self._account(name))
 
     async def _account(self, name: str) -> Account:
-        config = self.configs[self._known(name)]
-        account = self.sign_ins.get(name)
-        if account is None and name not in self.manager:
-            account = self.sign_ins.account_for(await self._filled(config))
-        if account is None:
-            raise SignInFailed("it is a program, or its configuration has a credential of its own")
-        return account
-
-    def _on_sign_in(self, name: str) -> None:
-        """Another process has signed in or out."""
-        if name not in self.manager:
-            return
-        if self.manager.state(name) == "auth_required":
-            self._restart(self._start(name))
-        else:
-            self.manager.check_soon(name)
+        config = self.configs[self.known(name)]
+        return self.sign_ins.known(name) or self.sign_ins.required(await self._filled(config))
 
     def _is_starting(self, name: str) -> bool:
         state = self.manager.state(name) if name in self.manager else None

@@ -344,7 +344,7 @@ def test_models_and_the_structures_of_000_have_the_same_fields(
     assert config.model_fields.keys() - {"desktop", "secrets"} == shape.__required_keys__ | shape.__optional_keys__
     nested = config.model_fields["server_parameters"].annotation
     assert nested is not None
-    assert nested.model_fields.keys() == parameters.__required_keys__
+    assert nested.model_fields.keys() - {"auth"} == parameters.__required_keys__
     assert ToolMeta.model_fields.keys() == smcp.ToolMeta.__optional_keys__
 
 

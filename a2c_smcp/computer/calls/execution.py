@@ -27,6 +27,7 @@ from a2c_smcp.computer.calls.reports import CallStatistics, OnProgress, Progress
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.questions.answering import Answering
 from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
+from a2c_smcp.computer.sign_in.refusals import refused_call
 from a2c_smcp.computer.tells.progress import ProgressTells
 from a2c_smcp.computer.tells.tells import Tells
 from a2c_smcp.computer.tools.arguments import check_arguments, fits_at_once
@@ -34,6 +35,7 @@ from a2c_smcp.computer.tools.catalogue import FUNCTIONS, Catalogue
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.computer.types import ToolCallRecord
 from a2c_smcp.errors import AnswerTooLarge, CallTimeout, SMCPError, ToolNotFound
+from a2c_smcp.mcp_host.failures import AuthRequired
 from a2c_smcp.mcp_host.message_limits import is_within, text_in
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from a2c_smcp.protocol.codec import Written, dumps
@@ -172,6 +174,9 @@ class Execution:
             began = time.monotonic()
             try:
                 raw = await self._run(call, route, deadline, partial(_begin_before, deadline, begin))
+            except AuthRequired as failure:
+                record["error"] = self._mask.text(failure.message, route.server)
+                return self.fitting(self._mask.data(refused_call(failure, route.server), ANSWER, route.server))
             finally:
                 self.statistics.add(route.server, time.monotonic() - began)
             if not is_within(raw, self._max_message) and (size := text_in(raw)) > self._max_message:

@@ -15,6 +15,7 @@ from a2c_smcp.computer.sign_in.store import ServerTokens
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, SignInSettings, StdioConfig
 from a2c_smcp.mcp_host.failures import SignInFailed
+from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.sign_in.account import Account
 
 __all__ = ["SignIns"]
@@ -27,14 +28,16 @@ _INTERVAL = 1.0  # seconds between looks for a sign-in of another process
 class SignIns:
     """`browser` is how the owner is asked by itself; without one, he signs in only when he wants to.
 
-    `on_change` is called with the name of a server when another process has signed in or out.
+    `start` is called with the name of a server that can be started because another process has signed in.
     """
 
+    manager: Manager
+
     def __init__(
-        self, mask: Mask, folder: Path, *, browser: Browser | None, limit: float, on_change: Callable[[str], None]
+        self, mask: Mask, folder: Path, *, browser: Browser | None, limit: float, start: Callable[[str], None]
     ) -> None:
         self._mask, self._folder, self._limit = mask, folder, limit
-        self._browser, self._on_change = browser, on_change
+        self._browser, self._start = browser, start
         self._keychain = Keychain()
         self._accounts: dict[str, Account] = {}
         self._retired: set[asyncio.Task[None]] = set()
@@ -68,21 +71,46 @@ class SignIns:
             self._watching = asyncio.get_running_loop().create_task(self._watch(), name="sign-ins")
         return account
 
-    def get(self, name: str) -> Account | None:
+    def known(self, name: str) -> Account | None:
         return self._accounts.get(name)
 
-    async def automatic(self, name: str) -> str | None:
-        """Ask the owner by himself, if he may be asked. Return why nobody is signed in; `None` if somebody is."""
-        account = self._accounts.get(name)
-        if account is None or not account.may_ask():
-            return ""
+    def required(self, config: MCPServerConfig) -> Account:
+        """As `account_for`. Raises `SignInFailed` if there is none."""
+        account = None if config.name in self.manager else self.account_for(config)
+        if account is None:
+            raise SignInFailed(
+                "it is a program, or its configuration has a credential of its own", subject=_of(config.name)
+            )
+        return account
+
+    async def start(self, name: str) -> None:
+        """Start a server. If it wants a sign-in and the owner may be asked, ask him and start it again."""
+        while name in self.manager and (await self.manager.start(name))[name] == "auth_required":
+            account = self._accounts.get(name)
+            if account is None or not account.may_ask():
+                return
+            try:
+                await account.sign_in_once()
+            except SignInFailed as failure:
+                self._explain(name, failure)
+                return
+
+    async def sign_in(self, account: Account, browser: Browser) -> None:
+        """Sign in as the owner asks for, and start the server again if it waits for that. Raises `SignInFailed`."""
+        name = account.server
         try:
-            await account.sign_in_once()
+            await account.sign_in(browser)
         except SignInFailed as failure:
-            said = self._mask.text(failure.about, name)
-            logger.warning("%s: nobody is signed in: %s", name, said)
-            return said
-        return None
+            raise SignInFailed(self._mask.text(failure.reason, name), subject=_of(name)) from None
+        if name in self.manager and self.manager.state(name) == "auth_required":
+            await self.manager.start(name)
+
+    async def sign_out(self, account: Account) -> bool:
+        """Forget the token. Returns whether its provider has revoked it."""
+        is_revoked = await account.sign_out()
+        if account.server in self.manager:
+            self.manager.check_soon(account.server)
+        return is_revoked
 
     async def close(self) -> None:
         if self._watching is not None:
@@ -103,9 +131,26 @@ class SignIns:
             for name, account in list(self._accounts.items()):
                 try:
                     if await account.reload_if_changed():
-                        self._on_change(name)
+                        self._on_other_process(name)
                 except Exception:
                     logger.exception("%s: its tokens cannot be read", name)
+
+    def _on_other_process(self, name: str) -> None:
+        if name in self.manager:
+            if self.manager.state(name) == "auth_required":
+                self._start(name)
+            else:
+                self.manager.check_soon(name)
+
+    def _explain(self, name: str, failure: SignInFailed) -> None:
+        reason = self._mask.text(failure.reason, name)
+        logger.warning("%s: nobody is signed in: %s", name, reason)
+        if name in self.manager:
+            self.manager.explain(name, reason)
+
+
+def _of(server: str) -> str:
+    return f"server {server!r}"
 
 
 def _wants_account(config: MCPServerConfig) -> bool:
