@@ -99,6 +99,8 @@ _META = Structure(
     {
         **_all(NAME, "a2c_cancelled a2c_ret_object a2c_vrl_transformed"),
         **_all(ANYTHING, "a2c_ret_object_error a2c_vrl_error"),
+        **_all(NAME, "error_code mcp_server"),
+        "auth_hint": Structure({"action": NAME, "message": ANYTHING}),
         "a2c_mcp_error": Structure({"code": NAME, **_all(ANYTHING, "message data")}),
     }
 )
