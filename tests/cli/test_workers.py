@@ -117,6 +117,10 @@ async def test_all_workers_answer_on_one_port_and_share_a_store_of_their_own(pla
     assert list(place.folder.glob("a2c-valkey-*")) == []
 
 
+LOG = {"mcp_server": "files", "level": "info", "data": "text"}
+
+
+@pytest.mark.covers("tell-routing")
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_an_office_spans_workers_without_sticky_sessions(place: Place, transport: str) -> None:
     crew = await Crew.start(place)
@@ -131,6 +135,9 @@ async def test_an_office_spans_workers_without_sticky_sessions(place: Place, tra
             "planner",
             *(f"computer-{each}" for each in range(4)),
         }
+        for computer in computers:
+            assert await computer.ask("server:tell_log", {"agent": "planner", **LOG}) == {"delivered": True}
+            assert await agent.hears("notify:tell_log", computer=computer.name)
     finally:
         for peer in (agent, *computers):
             await peer.close()

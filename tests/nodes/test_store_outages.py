@@ -21,6 +21,7 @@ from tests.waiting import until, until_it_goes
 
 Record = Callable[[str, object], None]
 DONE = {"content": [{"type": "text", "text": "done"}], "isError": False}
+DELIVERED = {"delivered": True}
 ENTER_LEAVE = ("notify:enter_office", "notify:leave_office")
 COMPUTERS = ("near", "far", "newcomer")
 HEALING = 5.0
@@ -182,6 +183,28 @@ async def test_calls_between_nodes_that_are_under_way_when_the_store_goes_are_an
     assert await asyncio.wait_for(asyncio.gather(*calls), HEALING) == [DONE] * 5
     record_testsuite_property(f"store {how}: calls answered so many seconds after its return", seconds_since(begun))
     assert len(await stage.far.was_asked("client:tool_call")) == 6, "none was asked twice"
+
+
+@pytest.mark.covers("nodes-store-lost", "tell-refused", "tell-routing")
+async def test_a_question_from_another_node_is_refused_while_the_store_is_gone_and_told_when_it_is_back(
+    valkey: Valkey, stage: Stage
+) -> None:
+    progress = {"agent": "planner", "req_id": "r", "progress": 1}
+    question = {"agent": "planner", "req_id": "r", "question_id": "q", "request": {}}
+    valkey.kill()
+    await asyncio.gather(*(node.until_it_is("degraded") for node in stage.nodes.nodes))
+    assert await stage.near.ask("server:tell_question", question) == DELIVERED, "on the node itself"
+    assert await stage.agent.hears("notify:tell_question", computer="near")
+    assert code_of(await stage.far.ask("server:tell_question", question)) == 503
+    assert await stage.far.ask("server:tell_progress", progress) == DELIVERED, "it may be lost"
+    valkey.start()
+
+    async def tell() -> None:
+        assert await stage.far.ask("server:tell_question", question) == DELIVERED
+
+    await until_it_goes(tell, HEALING)
+    assert await stage.agent.hears("notify:tell_question", computer="far")
+    assert "notify:tell_progress" not in [event for event, _ in await stage.agent.heard_until_now()]
 
 
 @pytest.mark.covers("nodes-store-lost", "agent-rejoins")

@@ -28,7 +28,7 @@ from a2c_smcp.protocol.routing import SENT_BEFORE
 from a2c_smcp.server.calls.call import Asker, Call
 from a2c_smcp.server.calls.in_flight import Calls
 from a2c_smcp.server.calls.routes import Route, make_route
-from a2c_smcp.server.calls.tells import Tells, may_be_lost
+from a2c_smcp.server.calls.tells import TellWriter, may_be_lost
 from a2c_smcp.server.cluster.node_calls import NodeCalls, NodeRequest
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.directory import Directory
@@ -64,7 +64,7 @@ class Relay:
         self._connections = connections
         self._background = background
         self._limits = limits
-        self._tells = Tells(connections, metrics, limits)
+        self._tells = TellWriter(connections, metrics, limits)
         self._node_calls = NodeCalls(nodes, self._node_answered, self._node_tells, background) if nodes else None
         self.calls = Calls(self._deliver, self._withdraw, self._is_reachable, connections, limits)
         self._total = 0

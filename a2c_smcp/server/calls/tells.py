@@ -24,7 +24,7 @@ from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.tell_pace import TellPace
 from a2c_smcp.smcp import TELL_LOG_EVENT, TELL_PROGRESS_EVENT
 
-__all__ = ["Tells", "may_be_lost"]
+__all__ = ["TellWriter", "may_be_lost"]
 
 _LOSSY = frozenset({TELL_PROGRESS_EVENT, TELL_LOG_EVENT})
 
@@ -34,7 +34,7 @@ def may_be_lost(event: EventSpec) -> bool:
     return event.name in _LOSSY
 
 
-class Tells:
+class TellWriter:
     """Admits tells of this node's computers, and writes tells to this node's agents. It counts what is dropped."""
 
     def __init__(self, connections: Connections, metrics: Metrics, limits: Limits) -> None:
