@@ -1,0 +1,795 @@
+"""Progress, questions and logs of calls, with a real Server and a bare computer that tells what a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from a2c_smcp.agent import Answer, AsyncSMCPAgentClient, Question, logs
+from a2c_smcp.errors import BadRequest, NotCarried, SMCPError
+from a2c_smcp.registry import ToolNeedsSignIn
+from tests.agent.twins import KINDS, at_work
+from tests.computer.hosted import Relay
+from tests.peer import Peer
+from tests.waiting import until
+
+both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
+
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+DONE = {"content": [{"type": "text", "text": "done"}], "isError": False}
+ASK = {"method": "elicitation/create", "params": {"mode": "form", "message": "Who?", "requestedSchema": SCHEMA}}
+ECHO = {"name": "echo", "description": "", "params_schema": {}, "return_schema": None}
+
+
+class Laptop:
+    """A computer whose one tool does what the test says, with everything that it was asked."""
+
+    def __init__(self, peer: Peer, office: str) -> None:
+        self.peer, self.office = peer, office
+        self.calls: list[dict[str, Any]] = []
+        self.answered: list[dict[str, Any]] = []
+        self.open: list[dict[str, Any]] = []
+        self.acks: list[Any] = []
+        self.news = asyncio.Event()
+        peer.answers("client:get_tools", {"tools": [ECHO], "req_id": "x"})
+        peer.answers("client:answer_question", self._on_answer)
+        peer.answers("client:get_questions", lambda data: {"questions": self.open, "req_id": data["req_id"]})
+
+    def does(self, work: Callable[[dict[str, Any]], Awaitable[Any]]) -> None:
+        async def call(data: dict[str, Any]) -> Any:
+            self.calls.append(data)
+            return await work(data) or DONE
+
+        self.peer.answers("client:tool_call", call)
+
+    async def tell(self, what: str, call: dict[str, Any], **more: Any) -> Any:
+        return await self.peer.ask(f"server:tell_{what}", {"agent": "planner", "req_id": call["req_id"], **more})
+
+    async def ask(self, call: dict[str, Any], question_id: str = "q-1", **more: Any) -> None:
+        """Asks, and waits for the next answer."""
+        self.news.clear()
+        assert await self.tell("question", call, question_id=question_id, request=ASK, **more) == {"delivered": True}
+        await self.next_answer()
+
+    async def next_answer(self) -> None:
+        async with asyncio.timeout(60):
+            await self.news.wait()
+
+    def _on_answer(self, data: dict[str, Any]) -> Any:
+        self.answered.append(data)
+        self.news.set()
+        return self.acks.pop(0) if self.acks else {"req_id": data["req_id"]}
+
+
+@pytest.fixture
+def laptop(computer: Peer, office: str) -> Laptop:
+    return Laptop(computer, office)
+
+
+@pytest.fixture
+def start(shared_hub: Any, office: str) -> Callable[..., Any]:
+    return lambda kind, **options: at_work(kind, **{"url": shared_hub.url, "office": office, **options})
+
+
+# Progress
+
+
+@both
+@pytest.mark.covers("9-tell_progress", "agent-progress")
+async def test_progress_reaches_the_callback_before_the_result(kind: Any, laptop: Laptop, start: Any) -> None:
+    heard: list[Any] = []
+
+    async def work(call: dict[str, Any]) -> None:
+        await laptop.tell("progress", call, progress=1, total=2, message="half")
+        await until(lambda: heard)
+        await laptop.tell("progress", call, progress=2.5)
+
+    laptop.does(work)
+    async with start(kind) as agent:
+        result = await agent.emit_tool_call("laptop", "echo", on_progress=lambda *report: heard.append(report))
+    assert result.text == "done"
+    assert heard == [(1, 2, "half"), (2.5, None, None)]
+    assert laptop.calls[0]["progress"] is True
+
+
+@pytest.mark.covers("agent-progress")
+async def test_a_plain_call_asks_for_nothing(laptop: Laptop, start: Any) -> None:
+    async def work(call: dict[str, Any]) -> None: ...
+
+    laptop.does(work)
+    async with start(AsyncSMCPAgentClient) as agent:
+        await agent.emit_tool_call("laptop", "echo")
+    assert laptop.calls[0].keys() == {"agent", "req_id", "computer", "tool_name", "params", "timeout"}
+
+
+@pytest.mark.covers("agent-progress")
+@pytest.mark.parametrize(
+    "odd", [{}, {"progress": 1}, {"progress": True}, {"progress": "2"}, {"progress": None}], ids=str
+)
+async def test_progress_that_does_not_grow_or_is_malformed_is_dropped(odd: Any, laptop: Laptop, start: Any) -> None:
+    heard: list[Any] = []
+
+    async def work(call: dict[str, Any]) -> None:
+        await laptop.tell("progress", call, progress=1)
+        await until(lambda: heard)
+        await laptop.tell("progress", call, **odd)
+        await laptop.tell("progress", {"req_id": "another"}, progress=7)
+        await laptop.tell("progress", call, progress=3, total="many", message=7)
+
+    laptop.does(work)
+    async with start(AsyncSMCPAgentClient) as agent:
+        await agent.emit_tool_call("laptop", "echo", on_progress=lambda *report: heard.append(report))
+    assert heard[0] == (1, None, None)
+    assert {report[0] for report in heard} <= {1, 3}
+
+
+@both
+@pytest.mark.covers("agent-progress")
+async def test_progress_after_the_result_and_of_another_computer_is_dropped(
+    kind: Any, laptop: Laptop, office: str, connect: Any, start: Any
+) -> None:
+    heard: list[Any] = []
+    tower = Laptop(await connect(), office)
+    await tower.peer.join("computer", "tower", office)
+
+    async def work(call: dict[str, Any]) -> None:
+        assert await tower.tell("progress", call, progress=1) == {"delivered": True}
+
+    laptop.does(work)
+    async with start(kind) as agent:
+        await agent.emit_tool_call("laptop", "echo", on_progress=lambda *report: heard.append(report))
+        await laptop.tell("progress", laptop.calls[0], progress=2)
+        await agent.list_room()
+    assert heard == []
+
+
+@both
+@pytest.mark.covers("agent-progress")
+async def test_a_slow_callback_delays_nobody_and_gets_the_newest(kind: Any, laptop: Laptop, start: Any) -> None:
+    heard, go, told = list[float](), threading.Event(), asyncio.Event()
+
+    def slow(progress: float, *_: Any) -> None:
+        heard.append(progress)
+        go.wait(60)
+
+    async def slow_async(progress: float, *_: Any) -> None:
+        heard.append(progress)
+        await until(go.is_set)
+
+    async def work(call: dict[str, Any]) -> None:
+        if call.get("progress"):
+            await laptop.tell("progress", call, progress=1)
+            await until(lambda: heard)
+            for number in range(2, 8):
+                await laptop.tell("progress", call, progress=number)
+            told.set()
+            await until(go.is_set)
+
+    laptop.does(work)
+    callback = slow_async if kind is AsyncSMCPAgentClient else slow
+    async with start(kind) as agent:
+        call = asyncio.ensure_future(agent.emit_tool_call("laptop", "echo", on_progress=callback))
+        await told.wait()
+        assert (await agent.emit_tool_call("laptop", "echo")).text == "done"
+        go.set()
+        await call
+    assert heard == [1, 7]
+
+
+@both
+@pytest.mark.covers("agent-progress")
+async def test_a_callback_that_fails_is_logged(
+    kind: Any, laptop: Laptop, start: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("no")
+
+    async def work(call: dict[str, Any]) -> None:
+        await laptop.tell("progress", call, progress=1)
+
+    laptop.does(work)
+    async with start(kind) as agent:
+        assert (await agent.emit_tool_call("laptop", "echo", on_progress=fail)).text == "done"
+    assert "on_progress failed" in caplog.text
+
+
+@both
+@pytest.mark.covers("agent-progress", "registry-progress")
+async def test_progress_reaches_a_call_of_the_registry(kind: Any, laptop: Laptop, start: Any) -> None:
+    heard: list[Any] = []
+
+    async def work(call: dict[str, Any]) -> None:
+        await laptop.tell("progress", call, progress=1, total=2)
+
+    laptop.does(work)
+    async with start(kind) as agent:
+        result = await agent.registry.acall("echo", {}, on_progress=lambda *report: heard.append(report))
+        assert result == "done"
+        assert heard == [(1, 2, None)]
+        assert await agent.use("echo") == "done"
+    assert "progress" not in laptop.calls[-1]
+
+
+# Questions
+
+
+async def answers(question: Question) -> Answer:
+    return Answer("accept", {"name": "Ada"})
+
+
+ANSWERS: list[tuple[Any, dict[str, Any]]] = [
+    (answers, {"action": "accept", "content": {"name": "Ada"}}),
+    (lambda question: {"name": question.message}, {"action": "accept", "content": {"name": "Who?"}}),
+    (lambda question: Answer("decline"), {"action": "decline"}),
+    (lambda question: None, {"action": "cancel"}),
+    (lambda question: 7, {"action": "cancel"}),
+    (lambda question: 1 / 0, {"action": "cancel"}),
+]
+
+
+@both
+@pytest.mark.parametrize("case", ANSWERS, ids=lambda case: str(case[1]))
+@pytest.mark.covers("9-tell_question", "9-answer_question", "agent-questions")
+async def test_a_question_is_answered_by_the_callback(kind: Any, case: Any, laptop: Laptop, start: Any) -> None:
+    callback, expected = case
+    laptop.does(laptop.ask)
+    async with start(kind) as agent:
+        result = await agent.emit_tool_call("laptop", "echo", on_question=callback)
+    assert result.text == "done"
+    assert laptop.answered[0].items() >= expected.items()
+    assert laptop.answered[0]["question_id"] == "q-1"
+    assert ("content" in laptop.answered[0]) == ("content" in expected)
+    assert laptop.calls[0]["questions"] is True
+
+
+@pytest.mark.covers("agent-questions")
+async def test_a_question_says_what_it_is_about(laptop: Laptop, start: Any, office: str) -> None:
+    seen: list[Question] = []
+
+    async def work(call: dict[str, Any]) -> None:
+        await laptop.ask(call, tool_name="echo", mcp_server="notes")
+
+    laptop.does(work)
+    async with start(AsyncSMCPAgentClient) as agent:
+        await agent.emit_tool_call("laptop", "echo", req_id="r-1", on_question=seen.append)
+    assert seen == [
+        Question(
+            "Who?",
+            schema=SCHEMA,
+            computer="laptop",
+            server="notes",
+            tool="echo",
+            agent="planner",
+            req_id="r-1",
+            question_id="q-1",
+            office=office,
+        )
+    ]
+
+
+@both
+@pytest.mark.covers("agent-questions")
+async def test_two_questions_in_a_row(kind: Any, laptop: Laptop, start: Any) -> None:
+    async def work(call: dict[str, Any]) -> None:
+        await laptop.ask(call, "q-1")
+        await laptop.ask(call, "q-2")
+
+    laptop.does(work)
+    async with start(kind) as agent:
+        await agent.emit_tool_call("laptop", "echo", on_question=lambda question: {"name": question.question_id})
+    assert [answer["content"]["name"] for answer in laptop.answered] == ["q-1", "q-2"]
+
+
+@both
+@pytest.mark.covers("agent-questions")
+async def test_an_answer_that_does_not_fit_is_asked_for_again(kind: Any, laptop: Laptop, start: Any) -> None:
+    problems: list[str] = []
+    laptop.acks = [BadRequest("name: too short", field="content").to_wire()]
+
+    def answer(question: Question) -> dict[str, Any]:
+        problems.append(question.problem)
+        return {"name": "Ada" if question.problem else ""}
+
+    async def work(call: dict[str, Any]) -> None:
+        await laptop.ask(call)
+        await until(lambda: len(laptop.answered) == 2)
+
+    laptop.does(work)
+    async with start(kind) as agent:
+        await agent.emit_tool_call("laptop", "echo", on_question=answer)
+    assert problems == ["", "name: too short"]
+    assert [each["content"] for each in laptop.answered] == [{"name": ""}, {"name": "Ada"}]
+
+
+@pytest.mark.covers("agent-questions")
+async def test_a_callback_that_never_fits_cancels_in_the_end(laptop: Laptop, start: Any) -> None:
+    laptop.acks = [BadRequest("no").to_wire() for _ in range(5)]
+
+    async def work(call: dict[str, Any]) -> None:
+        await laptop.ask(call)
+        await until(lambda: laptop.answered[-1]["action"] == "cancel")
+
+    laptop.does(work)
+    async with start(AsyncSMCPAgentClient) as agent:
+        await agent.emit_tool_call("laptop", "echo", on_question=lambda question: {"name": ""})
+    assert [answer["action"] for answer in laptop.answered] == ["accept"] * 5 + ["cancel"]
+
+
+@pytest.mark.covers("agent-questions")
+@pytest.mark.parametrize("code", [404, 410])
+async def test_an_answer_to_a_question_that_is_over_is_dropped(
+    code: int, laptop: Laptop, start: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    laptop.acks = [{"code": code, "message": "it is over", "details": {}}]
+    asked: list[Question] = []
+
+    async def work(call: dict[str, Any]) -> None:
+        await laptop.ask(call)
+        await until(lambda: "was not taken" in caplog.text)
+
+    laptop.does(work)
+    async with start(AsyncSMCPAgentClient) as agent:
+        assert (await agent.emit_tool_call("laptop", "echo", on_question=asked.append)).text == "done"
+    assert len(asked) == len(laptop.answered) == 1
+    assert "it is over" in caplog.text
+
+
+@pytest.mark.covers("agent-questions")
+async def test_an_answer_that_meets_a_passing_trouble_is_sent_again(laptop: Laptop, start: Any) -> None:
+    laptop.acks = [{"code": 429, "message": "Too much at once", "details": {}}]
+
+    async def work(call: dict[str, Any]) -> None:
+        await laptop.ask(call)
+        await until(lambda: len(laptop.answered) == 2)
+
+    laptop.does(work)
+    asked: list[Question] = []
+    async with start(AsyncSMCPAgentClient) as agent:
+        await agent.emit_tool_call("laptop", "echo", on_question=asked.append)
+    assert len(asked) == 1
+    assert [answer["action"] for answer in laptop.answered] == ["cancel", "cancel"]
+
+
+@pytest.mark.covers("9-tell_question_ended", "agent-questions")
+async def test_a_question_that_ends_cancels_the_callback(laptop: Laptop, start: Any) -> None:
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def wait(question: Question) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async def work(call: dict[str, Any]) -> None:
+        await laptop.tell("question", call, question_id="q-1", request=ASK)
+        await begun.wait()
+        await laptop.tell("question_ended", call, question_id="q-1")
+        await cancelled.wait()
+
+    laptop.does(work)
+    async with start(AsyncSMCPAgentClient) as agent:
+        assert (await agent.emit_tool_call("laptop", "echo", on_question=wait)).text == "done"
+    assert laptop.answered == []
+
+
+@pytest.mark.covers("agent-questions")
+@pytest.mark.parametrize("ending", ["result", "cancel"])
+async def test_a_call_that_ends_cancels_its_callback(ending: str, laptop: Laptop, start: Any) -> None:
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def wait(question: Question) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async def work(call: dict[str, Any]) -> None:
+        await laptop.tell("question", call, question_id="q-1", request=ASK)
+        await begun.wait()
+        if ending == "cancel":
+            await asyncio.Event().wait()
+
+    laptop.does(work)
+    async with start(AsyncSMCPAgentClient) as agent:
+        call = asyncio.ensure_future(agent.emit_tool_call("laptop", "echo", on_question=wait))
+        await begun.wait()
+        if ending == "cancel":
+            call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        async with asyncio.timeout(60):
+            await cancelled.wait()
+    assert laptop.answered == []
+
+
+@both
+@pytest.mark.covers("agent-questions")
+async def test_a_question_is_put_once_however_often_it_is_told(kind: Any, laptop: Laptop, start: Any) -> None:
+    asked: list[str] = []
+
+    def answer(question: Question) -> dict[str, Any]:
+        asked.append(question.question_id)
+        return {"name": "Ada"}
+
+    async def work(call: dict[str, Any]) -> None:
+        for _ in range(3):
+            await laptop.tell("question", call, question_id="q-1", request=ASK)
+        await laptop.next_answer()
+        await laptop.tell("question", call, question_id="q-1", request=ASK)
+        await laptop.ask(call, "q-2")
+
+    laptop.does(work)
+    async with start(kind) as agent:
+        await agent.emit_tool_call("laptop", "echo", on_question=answer)
+    assert asked == ["q-1", "q-2"]
+    assert [answer["question_id"] for answer in laptop.answered] == ["q-1", "q-2"]
+
+
+@pytest.mark.covers("agent-questions")
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"request": ASK},
+        {"question_id": 7, "request": ASK},
+        {"question_id": "odd", "request": {"mode": "riddle"}},
+        {"question_id": "odd", "request": {"method": "sampling/createMessage", "params": {}}},
+        {"question_id": "odd", "request": {"method": "elicitation/create", "params": {"message": 7}}},
+    ],
+    ids=str,
+)
+async def test_a_malformed_question_is_ignored(odd: Any, laptop: Laptop, start: Any) -> None:
+    asked: list[str] = []
+
+    def answer(question: Question) -> None:
+        asked.append(question.question_id)
+
+    async def work(call: dict[str, Any]) -> None:
+        await laptop.tell("question", call, **odd)
+        await laptop.ask(call)
+
+    laptop.does(work)
+    async with start(AsyncSMCPAgentClient) as agent:
+        await agent.emit_tool_call("laptop", "echo", on_question=answer)
+    assert asked == ["q-1"]
+
+
+@pytest.mark.covers("agent-questions")
+async def test_a_computer_cannot_ask_without_end(laptop: Laptop, start: Any, caplog: pytest.LogCaptureFixture) -> None:
+    go = asyncio.Event()
+
+    async def wait(question: Question) -> None:
+        await asyncio.Event().wait()
+
+    async def work(call: dict[str, Any]) -> None:
+        await go.wait()
+
+    laptop.does(work)
+    laptop.open = [{"req_id": "r-1", "question_id": f"q-{number}", "request": ASK} for number in range(100)]
+    async with start(AsyncSMCPAgentClient) as agent:
+        call = asyncio.ensure_future(agent.emit_tool_call("laptop", "echo", req_id="r-1", on_question=wait))
+        await until(lambda: laptop.calls)
+        live = agent.client._flows._live
+        live.on_seated(laptop.office)
+        await until(lambda: "there are too many" in caplog.text)
+        assert len(live._calls["r-1"].questions._open) == 32
+        go.set()
+        await call
+        assert live._calls == {}
+
+
+@both
+@pytest.mark.covers("agent-questions")
+async def test_the_clients_own_callback_answers_for_all_calls(kind: Any, laptop: Laptop, start: Any) -> None:
+    async def work(call: dict[str, Any]) -> None:
+        if call.get("questions"):
+            await laptop.ask(call, f"q-{len(laptop.calls)}")
+
+    laptop.does(work)
+    async with start(kind, on_question=lambda question: {"name": "everybody's"}) as agent:
+        await agent.emit_tool_call("laptop", "echo")
+        await agent.use("echo")
+        await agent.emit_tool_call("laptop", "echo", on_question=lambda question: {"name": "its own"})
+        await agent.emit_tool_call("laptop", "echo", questions=False)
+    assert [answer["content"]["name"] for answer in laptop.answered] == ["everybody's", "everybody's", "its own"]
+    assert [call.get("questions") for call in laptop.calls] == [True, True, True, None]
+
+
+@both
+@pytest.mark.covers("9-get_questions", "9-answer_question", "agent-questions")
+async def test_questions_may_be_listed_and_answered_by_hand(kind: Any, laptop: Laptop, start: Any) -> None:
+    notices: list[str] = []
+
+    class Listener:
+        def on_notice(self, event: str, data: dict[str, Any]) -> None:
+            notices.append(event)
+
+    laptop.does(laptop.ask)
+    laptop.open = [{"req_id": "r-1", "question_id": "q-1", "request": ASK, "tool_name": "echo"}, {"odd": 1}]
+    async with start(kind, event_handler=Listener()) as agent:
+        call = asyncio.ensure_future(agent.emit_tool_call("laptop", "echo", questions=True))
+        await until(lambda: "notify:tell_question" in notices)
+        (question,) = await agent.get_questions("laptop")
+        assert (question.message, question.tool, question.computer) == ("Who?", "echo", "laptop")
+        await agent.answer_question("laptop", question.question_id, {"name": "Ada"})
+        assert (await call).text == "done"
+        with pytest.raises(BadRequest):
+            await agent.answer_question("laptop", "q-1", 7)
+        laptop.acks = [{"code": 410, "message": "it is over", "details": {}}]
+        with pytest.raises(SMCPError) as caught:
+            await agent.answer_question("laptop", "q-1", None)
+        assert caught.value.code == 410
+    assert laptop.answered[0]["content"] == {"name": "Ada"}
+
+
+# Connections that are lost
+
+
+@both
+@pytest.mark.covers("agent-questions", "agent-rejoins")
+async def test_a_question_told_while_the_agent_was_away_is_found_and_put_once(
+    kind: Any, laptop: Laptop, shared_hub: Any, office: str
+) -> None:
+    relay, asked, called = Relay(shared_hub.url), list[str](), asyncio.Event()
+
+    def answer(question: Question) -> dict[str, Any]:
+        asked.append(question.question_id)
+        return {"name": question.question_id}
+
+    async def work(call: dict[str, Any]) -> None:
+        await laptop.ask(call, "q-1")
+        called.set()
+        await until(lambda: laptop.answered[-1]["question_id"] == "q-2")
+
+    laptop.does(work)
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(relay.open())
+        agent = await stack.enter_async_context(at_work(kind, url=url, office=office))
+        call = asyncio.ensure_future(agent.emit_tool_call("laptop", "echo", req_id="r-1", on_question=answer))
+        await called.wait()
+        relay.close()
+        await until(lambda: not agent.is_connected)
+        laptop.open = [{"req_id": "r-1", "question_id": each, "request": ASK} for each in ("q-1", "q-2")]
+        relay.reopen()
+        assert (await call).text == "done"
+    assert asked == ["q-1", "q-2"]
+    assert len(laptop.calls) == 1
+
+
+@both
+@pytest.mark.covers("agent-questions", "agent-rejoins")
+async def test_an_answer_given_while_the_agent_was_away_arrives(
+    kind: Any, laptop: Laptop, shared_hub: Any, office: str
+) -> None:
+    relay, asked, go = Relay(shared_hub.url), threading.Event(), threading.Event()
+
+    def answer(question: Question) -> dict[str, Any]:
+        asked.set()
+        go.wait(60)
+        return {"name": "Ada"}
+
+    async def answer_async(question: Question) -> dict[str, Any]:
+        asked.set()
+        await until(go.is_set)
+        return {"name": "Ada"}
+
+    laptop.does(laptop.ask)
+    laptop.open = [{"req_id": "r-1", "question_id": "q-1", "request": ASK}]
+    callback = answer_async if kind is AsyncSMCPAgentClient else answer
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(relay.open())
+        agent = await stack.enter_async_context(at_work(kind, url=url, office=office))
+        call = asyncio.ensure_future(agent.emit_tool_call("laptop", "echo", req_id="r-1", on_question=callback))
+        await until(asked.is_set)
+        relay.close()
+        await until(lambda: not agent.is_connected)
+        go.set()
+        relay.reopen()
+        assert (await call).text == "done"
+    assert [each["content"] for each in laptop.answered] == [{"name": "Ada"}]
+
+
+@both
+@pytest.mark.covers("agent-progress", "agent-rejoins")
+async def test_progress_goes_on_after_a_lost_connection(
+    kind: Any, laptop: Laptop, shared_hub: Any, office: str
+) -> None:
+    relay, heard = Relay(shared_hub.url), list[Any]()
+
+    async def work(call: dict[str, Any]) -> None:
+        await laptop.tell("progress", call, progress=1)
+        await until(lambda: heard)
+        relay.cut()
+        async with asyncio.timeout(60):
+            progress = 1
+            while len(heard) < 2:
+                progress += 1
+                await laptop.tell("progress", call, progress=progress)
+                await asyncio.sleep(0.15)  # 10 a second are carried
+
+    laptop.does(work)
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(relay.open())
+        agent = await stack.enter_async_context(at_work(kind, url=url, office=office))
+        result = await agent.emit_tool_call("laptop", "echo", on_progress=lambda *report: heard.append(report))
+    assert result.text == "done"
+    assert len(laptop.calls) == 1
+
+
+# Other options
+
+
+@both
+@pytest.mark.covers("agent-call-options")
+async def test_options_are_sent_as_fields(kind: Any, laptop: Laptop, start: Any) -> None:
+    async def work(call: dict[str, Any]) -> None: ...
+
+    laptop.does(work)
+    async with start(kind) as agent:
+        await agent.emit_tool_call(
+            "laptop",
+            "echo",
+            questions="result",
+            extend=True,
+            meta={"traceparent": "00-1"},
+            input_responses={"q": {"action": "cancel"}},
+            request_state="s-1",
+            client_capabilities={"roots": {}},
+        )
+    sent = laptop.calls[0]
+    assert {key: sent[key] for key in sent.keys() - {"agent", "req_id", "computer"}} == {
+        "tool_name": "echo",
+        "params": {},
+        "timeout": 60,
+        "questions": "result",
+        "extend": True,
+        "_meta": {"traceparent": "00-1"},
+        "input_responses": {"q": {"action": "cancel"}},
+        "request_state": "s-1",
+        "client_capabilities": {"roots": {}},
+    }
+
+
+@both
+@pytest.mark.covers("agent-call-options")
+async def test_what_a_server_asks_may_be_the_result(kind: Any, laptop: Laptop, start: Any) -> None:
+    requests = {"who": ASK, "where": {"method": "roots/list"}}
+
+    async def work(call: dict[str, Any]) -> Any:
+        if "input_responses" in call:
+            return None
+        return {"resultType": "input_required", "inputRequests": requests, "requestState": "s-1"}
+
+    laptop.does(work)
+    async with start(kind, on_question=lambda question: None) as agent:
+        asked = await agent.emit_tool_call("laptop", "echo", questions="result")
+        assert asked.is_input_required
+        assert asked.input_requests == requests
+        assert asked.request_state == "s-1"
+        responses = {"who": {"action": "cancel"}, "where": {"roots": []}}
+        result = await agent.emit_tool_call(
+            "laptop", "echo", input_responses=responses, request_state=asked.request_state
+        )
+    assert not result.is_input_required
+    assert (result.input_requests, result.request_state, result.text) == ({}, None, "done")
+    first, second = laptop.calls
+    assert first["req_id"] != second["req_id"]
+    assert (second["questions"], second["input_responses"], second["request_state"]) == ("result", responses, "s-1")
+
+
+@pytest.mark.covers("agent-call-options")
+@pytest.mark.parametrize("questions", [False, "result", "sometimes"])
+async def test_options_that_exclude_one_another_are_refused(questions: Any, laptop: Laptop, start: Any) -> None:
+    async with start(AsyncSMCPAgentClient) as agent:
+        with pytest.raises(BadRequest, match="question"):
+            await agent.emit_tool_call("laptop", "echo", questions=questions, on_question=answers)
+    assert laptop.calls == []
+
+
+@both
+@pytest.mark.covers("agent-call-options")
+async def test_an_extended_call_outlives_its_timeout(kind: Any, laptop: Laptop, start: Any) -> None:
+    async def work(call: dict[str, Any]) -> None:
+        await asyncio.sleep(3.5)  # the agent of a plain call gives up after 3 s
+
+    laptop.does(work)
+    async with start(kind) as agent:
+        assert (await agent.emit_tool_call("laptop", "echo", timeout=1, extend=True)).text == "done"
+    assert laptop.calls[0]["timeout"] == 1
+
+
+@pytest.mark.covers("agent-call-options")
+async def test_a_failure_says_why_in_properties(laptop: Laptop, start: Any) -> None:
+    hint = {"action": "user_authorization_required", "message": "sign in"}
+    error = {"code": -32603, "message": "no", "data": {"a": 1}}
+    meta = {"error_code": 4006, "auth_hint": hint, "mcp_server": "notes", "a2c_timeout": True, "a2c_mcp_error": error}
+
+    async def work(call: dict[str, Any]) -> Any:
+        return {"isError": True, "content": [{"type": "text", "text": "no"}], "_meta": meta}
+
+    laptop.does(work)
+    async with start(AsyncSMCPAgentClient) as agent:
+        result = await agent.emit_tool_call("laptop", "echo")
+        assert (result.error_code, result.auth_hint, result.mcp_server) == (4006, hint, "notes")
+        assert (result.is_timeout, result.mcp_error) == (True, error)
+        with pytest.raises(ToolNeedsSignIn, match="sign in"):
+            await agent.use("echo")
+
+
+# Logs
+
+
+class LogListener:
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def on_log(self, computer: str, log: dict[str, Any], office: str) -> None:
+        self.heard.append((computer, log["mcp_server"], log["level"], log["data"], office))
+
+
+@both
+@pytest.mark.covers("9-set_log_level", "9-tell_log", "agent-logs")
+async def test_logs_reach_the_listener_while_they_are_wanted(
+    kind: Any, laptop: Laptop, start: Any, office: str
+) -> None:
+    listener, log = LogListener(), {"mcp_server": "notes", "level": "info", "data": {"a": 1}}
+    laptop.peer.answers("client:set_log_level", lambda data: {"req_id": data["req_id"]})
+    async with start(kind, event_handler=listener) as agent:
+        await laptop.peer.ask("server:tell_log", {"agent": "planner", **log, "data": "too early"})
+        await agent.set_log_level("laptop", "info", "notes")
+        await laptop.peer.ask("server:tell_log", {"agent": "planner", **log})
+        await until(lambda: listener.heard)
+        await agent.set_log_level("laptop", None, "notes")
+        await laptop.peer.ask("server:tell_log", {"agent": "planner", **log, "data": "too late"})
+        await agent.list_room()
+    assert listener.heard == [("laptop", "notes", "info", {"a": 1}, office)]
+    (asked,) = await laptop.peer.was_asked("client:set_log_level")
+    assert (asked["level"], asked["mcp_server"]) == ("info", "notes")
+
+
+@both
+@pytest.mark.covers("9-set_log_level", "agent-logs", "agent-rejoins")
+async def test_a_level_is_set_again_after_a_lost_connection(
+    kind: Any, laptop: Laptop, shared_hub: Any, office: str
+) -> None:
+    relay = Relay(shared_hub.url)
+    laptop.peer.answers("client:set_log_level", lambda data: {"req_id": data["req_id"]})
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(relay.open())
+        agent = await stack.enter_async_context(at_work(kind, url=url, office=office))
+        await agent.set_log_level("laptop", "debug")
+        relay.cut()
+        first, second = (await laptop.peer.was_asked("client:set_log_level", 2))[:2]
+    assert first["level"] == second["level"] == "debug"
+    assert "mcp_server" not in second
+
+
+@pytest.mark.covers("9-set_log_level", "agent-logs")
+async def test_a_level_is_set_again_before_it_lapses(
+    laptop: Laptop, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_RENEWAL", 0.05)
+    laptop.peer.answers("client:set_log_level", lambda data: {"req_id": data["req_id"]})
+    async with start(AsyncSMCPAgentClient) as agent:
+        await agent.set_log_level("laptop", "debug")
+        await laptop.peer.was_asked("client:set_log_level", 3)
+
+
+@both
+@pytest.mark.covers("agent-not-carried")
+async def test_an_empty_answer_means_that_the_server_does_not_carry_it(kind: Any, laptop: Laptop, start: Any) -> None:
+    for event in ("client:answer_question", "client:get_questions", "client:set_log_level"):
+        laptop.peer.answers(event, None)
+    async with start(kind) as agent:
+        with pytest.raises(NotCarried, match="does not carry the event: client:answer_question"):
+            await agent.answer_question("laptop", "q-1", None)
+        with pytest.raises(NotCarried):
+            await agent.get_questions("laptop")
+        with pytest.raises(NotCarried):
+            await agent.set_log_level("laptop", "debug")
+        assert not agent.client._flows._logs._levels
