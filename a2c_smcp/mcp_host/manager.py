@@ -14,7 +14,7 @@ from a2c_smcp.mcp_host.message_limits import MAX_BYTES
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
 from a2c_smcp.mcp_host.sessions.logs import LogLevel, is_log_level
-from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
+from a2c_smcp.mcp_host.sessions.tool_request import NOBODY, Asking, ToolRequest
 from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, OnServerLog, ServerStatus, State
 from a2c_smcp.mcp_host.supervisor import Supervisor
@@ -158,8 +158,9 @@ class Manager:
             raise BadRequest(f"{level!r} is not a log level: {', '.join(get_args(LogLevel))}")
         await self._server(name).set_log_level(level)
 
-    async def read_resource(self, name: str, uri: str, timeout: float) -> dict[str, Any]:
-        return await self._server(name).read_resource(uri, timeout)
+    async def read_resource(self, name: str, uri: str, timeout: float, asking: Asking = NOBODY) -> dict[str, Any]:
+        """Return MCP's result. Raises `ServerFailure` or `CallTimeout`."""
+        return await self._server(name).read_resource(uri, timeout, asking)
 
     def _server(self, name: str) -> Supervisor:
         try:

@@ -21,7 +21,7 @@ import msgspec
 import orjson
 from mcp_types import INTERNAL_ERROR
 
-from a2c_smcp.mcp_host.failures import OversizedAnswer
+from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused
 
 __all__ = [
     "LARGE",
@@ -37,6 +37,7 @@ __all__ = [
     "over_values",
     "refusal",
     "refusal_of",
+    "refused",
     "text_in",
     "too_large",
 ]
@@ -51,6 +52,8 @@ LARGE = 1024 * 1024
 """Bytes. Lists in smaller messages are not cut."""
 MAX_RESULT_VALUES = 250_000
 """Values in a result for an agent: masking secrets visits each of them."""
+MAX_ERROR_DATA = 64 * 1024
+"""Bytes of the `data` of an error answer that are kept."""
 PEEK = 1024
 """Bytes that are kept of the beginning and of the end of a message that is too large."""
 
@@ -72,6 +75,12 @@ def over_values(limit: int = MAX_VALUES) -> str:
 def too_large(said: str) -> OversizedAnswer | None:
     """Return the failure that one of our own error answers stands for; `None` for any other text."""
     return OversizedAnswer(found[0]) if (found := _READ.search(said)) else None
+
+
+def refused(code: int, text: str, data: Any = None) -> RequestRefused | OversizedAnswer:
+    """Return the failure that an error answer stands for. Large `data` is left out."""
+    details = {} if data is None or not is_within({"data": data}, MAX_ERROR_DATA) else {"mcp_data": data}
+    return too_large(text) or RequestRefused(text, mcp_code=code, mcp_message=text, **details)
 
 
 def refusal(said: str, beginning: str, end: str = "") -> str:

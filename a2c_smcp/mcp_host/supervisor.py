@@ -38,7 +38,7 @@ from a2c_smcp.mcp_host.sessions.listings import uris_of
 from a2c_smcp.mcp_host.sessions.logs import LogLevel
 from a2c_smcp.mcp_host.sessions.offers import OfferChange
 from a2c_smcp.mcp_host.sessions.session import EventKind, MCPSession
-from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
+from a2c_smcp.mcp_host.sessions.tool_request import Asking, ToolRequest
 from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, OnServerLog, Restarts, ServerStatus, State
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
@@ -174,11 +174,11 @@ class Supervisor:
         self._timeouts = 0
         return result
 
-    async def read_resource(self, uri: str, timeout: float) -> dict[str, Any]:
+    async def read_resource(self, uri: str, timeout: float, asking: Asking) -> dict[str, Any]:
         deadline = self._loop.time() + timeout
         session = await self._acquire(timeout)
         try:
-            return await session.read_resource(uri, max(deadline - self._loop.time(), 0.001))
+            return await session.read_resource(uri, max(deadline - self._loop.time(), 0.001), asking)
         finally:
             self._release()
 

@@ -43,6 +43,7 @@ _OPTIONAL: dict[str, type] = {
     "outputSchema": dict,
     "annotations": dict,
     "icons": list,
+    "execution": dict,
     "_meta": dict,
 }
 

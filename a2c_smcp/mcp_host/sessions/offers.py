@@ -90,7 +90,7 @@ class Offers:
             return []
         except OversizedAnswer as error:
             warnings.append(f"its list of tools cannot be used: {error.message}")
-        tools = self._client.with_valid_headers(found.tools)
+        tools = self._client.usable_tools(found.tools)
         warnings += [*found.warnings, *wrong_headers(found.tools, tools)]
         for warning in warnings:
             if warning not in self.warnings:

@@ -19,7 +19,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from itertools import count
 from typing import Any, Literal, Protocol
 
 import anyio
@@ -27,13 +26,13 @@ import anyio.abc
 
 from a2c_smcp.errors import CallTimeout, SMCPError
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused, ServerFailure, ServerGone, StartFailed
-from a2c_smcp.mcp_host.message_limits import check_result
 from a2c_smcp.mcp_host.policy import HostPolicy
+from a2c_smcp.mcp_host.sessions.caller_requests import CallerRequests, Work
 from a2c_smcp.mcp_host.sessions.logs import LogLevel, OnLog, ServerLog
 from a2c_smcp.mcp_host.sessions.offers import Offers
 from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
 from a2c_smcp.mcp_host.sessions.subscriptions import Announcements
-from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
+from a2c_smcp.mcp_host.sessions.tool_request import NOBODY, Asking, ToolRequest
 from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest
 from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
@@ -79,8 +78,7 @@ class MCPSession:
         self._offers = Offers(name, policy, self._emit, self._announcements, all_windows=all_windows)
         self._log = ServerLog(on_log)
         self._pending: set[InFlightRequest] = set()
-        self._progress: dict[str, InFlightRequest] = {}
-        self._tokens = count(1)
+        self._requests = CallerRequests(self._send, policy)
         self._failure: ServerFailure | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner: asyncio.Task[None] | None = None
@@ -117,27 +115,12 @@ class MCPSession:
         if self._owner is not None:
             await asyncio.wait([self._owner], timeout=self._policy.stop_limit)
 
-    async def call_tool(self, request: ToolRequest) -> dict[str, Any]:
-        """Return the result as the server sent it. Raises a `ServerFailure` or `CallTimeout`."""
-        cap = (request.cap or self._policy.call_cap) if request.extend else request.timeout
-        pending = InFlightRequest(f"tool {request.tool!r}", request.timeout, cap, request.on_progress)
-        token = f"a2c-{next(self._tokens)}"
-        params = {"name": request.tool, "arguments": dict(request.arguments), "_meta": {"progressToken": token}}
-        self._progress[token] = pending
-        try:
-            return _tool_result(await self._request(pending, MCPRequest("tools/call", params)))
-        except RequestRefused as refusal:
-            return _error_result(str(refusal.details["mcp_message"]))
-        finally:
-            del self._progress[token]
+    def call_tool(self, request: ToolRequest) -> Awaitable[dict[str, Any]]:
+        """Return the result as the server sent it, or an error result. Raises a `ServerFailure` or `CallTimeout`."""
+        return self._requests.call_tool(request)
 
-    async def read_resource(self, uri: str, timeout: float | None = None) -> dict[str, Any]:
-        limit = timeout or self._policy.read_limit
-        pending = InFlightRequest(f"reading {uri}", limit, limit)
-        raw = await self._request(pending, MCPRequest("resources/read", {"uri": uri}))
-        if _wants_input(raw):
-            raise RequestRefused(f"reading {uri} wants interactive input")
-        return _without_mark(raw)
+    async def read_resource(self, uri: str, timeout: float | None = None, asking: Asking = NOBODY) -> dict[str, Any]:
+        return await self._requests.read_resource(uri, timeout or self._policy.read_limit, asking)
 
     async def set_log_level(self, level: LogLevel | None) -> None:
         """Ask the server for messages of this level and above; `None` for as few as possible."""
@@ -154,15 +137,10 @@ class MCPSession:
         """Return when the server answers a health check. Raises if it does not in time."""
         await self._send(InFlightRequest("a health check", timeout, timeout), _check)
 
-    async def _request(self, pending: InFlightRequest, request: MCPRequest) -> dict[str, Any]:
-        result = await self._send(pending, lambda client: client.request(request), request)
-        check_result(result)
-        return result
-
     async def _send(
         self,
         pending: InFlightRequest,
-        work: Callable[[SDKClient], Awaitable[dict[str, Any]]],
+        work: Work,
         direct: MCPRequest | None = None,
     ) -> dict[str, Any]:
         """Do the work in a task of the owner, unless the request can be sent directly. Return the outcome."""
@@ -178,7 +156,7 @@ class MCPSession:
             pending.close()
             self._pending.discard(pending)
 
-    async def _work(self, pending: InFlightRequest, work: Callable[[SDKClient], Awaitable[dict[str, Any]]]) -> None:
+    async def _work(self, pending: InFlightRequest, work: Work) -> None:
         assert self._client is not None
         if pending.is_closed:
             return
@@ -188,7 +166,7 @@ class MCPSession:
                 pending.finish(await work(self._client))
             except ServerGone:
                 pending.fail(self._why_gone())
-            except ServerFailure as failure:
+            except SMCPError as failure:
                 pending.fail(failure)
             except Exception:
                 logger.exception("%s: a request failed", self.name)
@@ -216,7 +194,7 @@ class MCPSession:
         try:
             async with (
                 transport.connect(self._fail) as (read, write),
-                SDKClient(read, write, self._on_notification, transport.direct) as client,
+                SDKClient(read, write, self._on_notification, self._requests.answer_server, transport.direct) as client,
             ):
                 try:
                     if self.legacy:
@@ -239,6 +217,7 @@ class MCPSession:
     async def _serve(self, client: SDKClient, transport: MCPTransport) -> None:
         async with anyio.create_task_group() as tasks:
             self._client, self._tasks = client, tasks
+            self._requests.serve(client, tasks)
             try:
                 await self._offers.list_all(client, tasks)
                 tasks.start_soon(self._offers.keep_current)
@@ -264,11 +243,9 @@ class MCPSession:
                 self._fail(ServerGone(f"nothing was heard of it for {transport.silence():.0f} s"))
 
     def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        if method == "notifications/progress":
-            token = params.get("progressToken")
-            if isinstance(token, str) and (pending := self._progress.get(token)):
-                pending.progressed(params.get("progress"), params.get("total"), params.get("message"))
-        elif method == "notifications/message":
+        if self._requests.notified(method, params):
+            return
+        if method == "notifications/message":
             self._log.add(params)
         else:
             self._announcements.add(method, params)
@@ -314,22 +291,3 @@ def _innermost(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
-
-
-def _tool_result(raw: dict[str, Any]) -> dict[str, Any]:
-    if _wants_input(raw):
-        return _error_result("This tool wants interactive input, which cannot be given here.")
-    return _without_mark(raw)
-
-
-def _without_mark(raw: dict[str, Any]) -> dict[str, Any]:
-    """Remove the field by which the newer protocol tells finished results from unfinished ones."""
-    return {key: value for key, value in raw.items() if key != "resultType"}
-
-
-def _wants_input(raw: dict[str, Any]) -> bool:
-    return raw.get("resultType") == "input_required"
-
-
-def _error_result(text: str) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": text}], "isError": True}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from a2c_smcp.mcp_host.transports.in_flight_request import OnProgress
 
-__all__ = ["Asking", "InputRefused", "InputRequest", "OnInput", "ToolRequest"]
+__all__ = ["NOBODY", "Asking", "InputRefused", "InputRequest", "OnInput", "ToolRequest"]
 
 
 class InputRequest(NamedTuple):
@@ -50,6 +50,10 @@ class Asking:
     input_as_result: bool = False
     input_responses: Mapping[str, Any] | None = None
     request_state: str | None = None
+
+
+NOBODY = Asking()
+"""Nobody can answer, and nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ from pydantic_core import to_jsonable_python
 
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused
-from a2c_smcp.mcp_host.message_limits import too_large
+from a2c_smcp.mcp_host.message_limits import refused
 from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
 from a2c_smcp.protocol.codec import dumps
 
-__all__ = ["ODD_ANSWER", "DirectRequests", "MCPRequest"]
+__all__ = ["ODD_ANSWER", "DirectRequests", "MCPRequest", "as_json"]
 
 ODD_ANSWER = "the server's answer is not an MCP result"
 
@@ -160,12 +160,11 @@ class DirectRequests:
 
 def _refusal(error: Any) -> RequestRefused | OversizedAnswer:
     """Return the failure that an error answer stands for, however odd it is."""
-    code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, None)
+    said = error if isinstance(error, dict) else {}
+    code, text = said.get("code"), said.get("message")
     if not isinstance(text, str):
-        code, text = INTERNAL_ERROR, ODD_ANSWER
-    return too_large(text) or RequestRefused(
-        text, mcp_code=code if type(code) is int else INTERNAL_ERROR, mcp_message=text
-    )
+        return refused(INTERNAL_ERROR, ODD_ANSWER)
+    return refused(code if type(code) is int else INTERNAL_ERROR, text, said.get("data"))
 
 
 def _line(message: dict[str, Any]) -> bytes:
@@ -174,14 +173,14 @@ def _line(message: dict[str, Any]) -> bytes:
         if (text := dumps(message)).isascii():
             return text.encode() + b"\n"
     except BadRequest:
-        message = _plain(message)
+        message = as_json(message)
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
-def _plain(message: dict[str, Any]) -> dict[str, Any]:
-    """Return the message with Python values as the SDK would write them. Raises `BadRequest`."""
+def as_json(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the message with other Python values as JSON; nulls stay. Raises `BadRequest`."""
     try:
-        plain: dict[str, Any] = to_jsonable_python(message, exclude_none=True, inf_nan_mode="null")
+        plain: dict[str, Any] = to_jsonable_python(message, inf_nan_mode="null")
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"not JSON, {error}") from None
     return plain

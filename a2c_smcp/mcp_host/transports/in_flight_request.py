@@ -32,6 +32,7 @@ class InFlightRequest:
         self._timeout = timeout
         self._latest_end = self._loop.time() + cap
         self._on_progress = on_progress
+        self._steps = 0
         self._timer = self._arm()
 
     def finish(self, result: dict[str, Any]) -> None:
@@ -57,16 +58,33 @@ class InFlightRequest:
         """Handle a progress notification: the timeout begins again, the cap stays."""
         if not isinstance(progress, int | float) or self.outcome.done():
             return
+        self._steps = -1
+        self.heard()
+        self._report(
+            float(progress),
+            float(total) if isinstance(total, int | float) else None,
+            message if isinstance(message, str) else None,
+        )
+
+    def heard(self, message: str | None = None) -> None:
+        """Handle a sign of life: the timeout begins again. A message is reported, unless there is true progress."""
+        if self.outcome.done() or self.is_closed:
+            return
         self._timer.cancel()
         self._timer = self._arm()
+        if message is not None and self._steps >= 0:
+            self._steps += 1
+            self._report(self._steps, None, message)
+
+    def resumed(self) -> InFlightRequest:
+        """Return one for what else has to be done for the same caller: the timeout begins again, the cap stays."""
+        return InFlightRequest(self._what, self._timeout, self._latest_end - self._loop.time(), self._on_progress)
+
+    def _report(self, progress: float, total: float | None, message: str | None) -> None:
         if self._on_progress is None:
             return
         try:
-            self._on_progress(
-                float(progress),
-                float(total) if isinstance(total, int | float) else None,
-                message if isinstance(message, str) else None,
-            )
+            self._on_progress(progress, total, message)
         except Exception:
             logger.exception("a progress callback failed")
 
