@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar, Unpack
 from a2c_smcp.agent.connection import not_connected
 from a2c_smcp.agent.events import AgentEvents
 from a2c_smcp.agent.flows import Flows
-from a2c_smcp.agent.live_calls import EmitOptions
+from a2c_smcp.agent.listening_calls import EmitOptions
 from a2c_smcp.agent.questions import OnQuestion
 from a2c_smcp.agent.requests import DEFAULT_TIMEOUT
 from a2c_smcp.agent.types import AgentAuthProvider

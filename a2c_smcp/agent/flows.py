@@ -15,7 +15,7 @@ from a2c_smcp import smcp
 from a2c_smcp.agent.connection import AgentConnection
 from a2c_smcp.agent.desktops import Desktops, Screen
 from a2c_smcp.agent.events import EventDispatcher, Invoke
-from a2c_smcp.agent.live_calls import EmitOptions, LiveCalls, questions_in
+from a2c_smcp.agent.listening_calls import EmitOptions, ListeningCalls, questions_in
 from a2c_smcp.agent.logs import LogLevels, LogSource
 from a2c_smcp.agent.questions import OnQuestion
 from a2c_smcp.agent.refresh import Refresher
@@ -66,7 +66,7 @@ class Flows:
         )
         self._returning = ReturningComputers()
         self.ask = Requests(self.connection)
-        self._live = LiveCalls(self.ask, on_question, reconnect)
+        self._listening = ListeningCalls(self.ask, on_question, reconnect)
         self._logs = LogLevels(self._send_log_level, reconnect)
         self.toolbox = Toolbox(registry, self._call, trusted_computers)
         self._desktops = Desktops(self._on_desktop)
@@ -81,9 +81,9 @@ class Flows:
             smcp.UPDATE_DESKTOP_NOTIFICATION: self._on_update_desktop,
         }
         self._tells = {
-            smcp.TELL_PROGRESS_NOTIFICATION: self._live.on_progress,
-            smcp.TELL_QUESTION_NOTIFICATION: self._live.on_question_told,
-            smcp.TELL_QUESTION_ENDED_NOTIFICATION: self._live.on_question_ended,
+            smcp.TELL_PROGRESS_NOTIFICATION: self._listening.on_progress,
+            smcp.TELL_QUESTION_NOTIFICATION: self._listening.on_question_told,
+            smcp.TELL_QUESTION_ENDED_NOTIFICATION: self._listening.on_question_ended,
             smcp.TELL_LOG_NOTIFICATION: self._on_log,
         }
 
@@ -94,7 +94,7 @@ class Flows:
         self.toolbox.open()
         self.ask.open()
         self._listeners.open(invoke)
-        self._live.open(invoke)
+        self._listening.open(invoke)
         self._logs.open()
         for refreshes in (self._members, self._tools, self._screens):
             refreshes.open()
@@ -108,7 +108,7 @@ class Flows:
 
     async def disconnect(self) -> None:
         try:
-            for closing in (self._live, self._logs, self._members, self._tools, self._screens):
+            for closing in (self._listening, self._logs, self._members, self._tools, self._screens):
                 await closing.close()
         finally:
             try:
@@ -143,8 +143,8 @@ class Flows:
         req_id: str | None,
         options: EmitOptions,
     ) -> Coroutine[Any, Any, CallToolResult]:
-        if options or self._live.on_question:
-            return self._live.call(computer, tool, params, timeout, office, req_id, options)
+        if options or self._listening.on_question:
+            return self._listening.call(computer, tool, params, timeout, office, req_id, options)
         return self.ask.call_tool(computer, tool, params, timeout, office, req_id)
 
     async def get_questions(self, computer: str, office: str | None) -> list[Question]:
@@ -207,7 +207,7 @@ class Flows:
     def _on_enter(self, seat: Seat) -> None:
         self._returning.discard(seat)
         if self.toolbox.enter(seat):
-            self._live.on_enter(seat)
+            self._listening.on_enter(seat)
             self._logs.on_enter(seat)
             self._listeners.dispatch("on_computer_enter_office", _data_of(seat))
         self._tools.request(seat)
@@ -242,7 +242,7 @@ class Flows:
     def _on_seated(self, office: str) -> None:
         self._returning.expect(office, lambda: self._members.request(office))
         self._members.request(office)
-        self._live.on_seated(office)
+        self._listening.on_seated(office)
         self._logs.on_seated(office)
 
     def _on_seat_lost(self, office: str, error: SMCPError) -> None:

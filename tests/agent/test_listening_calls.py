@@ -474,13 +474,13 @@ async def test_a_computer_cannot_ask_without_end(laptop: Laptop, start: Any, cap
     async with start(AsyncSMCPAgentClient) as agent:
         call = asyncio.ensure_future(agent.emit_tool_call("laptop", "echo", req_id="r-1", on_question=wait))
         await until(lambda: laptop.calls)
-        live = agent.client._flows._live
-        live.on_seated(laptop.office)
+        listening = agent.client._flows._listening
+        listening.on_seated(laptop.office)
         await until(lambda: "there are too many" in caplog.text)
-        assert len(live._calls["r-1"].questions._open) == 32
+        assert len(listening._calls["r-1"].questions._open) == 32
         go.set()
         await call
-        assert live._calls == {}
+        assert listening._calls == {}
 
 
 @both
@@ -688,6 +688,15 @@ async def test_options_that_exclude_one_another_are_refused(questions: Any, lapt
     async with start(AsyncSMCPAgentClient) as agent:
         with pytest.raises(BadRequest, match="question"):
             await agent.emit_tool_call("laptop", "echo", questions=questions, on_question=answers)
+    assert laptop.calls == []
+
+
+@both
+@pytest.mark.covers("agent-call-options")
+async def test_an_option_that_does_not_exist_is_refused(kind: Any, laptop: Laptop, start: Any) -> None:
+    async with start(kind) as agent:
+        with pytest.raises(TypeError, match="unexpected keyword argument 'on_progres'"):
+            await agent.emit_tool_call("laptop", "echo", on_progres=print)
     assert laptop.calls == []
 
 

@@ -31,7 +31,7 @@ from a2c_smcp.protocol.questions import Answer, Question
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry.calls.progress import OnProgress, ProgressInLoop
 
-__all__ = ["EmitOptions", "LiveCalls", "questions_in"]
+__all__ = ["EmitOptions", "ListeningCalls", "questions_in"]
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ _PASSED_ON = {
 }
 
 
-class _Asked(NamedTuple):
+class _Target(NamedTuple):
     """Whom `client:get_questions` is sent to."""
 
     office: str | None
@@ -78,20 +78,20 @@ class _Asked(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class _LiveCall:
-    asked: _Asked
+class _ListeningCall:
+    target: _Target
     progress: ProgressInLoop | None
     questions: CallQuestions | None
 
 
-class LiveCalls:
+class ListeningCalls:
     """The tool calls of an agent that have options. `on_question` answers for calls that do not say who does."""
 
     def __init__(self, ask: Requests, on_question: OnQuestion | None, pauses: Reconnect) -> None:
         self.on_question = on_question
         self._ask = ask
         self._invoke: Invoke = invoke
-        self._calls: dict[str, _LiveCall] = {}
+        self._calls: dict[str, _ListeningCall] = {}
         self._missed = Refresher(self._fetch_missed, pauses)
 
     def open(self, invoke: Invoke) -> None:
@@ -111,11 +111,13 @@ class LiveCalls:
         req_id: str | None,
         options: EmitOptions,
     ) -> CallToolResult:
-        """As `Requests.call_tool`. Raises `BadRequest` for options that exclude one another."""
+        """As `Requests.call_tool`. Raises `BadRequest` for options that exclude one another, `TypeError` for others."""
+        if unknown := options.keys() - EmitOptions.__annotations__.keys():
+            raise TypeError(f"emit_tool_call() got an unexpected keyword argument {min(unknown)!r}")
         on_question = _answerer(options, self.on_question)
         fields = _fields(options, on_question)
         req_id = req_id or token_hex(16)
-        call = self._live(_Asked(office, computer), options, on_question, timeout)
+        call = self._begun(_Target(office, computer), options, on_question, timeout)
         self._calls[req_id] = call
         try:
             result = await self._ask.call_tool(computer, tool, params, timeout, office, req_id, fields)
@@ -129,22 +131,22 @@ class LiveCalls:
                 await call.progress.finish()
         return result
 
-    def _live(self, asked: _Asked, options: EmitOptions, on_question: OnQuestion | None, timeout: float) -> _LiveCall:
+    def _begun(
+        self, target: _Target, options: EmitOptions, on_question: OnQuestion | None, timeout: float
+    ) -> _ListeningCall:
         async def send(question: Question, answer: Answer) -> None:
-            await self._ask.answer_question(asked.computer, question.question_id, answer, asked.office, longest)
+            await self._ask.answer_question(target.computer, question.question_id, answer, target.office, longest)
 
         longest = MAX_TIMEOUT if options.get("extend") else timeout
         on_progress = options.get("on_progress")
         progress = ProgressInLoop(on_progress, self._invoke) if on_progress else None
-        return _LiveCall(asked, progress, CallQuestions(on_question, self._invoke, send) if on_question else None)
+        return _ListeningCall(target, progress, CallQuestions(on_question, self._invoke, send) if on_question else None)
 
-    def _end(self, req_id: str, call: _LiveCall) -> None:
+    def _end(self, req_id: str, call: _ListeningCall) -> None:
         if self._calls.get(req_id) is call:
             del self._calls[req_id]
         if call.questions:
             call.questions.close()
-            if call.asked not in self._asking():
-                self._missed.drop(call.asked)
 
     # What computers tell
 
@@ -168,44 +170,46 @@ class LiveCalls:
         if call and call.questions and isinstance(question_id, str):
             call.questions.withdraw(question_id)
 
-    def _told(self, data: dict[str, Any]) -> _LiveCall | None:
+    def _told(self, data: dict[str, Any]) -> _ListeningCall | None:
         """The call that a notice is about."""
         req_id = data.get("req_id")
         call = self._calls.get(req_id) if isinstance(req_id, str) else None
-        return call if call and data.get("computer") in (None, call.asked.computer) else None
+        return call if call and data.get("computer") in (None, call.target.computer) else None
 
-    def _put(self, call: _LiveCall, questions: CallQuestions, data: dict[str, Any]) -> None:
-        for question in questions_in([data], call.asked.computer, call.asked.office):
+    def _put(self, call: _ListeningCall, questions: CallQuestions, data: dict[str, Any]) -> None:
+        for question in questions_in([data], call.target.computer, call.target.office):
             questions.put(question)
 
     # Questions that were told while this agent was away
 
     def on_seated(self, office: str) -> None:
         """A seat was taken, perhaps again."""
-        for asked in self._asking():
-            if asked.office in (None, office):
-                self._missed.request(asked)
+        for target in self._asking():
+            if target.office in (None, office):
+                self._missed.request(target)
 
     def on_enter(self, seat: Seat) -> None:
         """A computer has entered, perhaps again."""
-        for asked in self._asking():
-            if asked.computer == seat.computer and asked.office in (None, seat.office):
-                self._missed.request(asked)
+        for target in self._asking():
+            if target.computer == seat.computer and target.office in (None, seat.office):
+                self._missed.request(target)
 
-    def _asking(self) -> set[_Asked]:
+    def _asking(self) -> set[_Target]:
         """The computers that may ask."""
-        return {call.asked for call in self._calls.values() if call.questions}
+        return {call.target for call in self._calls.values() if call.questions}
 
-    async def _fetch_missed(self, asked: _Asked) -> None:
+    async def _fetch_missed(self, target: _Target) -> None:
         def put_all(listed: list[Any]) -> None:
             for data in listed:
                 if isinstance(data, dict):
-                    self.on_question_told({**data, "computer": asked.computer})
+                    self.on_question_told({**data, "computer": target.computer})
 
+        if target not in self._asking():
+            return
         try:
-            await self._ask.questions(asked.computer, asked.office, then=put_all)
+            await self._ask.questions(target.computer, target.office, then=put_all)
         except (BadRequest, NotFound) as error:  # it has no questions, or is not there
-            logger.info("%s was not asked for its open questions: %s", asked.computer, error)
+            logger.info("%s was not asked for its open questions: %s", target.computer, error)
 
 
 def questions_in(listed: Iterable[Any], computer: str, office: str | None) -> list[Question]:
