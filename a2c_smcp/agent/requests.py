@@ -11,7 +11,15 @@ from typing import Any, cast
 from a2c_smcp import smcp
 from a2c_smcp.agent.connection import AgentConnection
 from a2c_smcp.agent.retries import AGENT_MARGIN, Resend
-from a2c_smcp.errors import AnswerTooLarge, BadRequest, CallCancelled, CallTimeout, NotCarried, SMCPError
+from a2c_smcp.errors import (
+    AnswerTooLarge,
+    BadRequest,
+    CallCancelled,
+    CallTimeout,
+    NotCarried,
+    SMCPError,
+    UnsupportedEvent,
+)
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 from a2c_smcp.protocol.questions import Answer
 from a2c_smcp.protocol.results import CallToolResult
@@ -167,9 +175,14 @@ class Requests:
         timeout: float = _LIMIT,
         then: Callable[[Any], Any] | None = None,
     ) -> Any:
-        """An event that published Servers do not know. Raises `NotCarried`."""
+        """An event that is newer than published Servers and computers, which answer it with nothing.
+
+        Raises `NotCarried`, or `UnsupportedEvent` if it is the computer that does not know it.
+        """
         request = {**self._addressed(computer, office), **data}
         answer = await self._connection.ask(event, request, timeout, then=then)
+        if answer is None and self._connection.is_deduplicated:  # a Server of ours, which carries all events
+            raise UnsupportedEvent(f"computer {computer!r} does not know {event}")
         if answer is None:
             raise NotCarried(event)
         return answer

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.agent import Answer, AsyncSMCPAgentClient, Question, logs
-from a2c_smcp.errors import BadRequest, NotCarried, SMCPError
+from a2c_smcp.errors import BadRequest, SMCPError, UnsupportedEvent
 from a2c_smcp.registry import ToolNeedsSignIn
 from tests.agent.twins import KINDS, at_work
 from tests.computer.hosted import Relay
@@ -730,6 +730,25 @@ async def test_a_failure_says_why_in_properties(laptop: Laptop, start: Any) -> N
             await agent.use("echo")
 
 
+@pytest.mark.covers("agent-registry")
+@pytest.mark.parametrize(
+    ("meta", "shown"),
+    [
+        ({"MCP_TOOL_TITLE": '"Echo"', "MCP_TOOL_ICONS": '[{"src": "https://a.example/e.png"}]'}, ("Echo", 1)),
+        ({"MCP_TOOL_TITLE": "Echo", "MCP_TOOL_ICONS": "no list"}, ("Echo", 0)),
+        ({"MCP_TOOL_TITLE": "7", "MCP_TOOL_ICONS": "{}"}, (None, 0)),
+        ({}, (None, 0)),
+    ],
+    ids=str,
+)
+async def test_title_and_icons_of_a_tool_are_shown(meta: Any, shown: Any, laptop: Laptop, start: Any) -> None:
+    laptop.peer.answers("client:get_tools", {"tools": [{**ECHO, "meta": meta}], "req_id": "x"})
+    async with start(AsyncSMCPAgentClient) as agent:
+        (listed,) = agent.registry.describe("mcp")
+        assert (listed.get("title"), len(listed.get("icons", []))) == shown
+        assert agent.registry["echo"].meta.get("title") == shown[0]
+
+
 # Logs
 
 
@@ -791,14 +810,17 @@ async def test_a_level_is_set_again_before_it_lapses(
 
 @both
 @pytest.mark.covers("agent-not-carried")
-async def test_an_empty_answer_means_that_the_server_does_not_carry_it(kind: Any, laptop: Laptop, start: Any) -> None:
+async def test_an_empty_answer_through_our_server_means_that_the_computer_does_not_know_it(
+    kind: Any, laptop: Laptop, start: Any
+) -> None:
+    """What a published Server answers is in `tests/interop`."""
     for event in ("client:answer_question", "client:get_questions", "client:set_log_level"):
         laptop.peer.answers(event, None)
     async with start(kind) as agent:
-        with pytest.raises(NotCarried, match="does not carry the event: client:answer_question"):
+        with pytest.raises(UnsupportedEvent, match="computer 'laptop' does not know client:answer_question"):
             await agent.answer_question("laptop", "q-1", None)
-        with pytest.raises(NotCarried):
+        with pytest.raises(UnsupportedEvent):
             await agent.get_questions("laptop")
-        with pytest.raises(NotCarried):
+        with pytest.raises(UnsupportedEvent):
             await agent.set_log_level("laptop", "debug")
         assert not agent.client._flows._logs._levels

@@ -178,3 +178,23 @@ class _Entering:
 async def test_a_request_is_repeated_to_a_computer_that_entered_just_after_it() -> None:
     request = RetriedRequest(_Entering(), "client:tool_call", {"computer": "laptop"}, None, Resend.DEDUPLICATED)
     assert await request.answer(10) == {"content": []}
+
+
+@pytest.mark.covers("agent-call-options")
+@pytest.mark.parametrize(("extend", "timeouts"), [(True, [7, 7]), (False, [7, 6])])
+async def test_a_call_that_is_sent_again_has_the_remaining_time_unless_it_is_extended(
+    extend: bool, timeouts: list[int]
+) -> None:
+    """The timeout of an extended call is the longest silence of its tool (WIRE §9)."""
+    state, sent = _Entering(), list[Any]()
+    ask = state.ask
+
+    async def record(event: str, data: dict[str, Any], *rest: object) -> Any:
+        sent.append(data["timeout"])
+        return await ask(event, data, *rest)
+
+    state.ask = record  # type: ignore[method-assign]
+    data = {"computer": "laptop", "timeout": 7} | ({"extend": True} if extend else {})
+    request = RetriedRequest(state, "client:tool_call", data, None, Resend.DEDUPLICATED)
+    assert await request.answer(9) == {"content": []}
+    assert sent == timeouts

@@ -19,7 +19,16 @@ from a2c_smcp.agent import AgentEvents, AsyncSMCPAgentClient, SMCPAgentClient
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.connection import ConnectionLost
 from a2c_smcp.endpoint import Reconnect
-from a2c_smcp.errors import AnswerTooLarge, CallCancelled, NotAuthenticated, NotFound, SMCPError, Unavailable
+from a2c_smcp.errors import (
+    AnswerTooLarge,
+    CallCancelled,
+    NotAuthenticated,
+    NotCarried,
+    NotFound,
+    SMCPError,
+    Unavailable,
+    UnsupportedEvent,
+)
 from a2c_smcp.registry.results import ToolFailed
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
@@ -271,6 +280,28 @@ async def the_agent_sees_the_desktop(agent: Any, diary: Diary, tools: set[str], 
     assert agent.desktop("laptop") == [f"{WINDOW}\n\n{text}"]
 
 
+async def newer_events_are_refused_in_words(agent: Any, world: World) -> None:
+    """Published Servers and computers answer them with nothing (WIRE §9)."""
+    refusal: tuple[type[SMCPError], str] = (UnsupportedEvent, "computer 'laptop' does not know client:")
+    if not world.knows_calls:
+        refusal = (NotCarried, "This Server does not carry the event: client:")
+    with pytest.raises(refusal[0], match=refusal[1]):
+        await agent.set_log_level("laptop", "debug")
+    with pytest.raises(refusal[0], match=refusal[1]):
+        await agent.get_questions("laptop")
+    with pytest.raises(refusal[0], match=refusal[1]):
+        await agent.answer_question("laptop", "q-1", None)
+
+
+async def a_call_with_callbacks_is_a_plain_one(agent: Any, tools: set[str]) -> None:
+    """Published peers tell nothing, and do not mind being asked to."""
+    told: list[Any] = []
+    result = await agent.emit_tool_call(
+        "laptop", named("add", tools), {"a": 1, "b": 2}, on_progress=told.append, on_question=told.append, extend=True
+    )
+    assert (result.text, told) == ("3", [])
+
+
 async def the_agent_cancels(agent: Any, world: World) -> None:
     world.marks.unlink(missing_ok=True)
     slow, req_id = named("slow", world.laptop.tools), uuid4().hex
@@ -323,6 +354,8 @@ async def test_our_agent_works_with_published_peers(world: World, client: str) -
             diary.entries.clear()
             changed = await world.laptop.tells_of_changes(diary)
             assert set(agent.registry) == changed
+            await newer_events_are_refused_in_words(agent, world)
+            await a_call_with_callbacks_is_a_plain_one(agent, world.laptop.tools)
             await the_agent_cancels(agent, world)
         await diary.tells("left", seat)
         assert (agent.computers, list(agent.registry)) == ([], [])
