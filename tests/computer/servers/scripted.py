@@ -1,7 +1,8 @@
 """An MCP server in raw JSON-RPC that does what the arguments of a call say: `scripted.py modern|older`.
 
 `answers`: what the calls of this `key` are answered with, one after the other, the last one again and again:
-`{"result": …}`, `{"error": …}`, `{"ask": [requests]}` (to the client; the result holds its replies), `{"silent": 1}`.
+`{"result": …}`, `{"error": …}`, `{"silent": 1}`, `{"ask": [requests], "then": …}` (to the client; without `then` the
+result holds its replies; `then` may be `{"ask_about": [methods]}`, about the task that the client has begun).
 `tasks`: for each task id what `tasks/get` answers (`polls`), what follows an update (`updated`), and what
 `tasks/result` answers (`result`, one of the answers above). `notify`: notifications that are sent before the answer.
 The tool `heard` returns all that the client has sent.
@@ -44,7 +45,15 @@ def next_of(script: list[Any]) -> Any:
 
 
 def answer(request: dict[str, Any], script: dict[str, Any]) -> None:
-    if "ask" in script:
+    if "ask_about" in script:
+        waiting = {
+            "request": request,
+            "task": script["task"],
+            "left": script["ask_about"],
+            "replies": script["replies"],
+        }
+        ask_about(waiting)
+    elif "ask" in script:
         ids = [f"{request['id']}-{number}" for number in range(len(script["ask"]))]
         waiting = {"request": request, "missing": set(ids), "replies": {}, "then": script.get("then")}
         for id_, asked in zip(ids, script["ask"], strict=True):
@@ -54,16 +63,39 @@ def answer(request: dict[str, Any], script: dict[str, Any]) -> None:
         send({"id": request["id"], **script})
 
 
+def ask_about(waiting: dict[str, Any]) -> None:
+    """Ask the client about a task that it has begun for us, one request after the other."""
+    method, *waiting["left"] = waiting["left"]
+    id_ = f"{len(heard)}-{method}"
+    asking[id_] = waiting
+    send({"id": id_, "method": method, "params": {"taskId": waiting["task"]}})
+
+
+def replied(waiting: dict[str, Any]) -> dict[str, Any]:
+    return {"result": {"content": [], "structuredContent": {"replies": waiting["replies"]}}}
+
+
 def reply(message: dict[str, Any]) -> None:
     waiting = asking.pop(message["id"], None)
     if waiting is None:
+        return
+    if "task" in waiting:
+        waiting["replies"][message["id"].partition("-")[2]] = message
+        if waiting["left"]:
+            ask_about(waiting)
+        else:
+            answer(
+                waiting["request"], {"result": {"content": [], "structuredContent": {"replies": waiting["replies"]}}}
+            )
         return
     waiting["missing"].discard(message["id"])
     waiting["replies"][message["id"].rpartition("-")[2]] = message
     if waiting["missing"]:
         return
-    result = {"content": [], "structuredContent": {"replies": waiting["replies"]}}
-    answer(waiting["request"], waiting["then"] or {"result": result})
+    then = waiting["then"] or replied(waiting)
+    if "ask_about" in then:
+        then |= {"task": message["result"]["task"]["taskId"], "replies": waiting["replies"]}
+    answer(waiting["request"], then)
 
 
 def call(request: dict[str, Any]) -> None:
@@ -87,7 +119,7 @@ def get_task(request: dict[str, Any]) -> None:
         answer(request, {"error": {"code": -32602, "message": "Task not found"}})
     else:
         polled = next_of(task["polls"])
-        answer(request, polled if "error" in polled else {"result": polled})
+        answer(request, polled if polled.keys() == {"error"} else {"result": polled})
 
 
 def update_task(request: dict[str, Any]) -> None:
