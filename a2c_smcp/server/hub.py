@@ -4,7 +4,8 @@ Events of one connection are handled in the order in which they came, because th
 handled without waiting, which nearly all are, is handled inside `receive`. One that has to wait (a join, anything
 that asks a shared store) makes the connection's `inbox`: later events stay in it, and one task handles it and them,
 one after the other, until the inbox is empty and gone. A call in flight is not waiting: its event was handled when it
-was passed on, and its answer is sent whenever it comes; only what a computer has told before is never behind it.
+was passed on, and its answer is sent whenever it comes. One exception: while a tell of a computer waits in the inbox,
+acks that come behind it wait there, too, so that the agent hears the tell first.
 
 The end of a connection is the last entry of that queue: what a client sent before it disconnected is carried out first.
 From the moment it is gone nothing is written to it any more.

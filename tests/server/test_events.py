@@ -215,7 +215,8 @@ async def test_legacy_notices_reach_everybody_when_asked_for(serve: Any, connect
 
 REFUSED_EVENTS = [
     "connect", "disconnect", "connect_error", "message", "", "*", "client:", "client: ", "client:tool_call ",
-    "Client:x", "server:", "server:x", "server:update", "server:update_", "notify:enter_office", "notify:update_config",
+    "Client:x", "server:", "server:x", "server:update", "server:update_", "server:tell", "server:tell_",
+    "notify:enter_office", "notify:update_config", "notify:tell_progress",
     "trigger_event", "_handle", "background", "client:\x00", "client:" + "x" * 500,
 ]  # fmt: skip
 
@@ -246,6 +247,9 @@ GOOD = {
     "client:newer": {"computer": "laptop"},
     "server:update_config": {"computer": "laptop"},
     "server:update_newer": {"computer": "laptop"},
+    "client:get_questions": {"agent": "planner", "req_id": "r", "computer": "laptop"},
+    "server:tell_progress": {"agent": "planner", "req_id": "r"},
+    "server:tell_newer": {"agent": "planner"},
 }  # fmt: skip
 NOT_NAMES = [None, 1, "", " x", "x ", "a\nb", "\u202eevil", "x" * 129, ["x"], {"x": 1}, True, "a\u200bb"]
 BROKEN = [
@@ -271,7 +275,7 @@ async def test_every_malformed_payload_is_refused_with_the_field_and_changes_not
     agent: Peer, computer: Peer, office: str
 ) -> None:
     for event, payload in BROKEN:
-        sender = computer if event.startswith("server:update") else agent
+        sender = computer if event.startswith(("server:update", "server:tell")) else agent
         answer = await sender.ask(event, payload)
         if event in ("server:join_office", "server:leave_office"):
             assert answer[0] is False, (event, payload)
@@ -299,6 +303,7 @@ async def test_an_event_carries_exactly_one_object(agent: Peer, arguments: tuple
 ROLES = [
     ("agent", "server:update_config", {"computer": "planner"}),
     ("agent", "server:update_anything", {"computer": "planner"}),
+    ("agent", "server:tell_anything", {"agent": "planner"}),
     ("computer", "client:get_tools", {"agent": "laptop", "req_id": "r", "computer": "laptop"}),
     ("computer", "client:unknown", {"computer": "laptop"}),
     ("computer", "server:list_room", {"agent": "laptop", "req_id": "r", "office_id": "{office}"}),
