@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from reference import api, commands, configuration, events, failures
+from reference import api, commands, configuration, events, failures, mcp_features
 
 __all__ = ["FOLDER", "PAGES"]
 
@@ -13,6 +13,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
 PAGES: dict[str, Callable[[], str]] = {
     "events.md": events.page,
+    "mcp.md": mcp_features.page,
     "cli.md": commands.page,
     "errors.md": failures.page,
     "configuration.md": configuration.page,

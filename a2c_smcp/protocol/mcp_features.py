@@ -1,0 +1,370 @@
+"""What of MCP an agent can use through an office: a row for each feature of each revision.
+
+`make reference` prints this table. The tests compare it with the methods that MCP has, with the events of the protocol,
+with what a Computer sends and declares, and with the scenarios of MCP's conformance suite.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from a2c_smcp import smcp
+
+__all__ = ["FEATURES", "REVISIONS", "Carried", "MCPFeature"]
+
+REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+
+Carried = Literal["yes", "partly", "no"]
+
+_OLDER = REVISIONS[:-1]
+_NEWEST = REVISIONS[-1:]
+_SINCE_ELICITATION = REVISIONS[2:4]
+_SINCE_TASKS = REVISIONS[3:4]
+
+
+class MCPFeature(NamedTuple):
+    """One row.
+
+    `methods` are MCP's requests and notifications, `capabilities` what a Computer declares to servers for it, `events`
+    those of this protocol by which an agent uses it, `scenarios` those of the conformance suite that test it. An
+    `extension` of MCP is not in the lists of its revisions.
+    """
+
+    area: str
+    name: str
+    carried: Carried
+    how: str
+    methods: tuple[str, ...] = ()
+    revisions: tuple[str, ...] = REVISIONS
+    events: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    scenarios: tuple[str, ...] = ()
+    extension: bool = False
+
+
+_CONNECTION = (
+    MCPFeature(
+        "Connection",
+        "handshake of older revisions",
+        "yes",
+        "Done by the Computer, with the newest revision that both know.",
+        methods=("initialize", "notifications/initialized"),
+        revisions=_OLDER,
+        scenarios=("initialize",),
+    ),
+    MCPFeature(
+        "Connection",
+        "discovery, metadata in every request",
+        "yes",
+        "Tried first; a server that does not answer it gets the older handshake.",
+        methods=("server/discover",),
+        revisions=_NEWEST,
+        scenarios=("request-metadata",),
+    ),
+    MCPFeature(
+        "Connection",
+        "ping",
+        "yes",
+        "A Computer answers it, and sends it to a server that has been silent for long.",
+        methods=("ping",),
+        revisions=_OLDER,
+    ),
+    MCPFeature(
+        "Connection",
+        "stdio, streamable HTTP, HTTP with SSE",
+        "yes",
+        "`type` in the configuration. A stream that is cut is taken up where it ended.",
+        scenarios=("sse-retry",),
+    ),
+    MCPFeature(
+        "Connection",
+        "HTTP headers for methods, names and marked parameters",
+        "yes",
+        "Sent by the Computer. A tool that marks its parameters wrongly is left out, with a warning. "
+        "`null` for a marked parameter that is not required is the same as no value.",
+        revisions=_NEWEST,
+        scenarios=("http-standard-headers", "http-custom-headers", "http-invalid-tool-headers"),
+    ),
+)
+
+_SIGN_IN = (
+    MCPFeature(
+        "Sign-in",
+        "OAuth 2.1 with PKCE: discovery of the resource and its authorization server",
+        "yes",
+        "On the Computer: by browser, or by pasting the redirect. Tokens never leave the machine.",
+        scenarios=(
+            "auth/metadata-default",
+            "auth/metadata-var1",
+            "auth/metadata-var2",
+            "auth/metadata-var3",
+            "auth/resource-mismatch",
+            "auth/authorization-server-migration",
+            "auth/2025-03-26-oauth-metadata-backcompat",
+            "auth/2025-03-26-oauth-endpoint-fallback",
+        ),
+    ),
+    MCPFeature(
+        "Sign-in",
+        "client metadata documents, dynamic registration, registered clients",
+        "yes",
+        "`auth` in the configuration of the server: `client_metadata_url`, nothing, or `client_id`.",
+        scenarios=(
+            "auth/basic-cimd",
+            "auth/pre-registration",
+            "auth/token-endpoint-auth-basic",
+            "auth/token-endpoint-auth-post",
+            "auth/token-endpoint-auth-none",
+        ),
+    ),
+    MCPFeature(
+        "Sign-in",
+        "scopes, and further ones when a tool needs them",
+        "yes",
+        "The call waits for the sign-in if the owner is there; otherwise its result has the code 4007.",
+        scenarios=(
+            "auth/scope-from-www-authenticate",
+            "auth/scope-from-scopes-supported",
+            "auth/scope-omitted-when-undefined",
+            "auth/scope-step-up",
+            "auth/scope-retry-limit",
+            "auth/offline-access-scope",
+            "auth/offline-access-not-supported",
+        ),
+    ),
+    MCPFeature(
+        "Sign-in",
+        "check of the issuer",
+        "yes",
+        "A redirect that names another issuer, or metadata of another, ends the sign-in.",
+        revisions=_NEWEST,
+        scenarios=(
+            "auth/iss-supported",
+            "auth/iss-not-advertised",
+            "auth/iss-supported-missing",
+            "auth/iss-wrong-issuer",
+            "auth/iss-unexpected",
+            "auth/iss-normalized",
+            "auth/metadata-issuer-mismatch",
+        ),
+    ),
+    MCPFeature(
+        "Sign-in",
+        "client credentials: a secret, or a signed assertion",
+        "yes",
+        '`"grant": "client_credentials"` in `auth`.',
+        scenarios=("auth/client-credentials-basic", "auth/client-credentials-jwt"),
+        extension=True,
+    ),
+    MCPFeature(
+        "Sign-in",
+        "DPoP, enterprise-managed authorization, workload identity",
+        "no",
+        "Extensions that the MCP SDK does not have, or that need an identity provider of an organisation.",
+        scenarios=(
+            "auth/dpop",
+            "auth/dpop-nonce",
+            "auth/enterprise-managed-authorization",
+            "auth/wif-jwt-bearer",
+        ),
+        extension=True,
+    ),
+)
+
+_TOOLS = (
+    MCPFeature(
+        "Tools",
+        "list, and notices of its changes",
+        "yes",
+        "With title, icons, annotations and `_meta` in `meta`. Schemas arrive unchanged; a reference to another "
+        "document is never fetched.",
+        methods=("tools/list", "notifications/tools/list_changed"),
+        events=(smcp.GET_TOOLS_EVENT, smcp.UPDATE_TOOL_LIST_NOTIFICATION),
+        scenarios=("json-schema-ref-no-deref", "json-schema-2020-12-preservation"),
+    ),
+    MCPFeature(
+        "Tools",
+        "calls",
+        "yes",
+        "Results as the server sent them, with `_meta`; the agent's `_meta` reaches the server. JSON-RPC errors keep "
+        "code and data in `_meta.a2c_mcp_error`.",
+        methods=("tools/call",),
+        events=(smcp.TOOL_CALL_EVENT,),
+        scenarios=("tools_call",),
+    ),
+    MCPFeature(
+        "Tools",
+        "cancelling",
+        "yes",
+        "In both directions: a cancelled call is cancelled at the server, a server may withdraw its question.",
+        methods=("notifications/cancelled",),
+        events=(smcp.CANCEL_TOOL_CALL_EVENT,),
+    ),
+    MCPFeature(
+        "Tools",
+        "progress",
+        "yes",
+        "To the agent for calls with `progress: true`, at most ten a second. With `extend: true` it extends the call.",
+        methods=("notifications/progress",),
+        events=(smcp.TELL_PROGRESS_NOTIFICATION,),
+    ),
+    MCPFeature(
+        "Tools",
+        "tasks of 2025-11-25, in both directions",
+        "yes",
+        "A tool that needs a task is run as one, and followed to its end; the agent sees an ordinary call. A server "
+        "may ask with a task, too.",
+        methods=("tasks/get", "tasks/list", "tasks/result", "tasks/cancel", "notifications/tasks/status"),
+        revisions=_SINCE_TASKS,
+        events=(smcp.TOOL_CALL_EVENT,),
+        capabilities=("tasks",),
+        extension=True,
+    ),
+    MCPFeature(
+        "Tools",
+        "the tasks extension (`io.modelcontextprotocol/tasks`)",
+        "yes",
+        "Followed to its end like a task of 2025-11-25.",
+        methods=("tasks/get", "tasks/update", "tasks/cancel", "notifications/tasks"),
+        revisions=_NEWEST,
+        events=(smcp.TOOL_CALL_EVENT,),
+        capabilities=("extensions.io.modelcontextprotocol/tasks",),
+        extension=True,
+    ),
+)
+
+_ASKING = (
+    MCPFeature(
+        "Questions",
+        "elicitation: forms and URLs",
+        "yes",
+        "Answered by the owner, by the agent (`questions: true`), or the tool hears that nobody can answer. "
+        "Defaults are filled in, content is checked.",
+        methods=("elicitation/create",),
+        revisions=_SINCE_ELICITATION,
+        events=(
+            smcp.TELL_QUESTION_NOTIFICATION,
+            smcp.TELL_QUESTION_ENDED_NOTIFICATION,
+            smcp.ANSWER_QUESTION_EVENT,
+            smcp.GET_QUESTIONS_EVENT,
+        ),
+        capabilities=("elicitation.form", "elicitation.url"),
+        scenarios=("elicitation-sep1034-client-defaults",),
+    ),
+    MCPFeature(
+        "Questions",
+        "URLs that a call needs first (error -32042), and the notice that one was visited",
+        "yes",
+        "A URL is asked like any other; when all were visited, the call is sent again.",
+        methods=("notifications/elicitation/complete",),
+        revisions=_SINCE_TASKS,
+    ),
+    MCPFeature(
+        "Questions",
+        "requests that return `InputRequiredResult`",
+        "yes",
+        "Answered like a question of older revisions, or handed to an agent that speaks MCP itself "
+        '(`questions: "result"`), with its request state.',
+        revisions=_NEWEST,
+        events=(smcp.TOOL_CALL_EVENT,),
+        capabilities=("elicitation",),
+        scenarios=("sep-2322-client-request-state",),
+    ),
+    MCPFeature(
+        "Questions",
+        "sampling",
+        "partly",
+        'Only for calls with `questions: "result"` that declare it in `client_capabilities`: the agent asks its model. '
+        "MCP deprecates it.",
+        methods=("sampling/createMessage",),
+        revisions=_OLDER,
+        events=(smcp.TOOL_CALL_EVENT,),
+        capabilities=("sampling",),
+    ),
+    MCPFeature(
+        "Questions",
+        "roots",
+        "partly",
+        'Only for calls with `questions: "result"` that declare it in `client_capabilities`; otherwise the list is '
+        "empty. MCP deprecates it.",
+        methods=("roots/list",),
+        revisions=_OLDER,
+        events=(smcp.TOOL_CALL_EVENT,),
+        capabilities=("roots",),
+    ),
+    MCPFeature(
+        "Questions",
+        "notice that the roots have changed",
+        "no",
+        "A Computer has no roots of its own.",
+        methods=("notifications/roots/list_changed",),
+        revisions=_OLDER,
+    ),
+)
+
+_REST = (
+    MCPFeature(
+        "Logs",
+        "messages of servers",
+        "yes",
+        "For the owner (`logs SERVER`), and for agents that ask, at most fifty a second.",
+        methods=("notifications/message",),
+        events=(smcp.TELL_LOG_NOTIFICATION, smcp.SET_LOG_LEVEL_EVENT),
+    ),
+    MCPFeature(
+        "Logs",
+        "levels",
+        "yes",
+        "The lowest that the owner or an agent asks for. On 2026-07-28 it is said in each request.",
+        methods=("logging/setLevel",),
+        revisions=_OLDER,
+        events=(smcp.SET_LOG_LEVEL_EVENT,),
+    ),
+    MCPFeature(
+        "Resources",
+        "windows of the desktop: list, read, notices of changes",
+        "partly",
+        "Resources whose URI begins with `window://`; no others yet.",
+        methods=(
+            "resources/list",
+            "resources/read",
+            "notifications/resources/list_changed",
+            "notifications/resources/updated",
+        ),
+        events=(smcp.GET_DESKTOP_EVENT, smcp.UPDATE_DESKTOP_NOTIFICATION),
+    ),
+    MCPFeature(
+        "Resources",
+        "subscriptions of older revisions",
+        "partly",
+        "To windows.",
+        methods=("resources/subscribe", "resources/unsubscribe"),
+        revisions=_OLDER,
+    ),
+    MCPFeature(
+        "Resources",
+        "one stream for all subscriptions",
+        "partly",
+        "To windows and to the lists of tools and resources.",
+        methods=("subscriptions/listen", "notifications/subscriptions/acknowledged"),
+        revisions=_NEWEST,
+    ),
+    MCPFeature("Resources", "templates", "no", "Not yet.", methods=("resources/templates/list",)),
+    MCPFeature(
+        "Prompts",
+        "prompts",
+        "no",
+        "Not yet.",
+        methods=("prompts/list", "prompts/get", "notifications/prompts/list_changed"),
+    ),
+    MCPFeature("Completion", "completion of arguments", "no", "Not yet.", methods=("completion/complete",)),
+    MCPFeature(
+        "Caching",
+        "how long a list may be kept (`ttlMs`)",
+        "no",
+        "A Computer lists again when a server announces a change.",
+        revisions=_NEWEST,
+    ),
+)
+
+FEATURES = (*_CONNECTION, *_SIGN_IN, *_TOOLS, *_ASKING, *_REST)
