@@ -36,7 +36,7 @@ endef
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-cluster test test-fast test-clients conformance test-faults test-deep lint types peers examples clients node-client docs reference lock clean
-.PHONY: bench bench-quick bench-relay bench-end-to-end bench-crowds bench-growth bench-pressure
+.PHONY: bench bench-quick bench-relay bench-end-to-end bench-progress bench-against bench-crowds bench-growth bench-pressure
 .PHONY: bench-computer bench-agent bench-registry bench-nodes bench-directory bench-peers
 
 help: ## Show this list
@@ -150,6 +150,12 @@ bench-relay: bench-peers ## What relaying a call costs, beside python-socketio, 
 
 bench-end-to-end: bench-peers ## A call from agent to MCP server and back, beside the direct MCP call and the published package
 	@$(BIN)/python -m benchmarks end_to_end
+
+bench-progress: $(READY) ## How soon an agent hears how far a tool has got
+	@$(BIN)/python -m benchmarks progress
+
+bench-against: $(READY) ## What a plain call costs beside an older commit: make bench-against COMMIT=...
+	@$(BIN)/python -m benchmarks.against $(COMMIT)
 
 bench-crowds: bench-peers ## Many computers joining, and what connections cost, beside the published package and Node
 	@$(BIN)/python -m benchmarks crowds

@@ -18,6 +18,7 @@ PEERS = interpreter("bench")
 SECTIONS: dict[str, Path] = {
     "relay": PEERS,
     "end_to_end": OURS,
+    "progress": OURS,
     "computer": OURS,
     "crowds": PEERS,
     "growth": PEERS,

@@ -25,7 +25,7 @@ from benchmarks.processes import PATIENCE, PROGRAM, ROOT, Running, hub, interpre
 from benchmarks.report import save
 from benchmarks.table import Row, in_turn, median, options, per, ratio, report
 
-__all__: list[str] = []
+__all__ = ["MCP_SERVERS", "TOOLS", "WAYS", "Contestant", "answering", "compare", "ours"]
 
 HERE = Path(__file__).parent
 DIRECT, OURS, PUBLISHED = "direct MCP call", "ours", "0.4.2"
@@ -84,13 +84,16 @@ async def direct(config: Path) -> AsyncIterator[Contestant]:
 
 
 @asynccontextmanager
-async def ours(config: Path) -> AsyncIterator[Contestant]:
-    home = {"HOME": str(config.parent)}
-    async with hub() as (url, server):
+async def ours(config: Path, checkout: Path = ROOT) -> AsyncIterator[Contestant]:
+    """All three parts as they are in this checkout."""
+    code = {"PYTHONPATH": str(checkout)}
+    async with hub(code) as (url, server):
         seat = ("--url", url, "--office", OFFICE, "--name", COMPUTER, "--config", config)
+        home = {"HOME": str(config.parent), **code}
+        call = ("-m", "benchmarks.our_caller", url, OFFICE, COMPUTER)
         async with (
             running(PROGRAM, "computer", "--no-input", *seat, environment=home) as computer,
-            running(PYTHON, "-m", "benchmarks.our_caller", url, OFFICE, COMPUTER, says=READY) as caller,
+            running(PYTHON, *call, says=READY, folder=checkout) as caller,
         ):
             yield Contestant(caller, {"server": server, "computer": computer})
 

@@ -47,6 +47,7 @@ GOALS = (
     Goal("relay.node_1MB", "relay, 1 MB results", "≥", 2.5, "× Node socket.io"),
     Goal("end_to_end.p50", _CALL, "≤", 1.3, "× its p50"),
     Goal("end_to_end.throughput", _CALL, "≥", 0.9, "× its throughput, 32 in flight"),
+    Goal("progress.p50", "progress, from the MCP server to the agent's callback", "≤", 5, " ms over an answer's way"),
     Goal("computer.get_tools", "`get_tools`, 500 tools", "≥", 20, "× faster than 0.4.2"),
     Goal("computer.get_desktop", "`get_desktop`, 50 windows", "≥", 2, "× faster than 0.4.2"),
     Goal("computer.get_desktop_3", "`get_desktop`, 3 of 50 windows", "≥", 10, "× faster than 0.4.2"),

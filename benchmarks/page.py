@@ -54,6 +54,10 @@ _ABOUT = {
         "own, beside an MCP client that talks to the same server directly. Two servers: one on the MCP SDK, "
         "one written by hand that costs nearly nothing."
     ),
+    "progress": (
+        "A tool that reports progress once and returns 20 ms later; both say when they were written. And one that "
+        "reports a hundred times in a second, of which an agent is told ten."
+    ),
     "computer": (
         "A computer with 5 MCP servers of 100 tools and 10 windows each, asked by a bare client. These servers "
         "answer at once. Windows are read in parallel, which matters for servers that take longer."

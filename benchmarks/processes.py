@@ -75,7 +75,10 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    *command: str | Path, says: str | None = None, environment: Mapping[str, str] | None = None
+    *command: str | Path,
+    says: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> AsyncIterator[Running]:
     """Starts a program and stops it, with all that it started. `says` is how the line begins that it is ready with."""
     signal.signal(signal.SIGTERM, _interrupt)
@@ -86,6 +89,7 @@ async def running(
             stdout=PIPE if says else DEVNULL,
             stderr=complaints,
             env={**os.environ, **(environment or {})},
+            cwd=folder,
             start_new_session=True,
         )
         try:
@@ -99,11 +103,11 @@ async def running(
 
 
 @asynccontextmanager
-async def hub() -> AsyncIterator[tuple[str, Running]]:
+async def hub(environment: Mapping[str, str] | None = None) -> AsyncIterator[tuple[str, Running]]:
     """Our Server on a free port, and where it listens."""
     listening = "listening on "
     command = (PROGRAM, "server", "--port", "0", "--log-level", "error")
-    async with running(*command, says=listening) as server:
+    async with running(*command, says=listening, environment=environment) as server:
         yield server.said.removeprefix(listening), server
 
 

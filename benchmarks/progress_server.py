@@ -1,0 +1,58 @@
+"""An MCP server over stdio whose tools report progress, and say in every message when it was written.
+
+`step` reports once and returns `PAUSE` later. `count` reports a hundred times within a second.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+__all__: list[str] = []
+
+PAUSE = 0.02
+STEPS, EVERY = 100, 0.01
+TOOLS = ("step", "count")
+REVISION = "2025-11-25"
+
+
+def send(message: dict[str, Any]) -> None:
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def report(token: Any, progress: int, total: int) -> None:
+    params = {"progressToken": token, "progress": progress, "total": total, "message": str(time.monotonic_ns())}
+    send({"method": "notifications/progress", "params": params})
+
+
+def call(params: dict[str, Any]) -> dict[str, Any]:
+    token = params.get("_meta", {}).get("progressToken")
+    steps, pause = (1, PAUSE) if params["name"] == "step" else (STEPS, EVERY)
+    for number in range(steps):
+        report(token, number + 1, steps)
+        time.sleep(pause)
+    return {"content": [{"type": "text", "text": str(time.monotonic_ns())}], "isError": False}
+
+
+def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    if method == "tools/call":
+        return call(params)
+    about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "progress", "version": "1"}}
+    tools = [{"name": name, "description": "Reports progress.", "inputSchema": {"type": "object"}} for name in TOOLS]
+    known = {"initialize": {"protocolVersion": REVISION, **about}, "tools/list": {"tools": tools}, "ping": {}}
+    return known.get(method)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" in message and "method" in message:
+            result = result_of(message["method"], message.get("params") or {})
+            unknown = {"error": {"code": -32601, "message": "Method not found"}}
+            send({"id": message["id"], **(unknown if result is None else {"result": result})})
+
+
+if __name__ == "__main__":
+    main()
