@@ -7,45 +7,21 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from a2c_smcp import __version__
 from tests.computer.pseudo_terminal import OnTerminal, on_a_terminal
+from tests.shown_output import Step, is_printed, steps
 
 PAGES = [Path(__file__).parents[1] / "docs" / name for name in ("quick-start.md", "zh/quick-start.md")]
 ABACUS = {"command": sys.executable, "args": ["-m", "a2c_smcp.cli.demo.mcp_servers", "abacus"]}
 CONFIGURATION = {"mcpServers": {"abacus": {**ABACUS, "env": {"ABACUS_TOKEN": "tk-4bdc7306eb0e4a5b7a7c"}}}}
 NEXT = re.compile(r"^  (a2c-smcp agent call .*?) *$", re.MULTILINE)
 ENTER, CTRL_C = "\r", "\x03"
-
-
-class Step(NamedTuple):
-    """A command of the page, and the output that the page shows."""
-
-    command: str
-    prints: str
-
-
-def steps(page: Path) -> Iterator[Step]:
-    found = re.findall(r"^```(\w+)\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    for (language, text), (following, output) in zip(found, [*found[1:], ("", "")], strict=True):
-        if language == "sh":
-            assert following == "text", f"{page.name} does not say what this prints:\n{text}"
-            yield Step(text.strip(), output)
-
-
-def is_printed(wanted: str, screen: str) -> bool:
-    """`…` matches anything in a line; a line `…` matches any lines. Runs of spaces are equal to one."""
-    lines = []
-    for line in wanted.splitlines():
-        pieces = map(re.escape, re.sub(" +", " ", line).split("…"))
-        lines.append(r"(?:.*\n)*?" if line == "…" else ".*".join(pieces) + r" *(?:\n|\Z)")
-    return re.search("^" + "".join(lines), re.sub(" +", " ", screen), re.MULTILINE) is not None
 
 
 class Machine:
@@ -93,6 +69,7 @@ def step(words: str) -> Step:
 
 @pytest.mark.parametrize("page", PAGES, ids=["English", "Chinese"])
 def test_under_every_command_stands_what_it_prints(page: Path) -> None:
+    assert [each.command for each in steps(page) if not each.prints] == []
     assert len([*steps(page)]) >= 10
     assert f"a2c-smcp-{__version__} " in step("pip install").prints
 

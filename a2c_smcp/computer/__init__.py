@@ -9,12 +9,15 @@ if TYPE_CHECKING:
     from a2c_smcp.computer.approval import Caller
     from a2c_smcp.computer.computer import Computer
     from a2c_smcp.mcp_host.failures import SignInFailed
+    from a2c_smcp.protocol.questions import Answer, Question
 
-__all__ = ["Caller", "Computer", "SignInFailed"]
+__all__ = ["Answer", "Caller", "Computer", "Question", "SignInFailed"]
 
 _HOMES = {
+    "Answer": "a2c_smcp.protocol.questions",
     "Caller": "a2c_smcp.computer.approval",
     "Computer": "a2c_smcp.computer.computer",
+    "Question": "a2c_smcp.protocol.questions",
     "SignInFailed": "a2c_smcp.mcp_host.failures",
 }
 

@@ -52,8 +52,8 @@ SHOWN = {
 }
 """The lines that each of them prints, in this order."""
 
-SERVED = ("fastapi_app", "window_server")
-"""Those that go on until they are stopped, each with a test of its own; `windows` runs the second."""
+SERVED = ("fastapi_app", "window_server", "restaurant_server")
+"""Those that go on until they are stopped. They are tested here, by `windows` and in `tests/test_guides.py`."""
 
 pytestmark = pytest.mark.covers("examples")
 

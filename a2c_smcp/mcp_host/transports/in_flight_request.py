@@ -92,4 +92,4 @@ class InFlightRequest:
         return self._loop.call_at(min(self._loop.time() + self._timeout, self._latest_end), self._expire)
 
     def _expire(self) -> None:
-        self.fail(CallTimeout(f"{self._what} took longer than {self._timeout:g} s"))
+        self.fail(CallTimeout(f"{self._what} took longer than {round(self._timeout, 1) or self._timeout:g} s"))
