@@ -94,9 +94,14 @@ class EventDispatcher:
         queue = self._queue
         while self._dispatching is asyncio.current_task():  # a handler may close, or open again
             method, arguments = await queue.get()
-            for listener in self._listeners:
-                if handler := getattr(listener, method, None):
-                    try:
-                        await invoke(handler, *arguments)
-                    except Exception:
-                        logger.exception("%s failed", method)
+            for handler in self._handlers(method):
+                try:
+                    await invoke(handler, *arguments)
+                except Exception:
+                    logger.exception("%s failed", method)
+
+    def _handlers(self, method: str) -> list[Callable[..., Any]]:
+        """The methods that do something: those of `AgentEvents` itself do nothing."""
+        found = (getattr(listener, method, None) for listener in self._listeners)
+        nothing = getattr(AgentEvents, method, None)
+        return [handler for handler in found if handler and getattr(handler, "__func__", None) is not nothing]

@@ -43,7 +43,8 @@ class EmitOptions(TypedDict, total=False):
       it gets the newest report only.
     - `on_question(question)` answers what the MCP server asks in the middle of the call: it returns an `Answer`, an
       object with the content of the form, or `None` to cancel. It may be async. If it raises, the question is
-      cancelled; if the answer does not fit the form, it is called again with the `problem`.
+      cancelled; if the answer does not fit the form, it is called again with the `problem`. Questions of one call come
+      one after the other, those of several calls at the same time.
     - `questions="result"`: instead, what the MCP server asks is returned as it came (`result.is_input_required`), and
       the call is made again with `input_responses` and `request_state`. `client_capabilities` are what the computer
       declares to the MCP server for this call, in MCP's spelling. `questions=False` asks nobody, `True` tells questions
@@ -75,6 +76,9 @@ class _Target(NamedTuple):
 
     office: str | None
     computer: str
+
+    def __str__(self) -> str:
+        return f"questions of {self.computer}"
 
 
 @dataclass(eq=False, slots=True)

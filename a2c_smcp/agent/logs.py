@@ -31,6 +31,9 @@ class LogSource(NamedTuple):
     computer: str
     mcp_server: str | None
 
+    def __str__(self) -> str:
+        return f"log level of {self.mcp_server or 'all servers'} on {self.computer}"
+
     def is_at(self, seat: Seat) -> bool:
         return self.computer == seat.computer and self.office in (None, seat.office)
 
@@ -96,4 +99,4 @@ class LogLevels:
         try:
             await self._send(source, level)
         except (BadRequest, NotFound) as error:  # it is renewed when the computer enters, and later
-            logger.info("the log level of %s was not renewed: %s", source.computer, error)
+            logger.info("%s was not set again: %s", source, error)
