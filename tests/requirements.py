@@ -97,6 +97,11 @@ _TABLE: dict[str, dict[str, str]] = {
         "routing-unknown": "client:<x> and server:update_<x> are carried, known or not.",
         "nothing-stripped": "No field of a payload or an answer is lost or changed.",
     },
+    "WIRE §9 sign-in": {
+        "9-sign-in": "A server that wants OAuth is signed in to on the computer; until then it is auth_required.",
+        "9-sign-in-results": "A call to such a server is a result with 4006 or 4007 and a hint, its tools stay listed.",
+        "9-sign-in-secrets": "Tokens, codes and verifiers never leave the computer; its logs do not show them.",
+    },
     "WIRE §9 events": {
         "9-answer_question": "client:answer_question is routed to its computer.",
         "9-get_questions": "client:get_questions is routed to its computer.",

@@ -33,7 +33,7 @@ from a2c_smcp.mcp_host.failures import AuthRequired, SignInFailed, TokenRefused
 from a2c_smcp.mcp_host.sign_in.callback import CallbackListener
 from a2c_smcp.mcp_host.sign_in.challenge import Challenge
 from a2c_smcp.mcp_host.sign_in.flow import Flow, ProviderUnreachable, RefreshRefused
-from a2c_smcp.mcp_host.sign_in.providers import Handlers, provider_for, record_of
+from a2c_smcp.mcp_host.sign_in.providers import PersonHandlers, provider_for, record_of
 from a2c_smcp.mcp_host.sign_in.record import Learn, SignInRecord, TokenStore, binding_of, read_record
 from a2c_smcp.mcp_host.sign_in.visit import Person, Visit
 
@@ -325,7 +325,7 @@ class Account:
     async def _ask(self, person: Person, challenge: Challenge) -> None:
         async with CallbackListener.opened(self._learn, self.settings.redirect_uri, self._ports()) as listener:
             visit = Visit(person, listener, self.url, self._learn)
-            handlers = Handlers(visit.redirect, visit.callback, listener.redirect_uri)
+            handlers = PersonHandlers(visit.redirect, visit.callback, listener.redirect_uri)
             provider = provider_for(self.url, self.settings, self._record, handlers=handlers)
             try:
                 await self._flow.answer(provider, challenge)

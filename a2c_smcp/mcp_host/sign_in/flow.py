@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
 from mcp.client.auth.utils import issuers_match
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 
@@ -37,6 +37,7 @@ __all__ = ["Flow", "ProviderUnreachable", "RefreshRefused"]
 _TIMEOUT = 20.0  # seconds for one request
 _BODY_LIMIT = 256 * 1024  # bytes
 _SHOWN = 300
+_NO_PROVIDER = "the server names no authorization server: it may want a key, in the headers of its configuration"
 _SECRETS = (
     *("access_token", "refresh_token", "id_token", "token", "code", "code_verifier", "state"),
     *("client_secret", "client_assertion", "registration_access_token"),
@@ -101,7 +102,9 @@ class Flow:
         except StopAsyncIteration:
             return
         except OAuthFlowError as error:
-            raise SignInFailed(_said(error)) from None
+            found = provider.context.oauth_metadata or provider.context.protected_resource_metadata
+            is_guess = not found and isinstance(error, OAuthRegistrationError | OAuthTokenError)
+            raise SignInFailed(_NO_PROVIDER if is_guess else _said(error)) from None
         finally:
             await generator.aclose()
             _in_flow.set(False)

@@ -28,7 +28,7 @@ from a2c_smcp.mcp_host.config.sign_in import SignInSettings
 from a2c_smcp.mcp_host.failures import SignInFailed
 from a2c_smcp.mcp_host.sign_in.record import SignInRecord, binding_of
 
-__all__ = ["Handlers", "provider_for", "record_of"]
+__all__ = ["PersonHandlers", "provider_for", "record_of"]
 
 _CLIENT_NAME = "a2c-smcp"
 _LONG_AGO = 1.0  # the SDK reads 0 as "never expires"
@@ -36,7 +36,7 @@ _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
 @dataclass(frozen=True)
-class Handlers:
+class PersonHandlers:
     """How a person is sent to the authorization server, how he comes back, and to which address."""
 
     redirect: Callable[[str], Awaitable[None]]
@@ -68,7 +68,7 @@ def provider_for(
     settings: SignInSettings,
     record: SignInRecord | None,
     *,
-    handlers: Handlers | None = None,
+    handlers: PersonHandlers | None = None,
     is_expired: bool = False,
 ) -> OAuthClientProvider:
     """Return a provider in the state of the record. `is_expired`: it begins with a refresh."""

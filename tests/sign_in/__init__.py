@@ -1,0 +1,1 @@
+"""Sign-in to MCP servers by OAuth."""
