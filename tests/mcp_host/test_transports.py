@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from a2c_smcp.errors import CallTimeout
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
 from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, SessionLost
+from a2c_smcp.mcp_host.sessions.logs import LogMessage
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from tests.computer.pace import within
 from tests.computer.supervised import Notebook, quick, serving, session, text_of
+from tests.mcp_host.scripts import Person
 from tests.ports import free_port
+from tests.waiting import until
 
 KINDS = [("streamable", False), ("streamable", True), ("sse", False), ("sse", True)]
 every_kind = pytest.mark.parametrize(("kind", "legacy"), KINDS, ids=["streamable", "older", "sse", "sse-older"])
@@ -195,3 +199,23 @@ async def test_a_server_that_answers_in_html_is_refused(kind: str) -> None:
         with pytest.raises(ServerFailure, match=r"content type|stream of events"):
             async with session(http(kind, server.sockets[0].getsockname()[1]), policy=quick(start_limit=3)):
                 pass
+
+
+@every_kind
+@pytest.mark.covers("mcp-transports", "questions-rounds", "questions-push", "server-logs")
+async def test_questions_logs_and_nulls_work_over_http(kind: str, legacy: bool, port: int) -> None:
+    told: list[LogMessage] = []
+    person = Person(**{"Your name?": {"name": "Ada"}, "Sure, Ada?": {"sure": True}})
+    async with session(http(kind, port), legacy=legacy, on_log=told.append) as one:
+        await one.set_log_level("info")
+        assert text_of(await one.call_tool(ToolRequest("greet", {}, 30, on_input=person))) == "Hello, Ada"
+        assert [each.params["message"] for each in person.asked] == ["Your name?", "Sure, Ada?"]
+        await until(lambda: told)
+        assert told == [LogMessage("info", "greeter", {"sure": True})]
+        refused = await one.call_tool(ToolRequest("greet", {}, 30))
+        assert refused["isError"] is True
+        if one.revision == "2026-07-28":
+            assert refused["_meta"]["a2c_mcp_error"]["code"] == MISSING_REQUIRED_CLIENT_CAPABILITY
+        echoed = await one.call_tool(ToolRequest("echo", {"value": {"a": [None]}, "none": None}, 30, meta={"m": None}))
+        assert echoed["structuredContent"]["arguments"] == {"value": {"a": [None]}, "none": None}
+        assert echoed["structuredContent"]["meta"]["m"] is None

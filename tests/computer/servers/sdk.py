@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import uvicorn
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
 from mcp.server.mcpserver.resources import TextResource
+from pydantic import BaseModel
 
 server = MCPServer("good")
 texts = {"window://good/one?priority=5": "first", "window://good/two": "second"}
@@ -40,6 +41,12 @@ async def slow(ctx: Context, steps: int = 10, pause: float = 0.1) -> str:
         await ctx.report_progress(step + 1, steps, f"step {step + 1}")
         await anyio.sleep(pause)
     return "done"
+
+
+@server.tool()
+def echo(value: Any, none: Any, ctx: Context) -> dict[str, Any]:
+    """What it was given."""
+    return {"arguments": {"value": value, "none": none}, "meta": dict(ctx.request_context.meta or {})}
 
 
 @server.tool()
@@ -89,6 +96,31 @@ async def grow(name: str, ctx: Context) -> str:
     server.add_tool(lambda: name, name=name, description=f"Says {name}.")
     await ctx.notify_tools_changed()
     return name
+
+
+class Name(BaseModel):
+    name: str
+
+
+class Sure(BaseModel):
+    sure: bool
+
+
+def ask_name() -> Elicit[Name]:
+    return Elicit("Your name?", Name)
+
+
+def ask_sure(name: Annotated[Name, Resolve(ask_name)]) -> Elicit[Sure]:
+    return Elicit(f"Sure, {name.name}?", Sure)
+
+
+@server.tool()
+async def greet(
+    ctx: Context, name: Annotated[Name, Resolve(ask_name)], sure: Annotated[Sure, Resolve(ask_sure)]
+) -> str:
+    """Asks two questions, one after the other, and logs."""
+    await ctx.log("info", {"sure": sure.sure}, logger_name="greeter")
+    return f"Hello, {name.name}"
 
 
 def guarded(app: Any, token: str, log: str) -> Any:
