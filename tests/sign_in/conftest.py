@@ -29,7 +29,7 @@ class Browser:
 
     async def __call__(self, url: str) -> None:
         self.opened.append(url)
-        self.pages.append(await asyncio.to_thread(_page, url))
+        await asyncio.to_thread(lambda: self.pages.append(_page(url)))
 
 
 def _page(url: str) -> str:

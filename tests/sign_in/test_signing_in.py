@@ -41,6 +41,7 @@ async def test_a_server_that_wants_a_sign_in_begins_it_by_itself_where_a_browser
     assert asked["code_challenge_method"] == ["S256"]
     assert asked["scope"] == ["basic"]
     assert len(browser.opened) == 1
+    await until(lambda: browser.pages)
     assert "You can close this window" in browser.pages[0]
     assert guarded.provider.problems == []
 
@@ -176,6 +177,7 @@ async def test_a_refusal_in_the_browser_is_told(guarded: GuardedServer, browser:
     computer = await meet(guarded.mcp_url, open_url=browser)
     state, reason = state_of(computer)
     assert (state, reason) == ("auth_required", "it was refused in the browser: access_denied (not today)")
+    await until(lambda: browser.pages)
     assert "Not signed in" in browser.pages[0]
     assert len(browser.opened) == 1
 
