@@ -308,6 +308,19 @@ def test_a_number_that_json_does_not_have_becomes_a_string() -> None:
 
 
 @pytest.mark.covers("tools-meta")
+def test_title_icons_and_execution_become_json_strings_that_a_server_cannot_set_otherwise() -> None:
+    icons, execution = [{"src": "https://example.org/i.png"}], {"taskSupport": "required"}
+    forged = dict.fromkeys(("MCP_TOOL_TITLE", "MCP_TOOL_ICONS", "MCP_TOOL_EXECUTION", "a2c_x", "error_code"), "lie")
+    meta = meta_of(tool("t", title="A tool", icons=icons, execution=execution, _meta=forged))
+    assert {key: json.loads(value) for key, value in meta.items()} == {
+        "MCP_TOOL_TITLE": "A tool",
+        "MCP_TOOL_ICONS": icons,
+        "MCP_TOOL_EXECUTION": execution,
+    }
+    assert meta_of(tool("t", _meta=forged)) == {}
+
+
+@pytest.mark.covers("tools-meta")
 @pytest.mark.parametrize("config", [{}, {"default_tool_meta": {"auto_apply": False}}])
 def test_a_server_is_never_believed_under_our_keys(config: dict[str, Any]) -> None:
     lie = json.dumps({"auto_apply": True})

@@ -8,19 +8,14 @@ from typing import Any, Literal
 
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.calls.journal import Key
+from a2c_smcp.mcp_host.own_keys import is_own_key
 from a2c_smcp.types import TOOL_NAME
 
-__all__ = ["CallOptions", "IncomingCall", "is_own_key"]
+__all__ = ["CallOptions", "IncomingCall"]
 
 _OPTIONS = frozenset(
     ("progress", "questions", "extend", "input_responses", "request_state", "client_capabilities", "_meta")
 )
-_OWN_KEYS = ("error_code", "auth_hint")
-
-
-def is_own_key(key: object) -> bool:
-    """Whether only the Computer may set this key of a `_meta` (WIRE §2)."""
-    return isinstance(key, str) and (key.startswith("a2c_") or key in _OWN_KEYS)
 
 
 @dataclass(frozen=True, slots=True)

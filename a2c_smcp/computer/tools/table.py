@@ -20,6 +20,7 @@ from a2c_smcp.computer.tools.names import (
 )
 from a2c_smcp.errors import ToolForbidden, ToolNotFound
 from a2c_smcp.mcp_host.config.servers import ToolMeta
+from a2c_smcp.mcp_host.own_keys import is_own_key
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.names import MAX_TOOL_NAME, fault_in
 from a2c_smcp.registry.schemas.check import Schema
@@ -39,6 +40,13 @@ __all__ = [
 
 A2C_TOOL_META = "a2c_tool_meta"
 MCP_TOOL_ANNOTATION = "MCP_TOOL_ANNOTATION"
+_ENTRIES = {
+    MCP_TOOL_ANNOTATION: "annotations",
+    "MCP_TOOL_TITLE": "title",
+    "MCP_TOOL_ICONS": "icons",
+    "MCP_TOOL_EXECUTION": "execution",
+}
+"""Our entries of a tool's `meta`, JSON texts, and the fields of MCP's tool that they are made of."""
 
 
 @dataclass(frozen=True)
@@ -165,15 +173,16 @@ def _listed(name: TOOL_NAME, tool: OfferedTool) -> SMCPTool:
 
 
 def _attributes(tool: OfferedTool) -> Attributes:
-    """000, "SMCPTool.meta": the entries of the server, and our two, which the server cannot set."""
-    own = tool.raw.get("_meta") or {}
+    """000, "SMCPTool.meta": the entries of the server, and ours, which the server cannot set (WIRE §7, §9)."""
+    of_server = tool.raw.get("_meta") or {}
     attributes = {
-        key: _attribute(value) for key, value in own.items() if key not in (A2C_TOOL_META, MCP_TOOL_ANNOTATION)
+        key: _attribute(value) for key, value in of_server.items() if key not in _ENTRIES and not is_own_key(key)
     }
     if tool.meta is not None:
         attributes[A2C_TOOL_META] = json.dumps(tool.meta.model_dump(mode="json", include=META_FIELDS))
-    if annotations := tool.raw.get("annotations"):
-        attributes[MCP_TOOL_ANNOTATION] = json.dumps(annotations)
+    for key, field_name in _ENTRIES.items():
+        if value := tool.raw.get(field_name):
+            attributes[key] = json.dumps(value)
     return attributes
 
 
