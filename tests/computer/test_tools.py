@@ -363,7 +363,7 @@ def test_a_difference_is_what_an_agent_sees() -> None:
 @pytest.mark.covers("tools-names")
 def test_an_order_or_a_detail_that_no_agent_sees_is_no_difference() -> None:
     old = build_table(server("a", "x", "y"))
-    assert not diff(old, build_table(server("a", "y", tool("x", icons=[{"src": "data:"}]), disabled=True)))
+    assert not diff(old, build_table(server("a", "y", tool("x", unseen=1), disabled=True)))
     assert not diff(old, old)
 
 

@@ -15,13 +15,11 @@ from typing import Any
 
 NOTES = Path(sys.argv[1])
 CITIES = [{"const": "BER", "title": "Berlin"}, {"const": "PEK", "title": "Beijing"}]
+CITIES = [{"const": "BER", "title": "Berlin"}, {"const": "PEK", "title": "Beijing"}]
 CITY = {
     "type": "object",
     "properties": {
-        "city": {
-            "type": "string",
-            "oneOf": [{"const": "BER", "title": "Berlin"}, {"const": "PEK", "title": "Beijing"}],
-        },
+        "city": {"type": "string", "oneOf": CITIES},
         "mail": {"type": "string", "format": "email", "default": "me@example.org"},
     },
     "required": ["city"],
