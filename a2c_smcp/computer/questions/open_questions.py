@@ -42,7 +42,7 @@ __all__ = ["OpenQuestions"]
 logger = logging.getLogger(__name__)
 
 _MOST_OF_AGENT = 32
-_MOST_OF_SERVER = 16
+_MOST_OF_SERVER = 12
 _MOST_ENDED = 1000
 _AGAIN = 1.0  # seconds until a question is told again that the Server could not deliver
 
