@@ -17,6 +17,7 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, URL_ELICITATION_REQUIRED
 
 from a2c_smcp.mcp_host.failures import RequestRefused
 from a2c_smcp.mcp_host.message_limits import check_result
+from a2c_smcp.mcp_host.own_keys import without_own_keys
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.exchange import (
     MOST_REQUESTS,
@@ -120,7 +121,7 @@ class CallerRequests:
             else:
                 check_result(first)
                 if "task" not in first and not is_unfinished(first):
-                    return _without_mark(first)
+                    return without_own_keys(_without_mark(first))
             return await self._finish(pending.resumed(), request, asking, call, token, first)
         finally:
             if call is not None:
@@ -164,7 +165,7 @@ class CallerRequests:
             for known in tokens - {token}:
                 del self._progress[known]
         check_result(result)
-        return _without_mark(result)
+        return without_own_keys(_without_mark(result))
 
     async def _follow(
         self,

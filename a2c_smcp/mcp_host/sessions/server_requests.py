@@ -1,7 +1,8 @@
 """Requests that a server of an older revision sends to us: questions, and what it asks about its tasks.
 
 **Attribution.** Such a request does not say which call it belongs to. If it names a task, it belongs to the call that
-follows the task, and to no other. Otherwise it belongs to the oldest call in flight that can be asked. A request that
+follows the task, and to no other. Otherwise it belongs to the oldest call in flight that can be asked and waits for no
+answer yet: a server asks one thing after the other in a call. If all wait, it belongs to the oldest. A request that
 belongs to no call has nobody to answer it.
 
 **Life of a question.** It is answered by the `on_input` of its call, in the task that the SDK starts for the request;
@@ -70,6 +71,10 @@ class AskableCall:
         self._calls = calls
         self._open: set[anyio.CancelScope] = set()
         calls[self] = None
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._open)
 
     def close(self) -> None:
         self._calls.pop(self, None)
@@ -141,7 +146,8 @@ class ServerRequests:
         meta = params.get("_meta")
         related = meta.get(RELATED_TASK) if isinstance(meta, dict) else None
         if not isinstance(related, dict):
-            return next(iter(self._calls), None)
+            free = (call for call in self._calls if not call.is_waiting)
+            return next(free, next(iter(self._calls), None))
         with anyio.move_on_after(_TASK_KNOWN):  # the server may ask before its answer that names the task is read
             while True:
                 for call in self._calls:
