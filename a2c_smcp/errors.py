@@ -245,7 +245,6 @@ class QuestionEnded(SMCPError):
 
     code = 410
     title = "This question has ended"
-    default_outcome: ClassVar[Outcome] = "not_run"
 
 
 class TooLarge(SMCPError):

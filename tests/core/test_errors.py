@@ -10,15 +10,31 @@ from a2c_smcp import errors
 from a2c_smcp.errors import SMCPError
 
 CODES = {  # WIRE §3, and 4008 of §1
-    400: {"BadRequest", "UnsupportedEvent", "AmbiguousComputer", "InvalidWindowURI", "ConfigError", "NotPrivate"},
+    400: {
+        "BadRequest",
+        "UnsupportedEvent",
+        "AmbiguousComputer",
+        "InvalidWindowURI",
+        "ConfigError",
+        "NotPrivate",
+        "NotCarried",
+    },
     401: {"NotAuthenticated"},
     403: {
         *("Forbidden", "WrongRole", "NotInOffice", "OfficeHasAgent", "NameTaken", "NameMismatch", "NotAuthorised"),
         *("ApprovalRefused", "ToolForbidden"),
     },
-    404: {"NotFound", "ComputerNotFound", "AgentNotFound", "ComputerLeft", "ToolNotFound", "ServerNotFound"},
+    404: {
+        "NotFound",
+        "ComputerNotFound",
+        "AgentNotFound",
+        "ComputerLeft",
+        "ToolNotFound",
+        "ServerNotFound",
+        "QuestionNotFound",
+    },
     408: {"CallTimeout"},
-    410: {"ResultGone"},
+    410: {"ResultGone", "QuestionEnded"},
     413: {"TooLarge", "AnswerTooLarge"},
     429: {"RateLimited"},
     499: {"CallCancelled"},
