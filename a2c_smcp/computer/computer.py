@@ -211,6 +211,7 @@ class Computer(AgentRequests):
     def tool(self, function: Any = None, /, *, name: str | None = None, **meta: Any) -> Any:
         """Offer a Python function as a tool. The keywords are its ToolMeta, such as `auto_apply=True`.
 
+        The function may call `a2c_smcp.registry.report_progress`.
         Raises `TypeError` if the parameters of the function cannot be described by a schema.
         """
 

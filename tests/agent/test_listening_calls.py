@@ -6,15 +6,17 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from a2c_smcp.agent import Answer, AsyncSMCPAgentClient, Question, logs
-from a2c_smcp.errors import BadRequest, SMCPError, UnsupportedEvent
-from a2c_smcp.registry import ToolNeedsSignIn
+from a2c_smcp.computer.computer import Computer
+from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, UnsupportedEvent
+from a2c_smcp.registry import ToolNeedsSignIn, report_progress
 from tests.agent.twins import KINDS, at_work
-from tests.computer.hosted import Relay
+from tests.computer.hosted import Relay, hosted
 from tests.peer import Peer
 from tests.waiting import until
 
@@ -213,6 +215,51 @@ async def test_progress_reaches_a_call_of_the_registry(kind: Any, laptop: Laptop
         assert heard == [(1, 2, None)]
         assert await agent.use("echo") == "done"
     assert "progress" not in laptop.calls[-1]
+
+
+@both
+@pytest.mark.covers("agent-progress", "registry-progress")
+async def test_a_function_of_a_computer_reports_its_progress(
+    kind: Any, shared_hub: Any, office: str, tmp_path: Path
+) -> None:
+    heard, computer = list[Any](), Computer("desk")
+
+    @computer.tool(auto_apply=True)
+    def count(steps: int) -> int:
+        for step in range(1, steps + 1):
+            report_progress(step, steps, f"step {step}")
+        return steps
+
+    options: dict[str, Any] = {"url": shared_hub.url, "office": office}
+    async with hosted(computer, shared_hub.url, office, tmp_path), at_work(kind, **options) as agent:
+        arguments = {"steps": 3}
+        result = await agent.emit_tool_call("desk", "count", arguments, on_progress=lambda *told: heard.append(told))
+        assert result.text == "3"
+        assert (await agent.emit_tool_call("desk", "count", arguments)).text == "3"
+    assert heard[-1] == (3, 3, "step 3")
+
+
+@pytest.mark.covers("agent-call-options")
+async def test_a_function_that_reports_progress_outlives_the_timeout_of_an_extended_call(
+    shared_hub: Any, office: str, tmp_path: Path
+) -> None:
+    computer = Computer("desk")
+
+    @computer.tool(auto_apply=True)
+    async def work(step: float) -> str:
+        for number in range(4):
+            report_progress(number)
+            await asyncio.sleep(step)
+        return "done"
+
+    options: dict[str, Any] = {"url": shared_hub.url, "office": office}
+    async with hosted(computer, shared_hub.url, office, tmp_path), at_work(AsyncSMCPAgentClient, **options) as agent:
+        result = await agent.emit_tool_call("desk", "work", {"step": 0.5}, timeout=1, extend=True)
+        assert result.text == "done"
+        with pytest.raises(CallTimeout):
+            await agent.emit_tool_call("desk", "work", {"step": 60}, timeout=1, extend=True)
+        with pytest.raises(CallTimeout):
+            await agent.emit_tool_call("desk", "work", {"step": 0.5}, timeout=1)
 
 
 # Questions

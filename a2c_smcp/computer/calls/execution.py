@@ -205,19 +205,33 @@ class Execution:
 
     async def _run(self, call: IncomingCall, route: ToolRoute, deadline: float, begin: Begin) -> dict[str, Any]:
         host = self._host()
-        if route.server == FUNCTIONS and FUNCTIONS not in host.configs:
-            async with asyncio.timeout_at(deadline):
-                return await self._catalogue.functions.call(route.tool, call.params, begin)
 
         def report(progress: float, total: float | None, message: str | None) -> None:
             self._listeners.report(call.key, progress, total, message, lambda text: self._mask.text(text, route.server))
 
+        if route.server == FUNCTIONS and FUNCTIONS not in host.configs:
+            return await self._run_function(call, route.tool, deadline, begin, report)
         left = max(deadline - asyncio.get_running_loop().time(), 0.001)
         on_input = self._answering.of_call(call, route.server)
         request = ToolRequest(route.tool, call.params, left, on_progress=report, begin=begin, on_input=on_input)
         if call.options is None:
             return await host.manager.call_tool(route.server, request)
         return await self._live.call(call, route.server, deadline, request, host.manager.call_tool)
+
+    async def _run_function(
+        self, call: IncomingCall, name: str, deadline: float, begin: Begin, report: OnProgress
+    ) -> dict[str, Any]:
+        """As a server does: with `extend`, the timeout begins again with each report of progress."""
+        is_extended = call.options is not None and call.options.extend
+        async with asyncio.timeout_at(deadline) as limit:
+
+            def on_progress(progress: float, total: float | None, message: str | None) -> None:
+                if is_extended and not limit.expired():
+                    limit.reschedule(asyncio.get_running_loop().time() + call.timeout)
+                report(progress, total, message)
+
+            is_followed = is_extended or self._listeners.has(call.key)
+            return await self._catalogue.functions.call(name, call.params, begin, on_progress if is_followed else None)
 
     async def _transformed(
         self, result: dict[str, Any], call: IncomingCall, route: ToolRoute, deadline: float

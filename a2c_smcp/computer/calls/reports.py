@@ -40,6 +40,9 @@ class ProgressListeners:
     def add(self, call: Key, listener: ProgressListener) -> None:
         self._listeners.setdefault(call, []).append(listener)
 
+    def has(self, call: Key) -> bool:
+        return call in self._listeners
+
     def remove(self, call: Key, listener: ProgressListener) -> None:
         self._listeners[call].remove(listener)
         if not self._listeners[call]:

@@ -17,7 +17,7 @@ from a2c_smcp.errors import ToolNotFound
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig, ToolMeta
 from a2c_smcp.mcp_host.status import State
 from a2c_smcp.protocol.codec import Written, dumps
-from a2c_smcp.registry import MCPRegistry
+from a2c_smcp.registry import MCPRegistry, OnProgress
 from a2c_smcp.registry.parameters import InvalidArguments, Parameters
 from a2c_smcp.registry.results import mcp_result
 from a2c_smcp.types import TOOL_NAME
@@ -179,14 +179,20 @@ class Functions:
         """The configuration and the tools of a server with these functions."""
         return BaseServerConfig(name=FUNCTIONS, tool_meta=self._meta), self._registry.describe("mcp")
 
-    async def call(self, name: TOOL_NAME, params: dict[str, Any], begin: Callable[[], None]) -> dict[str, Any]:
+    async def call(
+        self,
+        name: TOOL_NAME,
+        params: dict[str, Any],
+        begin: Callable[[], None],
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
         """The result as an MCP result. Raises `BadRequest` for arguments that the function does not accept.
 
-        `begin` is called directly before the function is called.
+        `begin` is called directly before the function is called, `on_progress` when it calls `report_progress`.
         """
         try:
             self._parameters[name].bind(params)
         except InvalidArguments as error:
             raise bad_arguments(error.details["errors"]) from None
         begin()
-        return await mcp_result(name, self._registry.acall(name, params))
+        return await mcp_result(name, self._registry.acall(name, params, on_progress=on_progress))
