@@ -378,3 +378,17 @@ async def test_a_resource_that_refuses_raises() -> None:
         assert caught.value.details == {"mcp_code": 5, "mcp_message": "no", "mcp_data": 1}
         assert await one.call_tool(ToolRequest("plain", {"none": None}, 30))
         assert (await heard(one, "tools/call"))[-1]["params"]["arguments"] == {"none": None}
+
+
+@pytest.mark.covers("questions-url")
+async def test_urls_that_a_resource_requires_are_asked_or_not_shown() -> None:
+    for key, on_input in (("nobody", None), ("asked", Person(Pay=None))):
+        script = {"key": key, "answers": [visit(), {"result": {"contents": []}}]}
+        async with session(scripted("modern")) as one:
+            reading = one.read_resource("script:" + json.dumps(script), 30, Asking(on_input=on_input))
+            if on_input is not None:
+                assert await reading == {"contents": []}
+                continue
+            with pytest.raises(RequestRefused) as caught:
+                await reading
+            assert caught.value.details == {"mcp_code": URL_REQUIRED, "mcp_message": "a visit is required"}

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 import anyio.abc
-from mcp_types import CLIENT_CAPABILITIES_META_KEY, URL_ELICITATION_REQUIRED
+from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
 from a2c_smcp.mcp_host.failures import RequestRefused
 from a2c_smcp.mcp_host.message_limits import check_result
@@ -123,6 +123,10 @@ class CallerRequests:
                 if "task" not in first and not is_unfinished(first):
                     return without_own_keys(_without_mark(first))
             return await self._finish(pending.resumed(), request, asking, call, token, first)
+        except RequestRefused as refusal:
+            if wants_urls(refusal):  # they are for the owner, who was asked, or is not there
+                refusal.details.pop("mcp_data", None)
+            raise
         finally:
             if call is not None:
                 call.close()
@@ -236,15 +240,12 @@ def _without_mark(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _error_result(refusal: RequestRefused) -> dict[str, Any]:
-    """Return a refused call as a result that keeps the code and the data of the error (WIRE §9).
-
-    URLs that the server wants visited are for the owner: they are left out.
-    """
+    """Return a refused call as a result that keeps the code and the data of the error (WIRE §9)."""
     said = refusal.details
     result: dict[str, Any] = {"content": [{"type": "text", "text": str(said["mcp_message"])}], "isError": True}
     if "mcp_code" not in said:
         return result
     error = {"code": said["mcp_code"], "message": said["mcp_message"]}
-    if "mcp_data" in said and said["mcp_code"] != URL_ELICITATION_REQUIRED:
+    if "mcp_data" in said:
         error["data"] = said["mcp_data"]
     return result | {"_meta": {"a2c_mcp_error": error}}

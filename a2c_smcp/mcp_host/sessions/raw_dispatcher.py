@@ -88,6 +88,7 @@ class RawDispatcher(JSONRPCDispatcher[TransportContext]):
     ) -> dict[str, Any]:
         raw = raw_params.get()
         if raw is not None:
+            raw_params.set(None)  # tasks that the SDK starts from here inherit the context
             params = raw | {"_meta": {**((params or {}).get("_meta") or {}), **self._log_level, **raw.get("_meta", {})}}
         elif method == "initialize":
             params = {**(params or {}), "capabilities": CAPABILITIES}
