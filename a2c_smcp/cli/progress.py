@@ -1,4 +1,4 @@
-"""Live output on the terminal: MCP servers that start, and a spinner with the time elapsed.
+"""Live output on the terminal: MCP servers that start, and work that goes on, with a bar if it says how far it is.
 
 Where stderr is no terminal, a change of a server's state is one line, and the spinner shows nothing.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # agents use the spinner, and need no MCP
     from a2c_smcp.mcp_host.config.servers import MCPServerConfig
     from a2c_smcp.mcp_host.status import State
 
-__all__ = ["STATE_COLOURS", "ServerProgress", "spinning"]
+__all__ = ["STATE_COLOURS", "Meter", "ServerProgress", "spinning"]
 
 STATE_COLOURS: dict[State | Literal["waiting"], str] = {
     "ready": "green",
@@ -173,21 +173,42 @@ def _summary(servers: dict[str, _ServerLine], spinner: RenderableType) -> Render
     return line
 
 
+class Meter:
+    """How far the work has come, as it says itself. Its message is written by others."""
+
+    def __init__(self) -> None:
+        self.share: float | None = None
+        """From 0 to 1; `None` if it does not say how much there is to do."""
+        self.words = ""
+
+    def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        self.share = min(max(progress / total, 0.0), 1.0) if total and total > 0 else None
+        counted = f"{progress:g} of {total:g}" if total and total > 0 else f"{progress:g}"
+        said = " ".join(str(message or "").split())
+        self.words = printable(f"{counted}, {said}" if said else counted)
+
+
 @contextmanager
-def spinning(terminal: Terminal, what: str, hint: str = "") -> Iterator[None]:
-    """Show a spinner, the text, the seconds elapsed and the hint; nothing if stderr is no terminal."""
+def spinning(terminal: Terminal, what: str, hint: str = "") -> Iterator[Meter]:
+    """Show a spinner, the text, what the meter says, the seconds elapsed and the hint; nothing without a terminal."""
+    meter = Meter()
     if not terminal.console:
-        yield
+        yield meter
         return
-    terminal.put_below(_drawing(terminal.console, what, hint))
+    terminal.put_below(_drawing(terminal.console, what, hint, meter))
     try:
-        yield
+        yield meter
     finally:
         terminal.take_away()
 
 
-def _drawing(console: Console, what: str, hint: str) -> Callable[[], RenderableType]:
+_BAR, _WIDE = 20, 100
+"""Columns of a bar, and of a terminal with room for a message and a hint."""
+
+
+def _drawing(console: Console, what: str, hint: str, meter: Meter) -> Callable[[], RenderableType]:
     from rich.constrain import Constrain
+    from rich.progress_bar import ProgressBar
     from rich.spinner import Spinner
     from rich.table import Table
     from rich.text import Text
@@ -196,8 +217,17 @@ def _drawing(console: Console, what: str, hint: str) -> Callable[[], RenderableT
     label = Text(printable(what), no_wrap=True, overflow="ellipsis")
 
     def draw() -> RenderableType:
+        columns: list[RenderableType] = [spinner, label]
+        if meter.share is not None:
+            columns += [ProgressBar(1.0, meter.share, width=_BAR), Text(f"{meter.share:.0%}", "bold")]
+        words = Text(meter.words, "cyan", no_wrap=True, overflow="ellipsis")
+        columns += [words] if meter.words else []
+        columns.append(Text(f"{time.monotonic() - began:.1f} s", "bold"))
+        columns += [Text(hint, "dim")] if console.width >= _WIDE or not meter.words else []
         line = Table.grid(padding=(0, 1, 0, 0))
-        line.add_row(spinner, label, Text(f"{time.monotonic() - began:.1f} s", "bold"), Text(hint, "dim", no_wrap=True))
+        for each in columns:
+            line.add_column(no_wrap=each is not words)  # what the work says is the first to be cut
+        line.add_row(*columns)
         return Constrain(line, console.width - _MARGIN)
 
     return draw

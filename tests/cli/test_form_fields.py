@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.cli.forms.fields import MISSING, Field, NoForm, fields_of
+from a2c_smcp.protocol.questions import Question
 
 pytestmark = pytest.mark.covers("question-forms")
 
@@ -15,7 +16,8 @@ NAMED = {"type": "string", "enum": ["s", "m"], "enumNames": ["Small", "Medium"]}
 
 
 def field(schema: dict[str, Any], name: str = "it", *, required: bool = True) -> Field:
-    return fields_of({"type": "object", "properties": {name: schema}, "required": [name] if required else []})[0]
+    whole = {"type": "object", "properties": {name: schema}, "required": [name] if required else []}
+    return fields_of(Question("", schema=whole))[0]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,8 @@ def test_a_field_says_what_to_type(schema: dict[str, Any], expects: str) -> None
     ("name", "schema", "is_secret"),
     [
         ("password", {}, True),
-        ("pin", {"title": "API key"}, True),
+        ("x", {"title": "API key"}, True),
+        ("pin", {}, True),
         ("x", {"format": "password"}, True),
         ("author", {"title": "Author"}, False),
     ],
@@ -142,7 +145,6 @@ def test_a_field_is_secret_by_its_name_title_or_format(name: str, schema: dict[s
 @pytest.mark.parametrize(
     "schema",
     [
-        None,
         {"properties": []},
         {"properties": {"a": True}},
         {"properties": {}, "required": ["a"]},
@@ -152,4 +154,4 @@ def test_a_field_is_secret_by_its_name_title_or_format(name: str, schema: dict[s
 )
 def test_what_is_no_form_is_refused(schema: Any) -> None:
     with pytest.raises(NoForm):
-        fields_of(schema)
+        fields_of(Question("", schema=schema))

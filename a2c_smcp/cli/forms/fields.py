@@ -16,9 +16,10 @@ from datetime import date, datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from a2c_smcp.computer.secrets.rules import is_secret_name
+from a2c_smcp.computer.questions.forms import secret_fields
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.codec import dumps, loads_exactly
+from a2c_smcp.protocol.questions import Question
 
 __all__ = ["MISSING", "Choice", "Field", "NoForm", "fields_of"]
 
@@ -130,11 +131,9 @@ class Field:
         return known.read(text, self.schema) if known else _json(text)
 
 
-def fields_of(schema: object) -> list[Field]:
-    """The fields of a form, in their order. Raises `NoForm`."""
-    if not isinstance(schema, Mapping):
-        raise NoForm("it has no schema")
-    properties, required = schema.get("properties", {}), schema.get("required")
+def fields_of(question: Question) -> list[Field]:
+    """The fields of a question's form, in their order. Raises `NoForm`."""
+    properties, required = question.schema.get("properties", {}), question.schema.get("required")
     if not isinstance(properties, Mapping) or not all(isinstance(each, Mapping) for each in properties.values()):
         raise NoForm("its schema is no list of fields")
     if len(properties) > MAX_FIELDS:
@@ -142,16 +141,11 @@ def fields_of(schema: object) -> list[Field]:
     needed = required if isinstance(required, list) else []
     if missing := [name for name in needed if name not in properties]:
         raise NoForm(f"it wants a field {missing[0]!r:.100} that it does not describe")
-    return [_field(str(name), each, is_required=name in needed) for name, each in properties.items()]
-
-
-def _field(name: str, schema: Mapping[str, Any], *, is_required: bool) -> Field:
-    said = (name, _string(schema.get("title")))
-    is_secret = any(map(is_secret_name, said)) or schema.get("format") == "password" or schema.get("writeOnly") is True
-    found = Field(name, schema, is_required=is_required, is_secret=is_secret)
-    if len(found.choices) > MAX_CHOICES:
-        raise NoForm(f"a field of it has {len(found.choices)} choices, and {MAX_CHOICES} are the most")
-    return found
+    secret = secret_fields(question)
+    fields = [Field(str(name), each, name in needed, name in secret) for name, each in properties.items()]
+    if any(len(each.choices) > MAX_CHOICES for each in fields):
+        raise NoForm(f"a field of it has more than {MAX_CHOICES} choices")
+    return fields
 
 
 def _string(value: object) -> str:

@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from a2c_smcp.cli.conversation import Interrupted, Read
 from a2c_smcp.cli.forms.fields import MISSING, Field, NoForm, fields_of
 from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.questions import Answer, Question
 from a2c_smcp.protocol.visible import escaped
 
-__all__ = ["Form", "OpenPage", "web_host"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Form", "OpenPage", "quoted", "web_host"]
 
 _MESSAGE, _MESSAGE_LINES = 4000, 40
 _DESCRIPTION, _DESCRIPTION_LINES = 1000, 12
@@ -61,7 +65,7 @@ class Form:
     async def _form(self, read: Read) -> Answer:
         self._introduce(f"{self._who} asks:")
         try:
-            fields = fields_of(self._question.schema)
+            fields = fields_of(self._question)
         except NoForm as problem:
             self._tell(f"This question cannot be shown as a form, because {escaped(str(problem))}.", "red")
             return Answer("cancel")
@@ -72,7 +76,7 @@ class Form:
         values = {field.name: await self._value(field, read) for field in fields}
         while not await self._is_right(fields, values, read):
             pass
-        return Answer("accept", {name: value for name, value in values.items() if value is not MISSING})
+        return Answer("accept", _content(values))
 
     async def _value(self, field: Field, read: Read, known: Any = MISSING) -> Any:
         """Ask for one field until what is typed can be its value. `known` is its value so far."""
@@ -121,10 +125,13 @@ class Form:
 
     async def _wrong_fields(self, fields: Sequence[Field], values: dict[str, Any]) -> list[Field]:
         """Fields whose values do not fit the whole schema, which may have rules that a field does not show."""
-        from a2c_smcp.registry.schemas.check import Schema, find_faults_async
+        from a2c_smcp.computer.questions.forms import check_content
 
-        content = {name: value for name, value in values.items() if value is not MISSING}
-        faults = await find_faults_async(Schema(dict(self._question.schema)), content)
+        faults: list[dict[str, str]] = []
+        try:
+            await check_content(self._question.schema, _content(values))
+        except BadRequest as error:
+            faults = error.details["errors"]
         by_name = {field.name: field for field in fields}
         wrong: list[Field] = []
         for fault in faults:
@@ -172,16 +179,10 @@ class Form:
 
     def _quote(self, text: str, most: int, most_lines: int) -> None:
         """Show text of the server behind the margin."""
-        from rich.text import Text
-
         console = self._terminal.console
         assert console
-        shown = Text(_cut(escaped(text.strip().replace("\r\n", "\n"), keep="\n"), most))
-        lines = [*shown.wrap(console, max(console.width - len(_MARGIN), 10))] if shown.plain else []
-        for line in lines[:most_lines]:
-            self._tell(_MARGIN + line.plain.rstrip())
-        if len(lines) > most_lines:
-            self._tell(f"{_MARGIN}[… {len(lines) - most_lines} more lines …]")
+        for line in quoted(text, console, most, most_lines):
+            self._tell(line)
 
     def _tell(self, line: str, style: str = "", *, wrap: bool = True) -> None:
         from rich.text import Text
@@ -189,6 +190,16 @@ class Form:
         console = self._terminal.console
         assert console
         console.print(Text(line, style), soft_wrap=not wrap)
+
+
+def quoted(text: str, console: Console, most: int, most_lines: int) -> list[str]:
+    """Text of others in lines behind a margin, which no line of it can leave: escaped, cut, and wrapped here."""
+    from rich.text import Text
+
+    shown = Text(_cut(escaped(text.strip().replace("\r\n", "\n"), keep="\n"), most))
+    lines = [*shown.wrap(console, max(console.width - len(_MARGIN), 10))] if shown.plain else []
+    more = [f"[… {len(lines) - most_lines} more lines …]"] if len(lines) > most_lines else []
+    return [_MARGIN + line for line in (*(line.plain.rstrip() for line in lines[:most_lines]), *more)]
 
 
 def web_host(url: str) -> str:
@@ -202,6 +213,10 @@ def web_host(url: str) -> str:
     if parts.scheme not in ("http", "https") or len(url) > _URL or escaped(url) != url or " " in url:
         return ""
     return f"{host}{port}" if host else ""
+
+
+def _content(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not MISSING}
 
 
 def _prompt(field: Field, default: Any) -> str:
