@@ -14,15 +14,20 @@ import typer
 from a2c_smcp import errors
 from a2c_smcp.connection import ConnectionLost
 from a2c_smcp.errors import SMCPError
+from a2c_smcp.protocol.results import CallToolResult
 
 __all__ = [
     "Failed",
     "WrongUse",
+    "at_the_prompt",
     "explained",
     "file_error",
     "members_hint",
     "name_hint",
+    "result_remedy",
     "sentence",
+    "server_names_hint",
+    "sign_in_failure",
     "with_mcp_server_remedy",
     "with_server_remedy",
 ]
@@ -66,6 +71,7 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
     errors.ConfigError: _Advice("Correct that file, or name another; `a2c-smcp doctor` checks all of it."),
     errors.NotPrivate: _Advice("Run the command shown, then try again."),
     errors.UnsupportedEvent: _Advice("The computer is too old for that: update it."),
+    errors.NotCarried: _Advice("The Server is too old for that: update it."),
     errors.InvalidWindowURI: _Advice("a2c-smcp agent desktop COMPUTER shows the windows with their URIs."),
     errors.VersionMismatch: _Advice("Install an a2c-smcp that speaks the version of this Server."),
     errors.NotAuthenticated: _Advice(
@@ -127,6 +133,7 @@ _OF_MCP_SERVERS = {
     ),
     "ConnectError [SSL": "It does not speak TLS: write http:// in its url.",
     "Command not found": "Install it, or write its whole path in the configuration.",
+    "a2c-smcp login": "",
     "MCP server asks for authentication": "Give it a credential, such as ${input:token}, under headers or env.",
     "MCP server did not start": _AGAIN,
     "MCP server is gone": _AGAIN,
@@ -163,8 +170,73 @@ def with_mcp_server_remedy(message: str) -> str:
 
 
 def _with_remedy(message: str, remedies: Mapping[str, str]) -> str:
-    remedy = next((known for words, known in remedies.items() if words in message), None)
+    remedy = next((known for words, known in remedies.items() if words in message), "")
     return f"{sentence(message)} {remedy}" if remedy else message
+
+
+_LOGIN = "a2c-smcp login"
+_OF_RESULTS = {
+    4006: (
+        "Nobody is signed in to {server} on {computer}. Its owner signs in there, with `a2c-smcp login {server}` or"
+        " with `login {server}` at its prompt. Then call again."
+    ),
+    4007: (
+        "{computer} is signed in to {server}, but that has expired, or lacks the permission for this. Its owner signs"
+        " in again there, with `a2c-smcp login {server} --again`. Then call again."
+    ),
+}
+_OF_MCP_ERRORS = {
+    -32602: "{computer} passed the call on, and the MCP server does not take these arguments: "
+    "a2c-smcp agent tools {computer} --json shows what it takes.",
+    -32601: "The MCP server does not know what it was asked for: its list of tools may have changed.",
+    -32042: "The MCP server wants its user to open a page first: the owner of {computer} can do that.",
+}
+_OTHER_MCP_ERROR = "The MCP server answered with the error {code}; --json shows all of it."
+
+
+def result_remedy(result: CallToolResult, computer: str) -> str:
+    """What to do about a result that is an error; empty if only the tool itself can say."""
+    server = result.mcp_server or "SERVER"
+    if result.error_code in _OF_RESULTS:
+        return _OF_RESULTS[result.error_code].format(server=server, computer=computer)
+    if result.mcp_error is None:
+        return ""
+    code = result.mcp_error.get("code")
+    words = _OF_MCP_ERRORS.get(code, _OTHER_MCP_ERROR) if isinstance(code, int) else _OTHER_MCP_ERROR
+    return words.format(code=code, computer=computer)
+
+
+def at_the_prompt(reason: str) -> str:
+    """The reason for a state of an MCP server, with the command that is shorter at the prompt of its computer."""
+    return reason.replace(f"sign in with: {_LOGIN} ", "to sign in, type: login ")
+
+
+def server_names_hint(name: str, known: Sequence[str]) -> str:
+    """Similar names of MCP servers, or all there are."""
+    if close := difflib.get_close_matches(name, known, cutoff=0.5):
+        return f"Did you mean {' or '.join(close)}?"
+    return f"There are {_enumerated(known)}." if known else "There are no MCP servers."
+
+
+_OF_SIGN_IN = {
+    "refused in the browser": "Sign in again, and allow it there.",
+    "nobody has signed in within": "Try again; --no-browser prints the page, to be opened on any machine.",
+    "no browser could be opened": "Try again with --no-browser, which prints the page, to be opened on any machine.",
+    "given up here": "Nothing was changed.",
+    "credential of its own": "It needs no sign-in; remove that credential from its entry if it should have one.",
+    "where the browser comes back to": "Stop what uses that port, or give another as redirect_port under auth.",
+    "private_key": "Correct private_key under auth in its entry.",
+    "issuer": "Correct issuer under auth in its entry, if you trust the other one.",
+    "Registration failed": "Its provider registers no clients: ask it for a client_id, and put that under auth.",
+}
+"""By words in the reason of a sign-in that failed."""
+_SIGN_IN_AGAIN = "Correct that, or ask the people who run that server; then try again."
+
+
+def sign_in_failure(error: SMCPError) -> Failed:
+    """A sign-in that failed, with what to do about it."""
+    remedy = next((known for words, known in _OF_SIGN_IN.items() if words in error.message), _SIGN_IN_AGAIN)
+    return Failed(error.message, remedy)
 
 
 def members_hint(office: str, computers: Sequence[str]) -> str:

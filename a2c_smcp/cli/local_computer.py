@@ -16,11 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from a2c_smcp.cli.errors import Failed, WrongUse, file_error, with_server_remedy
+from a2c_smcp.cli.errors import Failed, WrongUse, at_the_prompt, file_error, with_server_remedy
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.progress import ServerProgress
 from a2c_smcp.cli.prompt.approvals import PendingApprovals
+from a2c_smcp.cli.prompt.asked import PendingQuestions
 from a2c_smcp.cli.prompt.questions import Questions
+from a2c_smcp.cli.sign_in import SignInGuide
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.computer.approval import approve_all
 from a2c_smcp.computer.computer import Computer
@@ -83,6 +85,7 @@ class OwnerOptions:
     yes: bool = False
     no_input: bool = False
     trust_changes: bool = False
+    no_browser: bool = False
     values: dict[str, Any] | None = None
     policy: HostPolicy | None = None
 
@@ -100,7 +103,10 @@ class LocalComputer:
         self._starting = {each.name for each in self._configuration.servers.values() if not each.disabled}
         self.settled = asyncio.Event()
         questions = Questions(terminal) if terminal.can_ask and not given.no_input else None
-        self._owner = InteractiveOwner(terminal, questions, self._progress) if questions and terminal.console else None
+        guide = SignInGuide(terminal, questions, no_browser=given.no_browser or questions is None)
+        self._owner = None
+        if questions and terminal.console:
+            self._owner = InteractiveOwner(terminal, questions, self._progress, guide)
         self._refused = RefusedChanges(files)
         self._consent = trusting if given.trust_changes else questions.consent if questions else None
         self.can_approve = given.yes or self._owner is not None
@@ -109,6 +115,8 @@ class LocalComputer:
             values=given.values,
             policy=given.policy,
             on_state=self._on_state,
+            open_url=guide.open_url if guide.has_browser else None,
+            on_question=self._owner.on_question if self._owner else None,
             **_callbacks(questions, self._owner, approve_everything=given.yes),
         )
         self._fill()
@@ -244,14 +252,16 @@ _FAILING: frozenset[State] = frozenset({"backoff", "failed", "auth_required"})
 
 
 class InteractiveOwner:
-    """The owner at the prompt: approves calls (`approve`) and sees states of MCP servers (`on_state`)."""
+    """The owner at the prompt: approves calls (`approve`), answers questions (`on_question`), is told states."""
 
-    def __init__(self, terminal: Terminal, questions: Questions, progress: ServerProgress) -> None:
-        self._terminal, self._questions, self._progress = terminal, questions, progress
+    def __init__(self, terminal: Terminal, questions: Questions, progress: ServerProgress, guide: SignInGuide) -> None:
+        self._terminal, self._questions, self._progress, self._guide = terminal, questions, progress, guide
         self._errors: dict[str, str] = {}
         self.approve = PendingApprovals()
+        self.on_question = PendingQuestions(self.approve.numbers, self.approve.first_added)
 
     def on_state(self, name: str, state: State, reason: str) -> None:
+        reason = at_the_prompt(reason)
         if state in _FAILING:
             self._errors[name] = reason
         elif state == "ready":
@@ -276,6 +286,8 @@ class InteractiveOwner:
                 self._terminal,
                 self._questions,
                 self.approve,
+                self.on_question,
+                self._guide,
                 url=url,
                 office=office,
                 folder=default_folder(),

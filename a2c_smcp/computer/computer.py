@@ -247,6 +247,10 @@ class Computer(AgentRequests):
         """
         await self._host.sign_in(name, Browser(open_url or self._open_url, paste_redirect))
 
+    async def is_signed_in(self, name: str) -> bool:
+        """Whether there are tokens for a server. Raises `ServerNotFound`, `SignInFailed` if it takes no sign-in."""
+        return await self._host.is_signed_in(name)
+
     async def sign_out(self, name: str) -> bool:
         """Forget the tokens of a server. Returns whether its provider has revoked them. Raises `ServerNotFound`."""
         return await self._host.sign_out(name)

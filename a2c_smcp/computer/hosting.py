@@ -210,6 +210,10 @@ class Hosting:
         with self._start_of(name):
             await self.sign_ins.sign_in(account, browser)
 
+    async def is_signed_in(self, name: str) -> bool:
+        """Whether there are tokens for a server. Raises `SignInFailed`, `ServerNotFound`."""
+        return await self.sign_ins.is_signed_in(await self._account(name))
+
     async def sign_out(self, name: str) -> bool:
         """Forget the token of a server. Returns whether its provider has revoked it."""
         return await self.sign_ins.sign_out(await self._account(name))

@@ -1,4 +1,7 @@
-"""`a2c-smcp agent call`: read the arguments, call the tool, show its result. Ctrl-C cancels it on the computer."""
+"""`a2c-smcp agent call`: read the arguments, call the tool, show its progress and its result.
+
+On a terminal, questions of the tool are put to the person there. Ctrl-C cancels the call on the computer.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,11 @@ from uuid import uuid4
 
 import typer
 
+from a2c_smcp.agent import EmitOptions
+from a2c_smcp.cli.agent.person import PersonAtTerminal
 from a2c_smcp.cli.agent.run import OfficeContext
-from a2c_smcp.cli.errors import Failed, WrongUse, name_hint
-from a2c_smcp.cli.progress import spinning
+from a2c_smcp.cli.errors import Failed, WrongUse, name_hint, result_remedy
+from a2c_smcp.cli.progress import Meter, spinning
 from a2c_smcp.cli.terminal import put_json, put_text
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, SMCPError, ToolNotFound
 from a2c_smcp.protocol.codec import loads_exactly
@@ -66,11 +71,12 @@ class ToolCallWork:
     params: dict[str, Any]
     timeout: int
     as_json: bool
+    extend: bool = False
 
     async def __call__(self, context: OfficeContext) -> None:
         try:
-            with spinning(context.terminal, f"{self.tool} on {self.computer}", "Ctrl-C cancels it"):
-                result = await self._result(context)
+            with spinning(context.terminal, f"{self.tool} on {self.computer}", "Ctrl-C cancels it") as meter:
+                result = await self._result(context, meter)
         except ToolNotFound as error:
             known = [tool["name"] for tool in await context.agent.get_tools(self.computer)]
             raise Failed(error.message, name_hint(self.tool, known)) from None
@@ -78,7 +84,8 @@ class ToolCallWork:
             remedy = f"a2c-smcp agent tools {self.computer} --json shows what its tools take."
             raise Failed(error.message, remedy) from None
         except CallTimeout as error:
-            raise Failed(error.message, "It was cancelled there; --timeout gives it more time.") from None
+            longer = "" if self.extend else ", --extend as much as it needs while it shows progress"
+            raise Failed(error.message, f"It was cancelled there; --timeout gives it more time{longer}.") from None
         if self.as_json:
             put_json(result.to_wire())
         else:
@@ -86,16 +93,25 @@ class ToolCallWork:
         if result.is_error:
             raise typer.Exit(1)
 
-    async def _result(self, context: OfficeContext) -> CallToolResult:
-        req_id = uuid4().hex
+    async def _result(self, context: OfficeContext, meter: Meter) -> CallToolResult:
+        req_id, options = uuid4().hex, self._options(context, meter)
         calling = asyncio.create_task(
-            context.agent.emit_tool_call(self.computer, self.tool, self.params, self.timeout, req_id=req_id)
+            context.agent.emit_tool_call(self.computer, self.tool, self.params, self.timeout, req_id=req_id, **options)
         )
         try:
             return await asyncio.shield(calling)
         except asyncio.CancelledError:
             await self._cancel(context, calling, req_id)
             raise
+
+    def _options(self, context: OfficeContext, meter: Meter) -> EmitOptions:
+        """Ask for progress and questions only where somebody sees them."""
+        options, person = EmitOptions(extend=True) if self.extend else EmitOptions(), PersonAtTerminal(context.terminal)
+        if context.terminal.console:
+            options["on_progress"] = meter.report
+        if person.is_there:
+            options["on_question"] = person
+        return options
 
     async def _cancel(self, context: OfficeContext, calling: asyncio.Task[CallToolResult], req_id: str) -> None:
         context.terminal.show(f"cancelling {self.tool} on {self.computer} (again to quit at once)")
@@ -115,6 +131,8 @@ class ToolCallWork:
         """Print the result on stdout; errors and hints on stderr."""
         if result.is_error:
             context.terminal.show(result.text or f"{self.tool} failed and does not say why", "red")
+            if remedy := result_remedy(result, self.computer):
+                context.terminal.show(remedy)
         elif result.text:
             put_text(result.text)
         elif result.structured_content is not None:

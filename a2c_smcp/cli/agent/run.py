@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import typer
 
@@ -17,11 +15,12 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.cli import logs, options
 from a2c_smcp.cli.errors import Failed, explained, members_hint
 from a2c_smcp.cli.progress import spinning
+from a2c_smcp.cli.stopping import unless_stopped
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.cli.up_state import find_running_up, running_ups
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ComputerNotFound, OfficeHasAgent, SMCPError, Unavailable
-from a2c_smcp.loops import run_program, stop_on_signals
+from a2c_smcp.loops import run_program
 
 __all__ = ["AgentOptions", "OfficeContext", "Work", "run_in_office"]
 
@@ -87,7 +86,7 @@ def run_in_office(given: AgentOptions, work: Work) -> None:
     agent = _agent(given, work)
     if found := options.exposed(given.url, given.api_key):
         terminal.show(". ".join(found), "yellow")
-    if run_program(_unless_stopped(_work_in_office(agent, given, terminal, work), terminal)):
+    if run_program(unless_stopped(_work_in_office(agent, given, terminal, work), terminal)):
         raise typer.Exit(1)
 
 
@@ -141,26 +140,3 @@ async def _do(work: Work, context: OfficeContext) -> None:
         await work(context)
     except ComputerNotFound as error:
         raise Failed(error.message, members_hint(context.office, await context.computers())) from None
-
-
-async def _unless_stopped(work: Coroutine[Any, Any, None], terminal: Terminal) -> bool:
-    """Do the work; return whether a signal stopped it. The first signal cancels the work, a second one exits."""
-    stop = stop_on_signals()
-    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
-    await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
-    for task in (stopping, working):
-        task.cancel()
-    try:
-        await asyncio.wait([working])
-    except asyncio.CancelledError:
-        _quit(terminal)
-    if not working.cancelled():
-        working.result()
-    return working.cancelled()
-
-
-def _quit(terminal: Terminal) -> NoReturn:
-    """Exit without waiting for tasks or for a Server that does not answer."""
-    terminal.take_away()
-    sys.stdout.flush()
-    os._exit(1)

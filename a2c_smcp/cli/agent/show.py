@@ -21,7 +21,16 @@ from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.smcp import GET_TOOLS_EVENT, SMCPTool
 from a2c_smcp.types import Desktop
 
-__all__ = ["DesktopWatch", "Watch", "put_desktop", "show_config", "show_desktop", "show_room", "show_tools"]
+__all__ = [
+    "DesktopWatch",
+    "UntilStopped",
+    "Watch",
+    "put_desktop",
+    "show_config",
+    "show_desktop",
+    "show_room",
+    "show_tools",
+]
 
 
 async def show_tools(context: OfficeContext, *, computer: str | None, tags: Sequence[str], as_json: bool) -> None:
@@ -169,7 +178,7 @@ _SHOWN_BY_OTHER_METHODS = {
 _SHOWN = 8
 
 
-class _UntilStopped(AgentEvents):
+class UntilStopped(AgentEvents):
     """Runs until Ctrl-C, which is success, or until the Server refuses this agent for good, which is an error."""
 
     def __init__(self) -> None:
@@ -192,7 +201,7 @@ class _UntilStopped(AgentEvents):
         raise await self._refusal.get()
 
 
-class Watch(_UntilStopped):
+class Watch(UntilStopped):
     """The work of `a2c-smcp agent watch`: print a line for each event."""
 
     def __init__(self, *, as_json: bool) -> None:
@@ -244,7 +253,7 @@ class Watch(_UntilStopped):
         self._lines.put_nowait(line)
 
 
-class DesktopWatch(_UntilStopped):
+class DesktopWatch(UntilStopped):
     """The work of `a2c-smcp agent desktop --watch`: print the desktop now, and again after each change."""
 
     def __init__(self, computer: str, size: int | None, window: str | None, *, as_json: bool) -> None:

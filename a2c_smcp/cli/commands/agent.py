@@ -11,12 +11,14 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from a2c_smcp.cli import logs, options
+from a2c_smcp.cli import options
 from a2c_smcp.cli.agent import shell_completion
 from a2c_smcp.cli.agent import show as listings
 from a2c_smcp.cli.agent.call import ToolCallWork, read_arguments
+from a2c_smcp.cli.agent.logs import LogWatch, ServerLogLevel
 from a2c_smcp.cli.agent.run import AgentOptions, Work, run_in_office
 from a2c_smcp.cli.agent.show import DesktopWatch, Watch
+from a2c_smcp.cli.logs import LogLevel
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.terminal import is_for_programs
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
@@ -54,7 +56,7 @@ def group_options(
     cert: options.Cert = None,
     cert_key: options.CertKey = None,
     proxy: options.Proxy = None,
-    log_level: options.LogLevelOption = logs.LogLevel.warning,
+    log_level: options.LogLevelOption = LogLevel.warning,
     wait: Wait = 6.0,
 ) -> None:
     """Use the computers of an office: see their tools, call them, look at desktops, watch who comes and goes.
@@ -155,20 +157,26 @@ def call(
     timeout: Annotated[
         int, typer.Option("--timeout", help="How many seconds it may take.", min=1, max=MAX_TIMEOUT)
     ] = 60,
+    extend: Annotated[
+        bool,
+        typer.Option("--extend", help="--timeout is its longest silence: progress gives it more time."),
+    ] = False,
     as_json: AsJSON = False,
 ) -> Work:
     """Call a tool. Its text goes to stdout, or to stderr if it fails (exit code 1).
 
-    Ctrl-C cancels the call on the computer (exit code 1); a second one quits at once.
+    On a terminal its progress is shown, and what it asks is asked here. Ctrl-C cancels the call on the computer (exit
+    code 1); a second one quits at once.
 
     Examples:
 
     \b
     a2c-smcp agent call laptop add '{"a": 2, "b": 3}'
     a2c-smcp agent call laptop add a=2 b=3 --timeout 10
+    a2c-smcp agent call laptop convert file=talk.mp4 --timeout 60 --extend
     echo '{"a": 2, "b": 3}' | a2c-smcp agent call laptop add - --json
     """
-    return ToolCallWork(computer, tool, read_arguments(arguments or []), timeout, as_json)
+    return ToolCallWork(computer, tool, read_arguments(arguments or []), timeout, as_json, extend)
 
 
 @_command
@@ -227,3 +235,25 @@ def watch(as_json: AsJSON = False) -> Work:
     a2c-smcp agent watch --json
     """
     return Watch(as_json=as_json)
+
+
+@_command
+def logs(
+    computer: Computer,
+    server: Annotated[
+        str | None, typer.Argument(help="Only of this MCP server; otherwise of all.", show_default=False)
+    ] = None,
+    level: Annotated[
+        ServerLogLevel, typer.Option("--level", help="Only messages of this level and above.")
+    ] = ServerLogLevel.info,
+    as_json: AsJSON = False,
+) -> Work:
+    """Print what the MCP servers of a computer log, until Ctrl-C. With --json, one object per line.
+
+    Examples:
+
+    \b
+    a2c-smcp agent logs laptop
+    a2c-smcp agent logs laptop files --level debug --json
+    """
+    return LogWatch(computer, server, level, as_json=as_json)

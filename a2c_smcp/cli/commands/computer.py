@@ -11,6 +11,7 @@ from a2c_smcp.cli.errors import Failed, explained
 from a2c_smcp.cli.local_computer import LocalComputer, OwnerOptions
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.setup_files import read_input_values
+from a2c_smcp.cli.sign_in import NoBrowser
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import run_program
@@ -28,6 +29,7 @@ def computer(
     yes: local_computer.Yes = False,
     no_input: local_computer.NoInput = False,
     trust_changes: local_computer.TrustChanges = False,
+    no_browser: NoBrowser = False,
     idle_stop: local_computer.IdleStop = None,
     desktop: local_computer.DesktopOption = local_computer.Desktop.subscribed,
     ca: options.CA = None,
@@ -55,7 +57,9 @@ def computer(
     policy = local_computer.policy_of(idle_stop, desktop)
     if found := options.exposed(url, api_key):
         terminal.show(". ".join(found), "yellow")
-    given = OwnerOptions(yes=yes, no_input=no_input, trust_changes=trust_changes, values=values, policy=policy)
+    given = OwnerOptions(
+        yes=yes, no_input=no_input, trust_changes=trust_changes, no_browser=no_browser, values=values, policy=policy
+    )
     own = LocalComputer(name, config or [], terminal, given)
     try:
         run_program(own.serve(url, office, api_key=api_key, ssl=tls, proxy=proxy))

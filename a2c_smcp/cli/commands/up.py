@@ -29,6 +29,7 @@ from a2c_smcp.cli.setup_files import (
     setup_options,
     yaml_hint,
 )
+from a2c_smcp.cli.sign_in import NoBrowser
 from a2c_smcp.cli.suggestions import agent_line, suggested_call
 from a2c_smcp.cli.terminal import Terminal, put_text
 from a2c_smcp.cli.up_state import AlreadyUp, UpInfo, UpState
@@ -82,6 +83,7 @@ def up(
     yes: local_computer.Yes = False,
     no_input: local_computer.NoInput = False,
     trust_changes: local_computer.TrustChanges = False,
+    no_browser: NoBrowser = False,
     idle_stop: local_computer.IdleStop = None,
     desktop: local_computer.DesktopOption = local_computer.Desktop.subscribed,
     log_level: options.LogLevelOption = logs.LogLevel.warning,
@@ -111,6 +113,7 @@ def up(
                 yes=yes,
                 no_input=no_input,
                 trust_changes=trust_changes,
+                no_browser=no_browser,
                 values=read_input_values(None, [file]),
                 policy=policy,
             )

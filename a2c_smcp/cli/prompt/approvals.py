@@ -46,21 +46,22 @@ class PendingApproval:
 class PendingApprovals:
     """The `approve` callback of a Computer: it returns when the owner has answered at the prompt.
 
-    `on_added` and `on_removed` are called for each request; `first_added` is set by the first one.
+    `on_added` and `on_removed` are called for each request; `first_added` is set by the first one. `numbers` are the
+    numbers of the next requests, and of anything else that the owner is asked.
     """
 
     def __init__(self) -> None:
         self.on_added: Callable[[PendingApproval], None] = lambda pending: None
         self.on_removed: Callable[[PendingApproval], None] = lambda pending: None
         self.first_added = asyncio.Event()
-        self._numbers = count(1)
+        self.numbers = count(1)
         self._pending: dict[int, PendingApproval] = {}
         self._oldest_seen: PendingApproval | None = None
 
     async def __call__(self, request: ApprovalRequest) -> Decision:
         if request.caller is OWNER:
             return "yes"
-        number = next(self._numbers)
+        number = next(self.numbers)
         pending = self._pending[number] = PendingApproval(number, request, asyncio.get_running_loop().create_future())
         self.first_added.set()
         self.on_added(pending)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -21,6 +21,7 @@ from a2c_smcp.cli.prompt.language import (
     parameters_of,
     read_arguments,
 )
+from a2c_smcp.cli.prompt.live_commands import known_server
 from a2c_smcp.computer.inputs.resolver import InputState
 from a2c_smcp.computer.secrets import secrets_of
 from a2c_smcp.computer.secrets.config import secrets_line
@@ -68,23 +69,19 @@ async def _removed(console: Console, name: str) -> None:
 
 
 async def _start(console: Console, arguments: list[str]) -> BackgroundJob:
-    return BackgroundJob(f"server start {arguments[0]}", partial(console.computer.start, _known(console, arguments[0])))
+    return _job(console, "start", console.computer.start, arguments[0])
 
 
 async def _stop(console: Console, arguments: list[str]) -> BackgroundJob:
-    return BackgroundJob(f"server stop {arguments[0]}", partial(console.computer.stop, _known(console, arguments[0])))
+    return _job(console, "stop", console.computer.stop, arguments[0])
 
 
 async def _restart(console: Console, arguments: list[str]) -> BackgroundJob:
-    return BackgroundJob(
-        f"server restart {arguments[0]}", partial(console.computer.restart, _known(console, arguments[0]))
-    )
+    return _job(console, "restart", console.computer.restart, arguments[0])
 
 
-async def _logs(console: Console, arguments: list[str]) -> None:
-    diagnostics = console.computer.status()[_known(console, arguments[0])].diagnostics
-    text = str(diagnostics.get("stderr") or "").rstrip()
-    console.say(text or f"{arguments[0]} has written nothing to stderr")
+def _job(console: Console, verb: str, work: Callable[[str], Awaitable[None]], name: str) -> BackgroundJob:
+    return BackgroundJob(f"server {verb} {name}", partial(work, known_server(console, name)))
 
 
 async def _list(console: Console, arguments: list[str]) -> None:
@@ -112,12 +109,6 @@ async def _clear(console: Console, arguments: list[str]) -> None:
     console.say(f"{arguments[0]} {'is forgotten' if had else 'had no value'}")
 
 
-def _known(console: Console, name: str) -> str:
-    if name not in console.computer.status():
-        raise BadLine(f"there is no server {name!r}: status lists them")
-    return name
-
-
 def _input(console: Console, id_: str) -> InputState:
     for known in console.computer.inputs.list():
         if known.id == id_:
@@ -131,7 +122,6 @@ SERVER_COMMANDS = (
     Command("server start", "SERVER", "Start a server.", _start),
     Command("server stop", "SERVER", "Stop a server.", _stop),
     Command("server restart", "SERVER", "Stop and start a server.", _restart),
-    Command("logs", "SERVER", "Show the last of what a server has written to stderr.", _logs),
     Command("inputs list", "", "Show inputs and where their values come from; secrets are hidden.", _list),
     Command("inputs set", "INPUT [keep]", "Ask for a value; servers that use it restart.", _set),
     Command("inputs clear", "INPUT", "Forget a value.", _clear),

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.cli.errors import sentence
+from a2c_smcp.cli.forms.form import Form, quoted
 from a2c_smcp.cli.prompt import views
 from a2c_smcp.cli.prompt.approvals import Grants, PendingApproval, PendingApprovals
+from a2c_smcp.cli.prompt.asked import PendingQuestion, PendingQuestions
 from a2c_smcp.cli.prompt.language import BackgroundJob, BadLine
 from a2c_smcp.cli.prompt.questions import Questions
+from a2c_smcp.cli.sign_in import SignInGuide
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.calls.journal import journal_of
 from a2c_smcp.computer.computer import Computer
@@ -25,11 +28,14 @@ from a2c_smcp.loops import cancel_and_wait
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["ANSWERS", "Console"]
+__all__ = ["ANSWERS", "QUESTION_ANSWERS", "Console"]
 
 logger = logging.getLogger(__name__)
 
 ANSWERS = "y / n / always tool / always agent"
+QUESTION_ANSWERS = "answer / decline"
+_ANNOUNCED, _ANNOUNCED_LINES = 600, 8
+"""Characters and lines of a question that its announcement shows; `answer` shows all."""
 
 
 class Console:
@@ -41,6 +47,8 @@ class Console:
         terminal: Terminal,
         questions: Questions,
         requests: PendingApprovals,
+        asked: PendingQuestions,
+        guide: SignInGuide,
         *,
         url: str,
         office: str,
@@ -49,7 +57,8 @@ class Console:
         say_connection: Callable[[str], None],
         **link: Any,
     ) -> None:
-        self.computer, self.questions, self.requests, self.errors = computer, questions, requests, errors
+        self.computer, self.questions, self.errors = computer, questions, errors
+        self.requests, self.asked, self.guide = requests, asked, guide
         self.live: Callable[[], RenderableType] | None = None
         self.refresh: Callable[[], None] = lambda: None
         self.draws_below: Callable[[], bool] = lambda: False
@@ -60,8 +69,11 @@ class Console:
             computer, url, office, say=say_connection, on_change=self._on_office_changed, **link
         )
         requests.on_added, requests.on_removed = self._on_request, self._on_request_gone
+        asked.on_added, asked.on_removed = self._on_question, self._on_question_gone
         for pending in requests:
             self._on_request(pending)
+        for question in asked:
+            self._on_question(question)
 
     def say(self, text: str, style: str = "") -> None:
         self._terminal.show(text, style)
@@ -90,6 +102,10 @@ class Console:
         if pending := [*self.requests]:
             more = f" (and {len(pending) - 1} more)" if len(pending) > 1 else ""
             parts.append(Text(f"{printable(views.who_wants(pending[0]))}{more}: {ANSWERS}", "bold yellow"))
+        if asked := [*self.asked]:
+            more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
+            text = f"#{asked[0].number} {asked[0].who} asks a question{more}: {QUESTION_ANSWERS}"
+            parts.append(Text(printable(text), "bold yellow"))
         return self._rendered(Group(*parts)) if parts else ""
 
     def interrupt(self) -> bool:
@@ -112,6 +128,7 @@ class Console:
 
     def _on_office_changed(self) -> None:
         self.requests.refuse_all()
+        self.asked.leave_all()
         self.grants.enter(self.connection.url, self.connection.office)
 
     def _on_request(self, pending: PendingApproval) -> None:
@@ -121,6 +138,26 @@ class Console:
     def _on_request_gone(self, pending: PendingApproval) -> None:
         if pending.answer.cancelled():
             self.say(f"#{pending.number} is withdrawn", "yellow")
+        self.refresh()
+
+    def form(self, pending: PendingQuestion) -> Form:
+        """The form for a question."""
+        goes_to = f"Your answer goes to the MCP server {printable(pending.question.server)}."
+        who = printable(f"#{pending.number} {pending.who}")
+        return Form(pending.question, self._terminal, who=who, goes_to=goes_to, open_page=self.guide.open_page)
+
+    def _on_question(self, pending: PendingQuestion) -> None:
+        console = self._terminal.console
+        assert console
+        message = quoted(pending.question.message, console, _ANNOUNCED, _ANNOUNCED_LINES)
+        page = " to open a page" if pending.question.mode == "url" else ""
+        lines = [f"#{pending.number} {pending.who} asks{page}:", *message, f"  {QUESTION_ANSWERS}"]
+        self.say("\n".join(lines), "yellow")
+        self.refresh()
+
+    def _on_question_gone(self, pending: PendingQuestion) -> None:
+        if pending.answer.cancelled():
+            self.say(f"#{pending.number} is withdrawn: its call has ended, or its time is over", "yellow")
         self.refresh()
 
 

@@ -57,8 +57,9 @@ class BackgroundJob:
 class Command(NamedTuple, Generic[Console]):
     """A command of the prompt.
 
-    `takes` names its arguments: `[OPTIONAL]` ones last; one that ends with `…` may be repeated or left out. `run` does
-    the command, and returns a job if something is left to do. Lines with `kept=False` are not kept in the history.
+    `takes` names its arguments: `[OPTIONAL]` ones last, also `[--name VALUE]`; one that ends with `…` may be repeated
+    or left out. `run` does the command, and returns a job if something is left to do. Lines with `kept=False` are not
+    kept in the history.
     """
 
     name: str
@@ -81,7 +82,7 @@ class Command(NamedTuple, Generic[Console]):
     def check(self, arguments: Sequence[str]) -> None:
         """Raises `BadLine` for too few or too many arguments."""
         wanted = self.takes.split()
-        least = sum(not each.startswith("[") for each in wanted)
+        least = len(self.takes.partition("[")[0].split())
         most = float("inf") if self.takes.rstrip("]").endswith("…") else len(wanted)
         if not least <= len(arguments) <= most:
             raise BadLine(f"usage: {self.usage}")

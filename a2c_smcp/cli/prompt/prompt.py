@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from a2c_smcp.cli.conversation import Interrupted
 from a2c_smcp.cli.prompt import views
@@ -16,9 +16,11 @@ from a2c_smcp.cli.prompt.computer_commands import CALL_COMMANDS, SERVER_COMMANDS
 from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.editor import Editor, LineHistory
 from a2c_smcp.cli.prompt.language import BadLine, Command, CompletionSource, complete, find_command, split_words
+from a2c_smcp.cli.prompt.live_commands import LIVE_COMMANDS
 from a2c_smcp.cli.prompt.office_commands import APPROVAL_COMMANDS, CONNECTION_COMMANDS, Quit
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.loops import stop_on_signals
+from a2c_smcp.mcp_host.sessions.logs import LogLevel
 
 __all__ = ["COMMANDS", "run_prompt"]
 
@@ -112,6 +114,7 @@ COMMANDS: tuple[Command[Console], ...] = (
     *STATUS_COMMANDS,
     *CALL_COMMANDS,
     *SERVER_COMMANDS,
+    *LIVE_COMMANDS,
     *APPROVAL_COMMANDS,
     *CONNECTION_COMMANDS,
     Command("help", "", "Show this list.", _help),
@@ -136,6 +139,10 @@ def _completion_source(console: Console) -> CompletionSource:
             "INPUT": lambda: {each.id: each.definition.description or "" for each in computer.inputs.list()},
             "AGENT": lambda: {each.agent: "" for each in console.grants},
             "REQUEST": lambda: {f"#{each.number}": each.request.name for each in console.requests},
+            "QUESTION": lambda: {f"#{each.number}": each.question.server for each in console.asked},
+            "--level": lambda: {"--level": "the least level of log messages"},
+            "LEVEL": lambda: dict.fromkeys(get_args(LogLevel), ""),
+            "--again": lambda: {"--again": "although somebody is signed in"},
             "keep": lambda: {"keep": "beyond the end of this program"},
         },
         schema=schema,

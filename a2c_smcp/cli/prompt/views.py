@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from a2c_smcp.cli.errors import at_the_prompt
 from a2c_smcp.cli.progress import STATE_COLOURS
 from a2c_smcp.cli.prompt.approvals import PendingApproval
 from a2c_smcp.cli.prompt.language import Command
@@ -62,7 +63,7 @@ def _status_row(server: ServerStatus, error: str, statistics: CallStatistics) ->
         str(max(server.starts - 1, 0)),
         str(calls),
         "" if p50 is None else f"{p50 * 1000:.0f} ms" if p50 < 1 else f"{p50:.1f} s",
-        " ".join((server.reason or error).split()),
+        " ".join(at_the_prompt(server.reason or error).split()),
     )
 
 

@@ -105,6 +105,12 @@ class SignIns:
         if name in self.manager and self.manager.state(name) == "auth_required":
             await self.manager.start(name)
 
+    async def is_signed_in(self, account: Account) -> bool:
+        """Whether there are tokens, also such as another process has got meanwhile."""
+        if await account.load():
+            self._on_other_process(account.server)
+        return account.is_signed_in
+
     async def sign_out(self, account: Account) -> bool:
         """Forget the token. Returns whether its provider has revoked it."""
         is_revoked = await account.sign_out()
