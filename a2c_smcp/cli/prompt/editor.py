@@ -167,7 +167,12 @@ async def _ended(*tasks: asyncio.Task[Any]) -> None:
 
 def answer_reader() -> Read:
     """Reads answers where there is no prompt, with Ctrl-C as a key."""
-    return partial(_read_answer, create_input(sys.stdin), create_output(sys.stderr))
+
+    async def read(text: str, hidden: bool) -> str:
+        # Not earlier: sys.stderr is another one as long as a display is drawn.
+        return await _read_answer(create_input(sys.stdin), create_output(sys.stderr), text, hidden)
+
+    return read
 
 
 async def _read_answer(source: Input, output: Output, text: str, hidden: bool) -> str:
