@@ -279,7 +279,7 @@ async def test_wrong_lines_are_answered_with_what_to_write(opens: Opens) -> None
         "frobnicate": "'frobnicate' is no command: help lists them",
         "server": "usage: server add NAME COMMAND…, or server rm SERVER",
         "server start": "usage: server start SERVER",
-        "logs nowhere": "there is no server 'nowhere': status lists them",
+        "logs nowhere": "there is no server 'nowhere'. There are no MCP servers.",
         "call nothing": "there is no tool 'nothing': tools lists them",
         "call 'open": "a quotation mark is not closed",
         "inputs set nothing": "there is no input 'nothing': inputs list shows them",
