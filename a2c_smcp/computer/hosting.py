@@ -33,7 +33,7 @@ from a2c_smcp.computer.sign_in.browser import Browser
 from a2c_smcp.computer.sign_in.sign_ins import SignIns
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.errors import ConfigError, ServerNotFound
-from a2c_smcp.loops import cancel_and_wait
+from a2c_smcp.loops import OwnedTasks, cancel_and_wait
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server, source
 from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.policy import HostPolicy
@@ -82,6 +82,8 @@ class Hosting:
         self.sign_ins.manager = self.manager
         self._mask = mask
         self._logs = logs
+        self._setting_levels = OwnedTasks()
+        logs.on_fewer = lambda: self._setting_levels.spawn(self.set_log_levels())
         self._on_change = on_change
         self._on_starting = on_starting
         self._log_levels: dict[str, str | None] = {}
@@ -182,6 +184,8 @@ class Hosting:
         self._unsubscribe()
         for name in [*self._asking]:
             self._withdraw(name)
+        self._logs.on_fewer = lambda: None
+        await self._setting_levels.close()
         await cancel_and_wait(*self._restarting, *self._withdrawn)
         await self.sign_ins.close()
         await self.manager.close()

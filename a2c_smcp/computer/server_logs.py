@@ -61,9 +61,10 @@ class _History:
 
 
 class ServerLogs:
-    """The logs of all servers of a computer."""
+    """The logs of all servers of a computer. `on_fewer` is called when an agent wants no more of them."""
 
     def __init__(self, tells: Tells, mask: Mask, clock: Callable[[], float] = time.monotonic) -> None:
+        self.on_fewer: Callable[[], None] = lambda: None
         self._tells = tells
         self._mask = mask
         self._clock = clock
@@ -97,12 +98,18 @@ class ServerLogs:
 
     def end(self, office: str, agent: str | None = None) -> None:
         """Stop telling an agent that has left, or all of an office."""
-        for key in [key for key in self._watches if key[0].office == office and agent in (None, key[0].agent)]:
-            del self._watches[key]
+        self._drop(lambda caller: caller.office == office and agent in (None, caller.agent))
 
     def keep_only(self, office: str, agent: str) -> None:
-        for key in [key for key in self._watches if key[0].office == office and key[0].agent != agent]:
+        """Stop telling other agents of an office."""
+        self._drop(lambda caller: caller.office == office and caller.agent != agent)
+
+    def _drop(self, is_meant: Callable[[Caller], bool]) -> None:
+        dropped = [key for key in self._watches if is_meant(key[0])]
+        for key in dropped:
             del self._watches[key]
+        if dropped:
+            self.on_fewer()
 
     def level_for(self, server: str) -> str | None:
         """The lowest level that is wanted of a server; `None` if nobody has said."""
@@ -130,8 +137,11 @@ class ServerLogs:
 
     def _forget_old(self) -> None:
         now = self._clock()
-        for key in [key for key, watch in self._watches.items() if watch.until < now]:
+        old = [key for key, watch in self._watches.items() if watch.until < now]
+        for key in old:
             del self._watches[key]
+        if old:
+            self.on_fewer()
 
 
 def number_of(level: str) -> int:

@@ -93,6 +93,7 @@ async def test_logs_are_kept_for_the_owner_and_told_to_an_agent_that_asks(
     assert (told["agent"], told["data"]) == ("planner", {"step": 0})
     await agent.ask("server:leave_office", {"office_id": office})
     agent.heard.clear()
+    await until(lambda: asking.computer.server_logs.level_for("asking") is None)
     await agent.join("agent", "planner", office)
     await begin(agent, "chat")
     assert "notify:tell_log" not in dict(await agent.heard_until_now())

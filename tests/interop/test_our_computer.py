@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from a2c_smcp.computer.approval import Caller
+from a2c_smcp.computer.calls.incoming import CallOptions
 from a2c_smcp.computer.computer import Computer
 from tests.computer.supervised import SERVERS, eventually
 from tests.conftest import Hub
@@ -188,3 +191,26 @@ async def test_our_computer_works_with_the_published_server_and_agent(
         await the_agent_is_told_of_a_new_server_and_its_windows(agent, computer)
         await the_agent_cancels(agent, tmp_path / "marks")
     assert (await agent.hears("leave_office"))["computer"] == "laptop"
+
+
+@pytest.mark.covers("questions-who", "tells-sent")
+async def test_behind_the_published_server_a_tool_hears_that_nobody_can_answer_its_question(
+    drive: Start, an_agent: Start, computer: Computer, office: str, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+    computer.add_server(stdio("asking", sys.executable, str(SERVERS / "older_asking.py"), str(notes)))
+    server = await drive(python_of("0.4.2"), PEERS / "server.py", "--api-key", KEY)
+    url = (await server.hears("ready"))["url"]
+    agent = await an_agent("0.4.2", url, "--api-key", KEY)
+    async with at_work(computer, url, office, tmp_path, api_key=KEY):
+        await they_meet(agent, office)
+        await eventually(lambda: computer.status()["asking"].state == "ready", within=PATIENCE)
+        nobody = {"where": {"action": "cancel"}}
+        assert json.loads((await call(agent, "book"))["content"][0]["text"]) == nobody
+        options = CallOptions(questions=True, progress=True)  # which this Server does not pass on
+        seat = Caller(office, "planner")
+        asked = await computer.execute_tool(seat, "r1", "book", {}, 20, options=options)
+        assert json.loads(asked["content"][0]["text"]) == nobody
+        assert not computer.tells.are_carried(office)
+        assert (await call(agent, "add", a=1, b=2))["content"][0]["text"] == "3"
+    assert notes.read_text().split() == ["book", "book"]
