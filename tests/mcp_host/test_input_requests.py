@@ -392,3 +392,26 @@ async def test_urls_that_a_resource_requires_are_asked_or_not_shown() -> None:
             with pytest.raises(RequestRefused) as caught:
                 await reading
             assert caught.value.details == {"mcp_code": URL_REQUIRED, "mcp_message": "a visit is required"}
+
+
+@pytest.mark.covers("questions-nobody")
+async def test_an_answerer_that_fails_counts_as_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(_: object) -> dict[str, Any]:
+        raise ValueError("not my day")
+
+    async def withdrawn(_: object) -> dict[str, Any]:
+        never: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        never.cancel()
+        return await never
+
+    for on_input in (broken, withdrawn):
+        async with session(scripted("older")) as one:
+            result = await one.call_tool(call("plain", {"ask": [form()]}, on_input=on_input))
+            assert result["structuredContent"]["replies"]["0"]["result"] == {"action": "cancel"}
+        async with session(scripted("modern")) as one:
+            assert (
+                text_of(await one.call_tool(call("plain", asks(who=form()), finished(), on_input=on_input))) == "done"
+            )
+            answered = (await heard(one, "tools/call"))[1]["params"]["inputResponses"]
+            assert answered == {"who": {"action": "cancel"}}
+    assert "not my day" in caplog.text

@@ -16,6 +16,7 @@ requests of all kinds (`limited_requests`).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable
 from typing import Any
@@ -50,6 +51,11 @@ async def answered(on_input: OnInput | None, asked: InputRequest) -> dict[str, A
         return await on_input(asked)
     except InputRefused as refusal:
         return _unanswered(asked, refusal)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        return _unanswered(asked, InputRefused("it was withdrawn"))  # what `on_input` waited for was cancelled
     except Exception:
         logger.exception("%s could not be answered", asked.method)
         return _unanswered(asked, InputRefused("internal error"))
