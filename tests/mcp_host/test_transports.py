@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import ssl
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from a2c_smcp.errors import CallTimeout
+from a2c_smcp.mcp_host.certificates import certificates
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
 from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, SessionLost
 from a2c_smcp.mcp_host.sessions.logs import LogMessage
@@ -137,6 +139,19 @@ async def test_a_session_that_the_server_has_forgotten_is_lost() -> None:
             assert isinstance(events.entries[0][1], SessionLost)
             with pytest.raises(SessionLost):
                 await one.call_tool(ToolRequest("add", {"a": 1, "b": 1}, 5))
+
+
+@pytest.mark.covers("mcp-transports")
+async def test_the_certificates_of_the_machine_are_read_once_for_all_servers(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_, **__: read.append("certificates"))
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *_, **__: read.append("certificates"))
+    certificates.cache_clear()
+    async with session(http("streamable", port)), session(http("sse", port)):
+        assert read == ["certificates"]
+    certificates.cache_clear()
 
 
 @every_kind

@@ -25,6 +25,7 @@ from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrati
 from mcp.client.auth.utils import issuers_match
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 
+from a2c_smcp.mcp_host.certificates import certificates
 from a2c_smcp.mcp_host.config.sign_in import SignInSettings
 from a2c_smcp.mcp_host.failures import SignInFailed, in_brief
 from a2c_smcp.mcp_host.sign_in.addresses import check_address, check_metadata
@@ -110,7 +111,7 @@ class Flow:
             _in_flow.set(False)
 
     def _client(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False)
+        return httpx2.AsyncClient(verify=certificates(), timeout=_TIMEOUT, follow_redirects=False)
 
     async def _sent(self, client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
         check_address(str(request.url), "an address of its authorization server", self._url)

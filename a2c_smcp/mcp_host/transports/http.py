@@ -12,6 +12,7 @@ import httpx2
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 
+from a2c_smcp.mcp_host.certificates import certificates
 from a2c_smcp.mcp_host.config.servers import StreamableParameters
 from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, SessionLost, TokenRefused
 from a2c_smcp.mcp_host.message_limits import MAX_BYTES
@@ -47,6 +48,7 @@ class WatchedHTTPClient(httpx2.AsyncClient):
         account: Account | None = None,
     ) -> None:
         super().__init__(
+            verify=certificates(),
             auth=SessionAuth(account) if account else None,
             headers={"Accept-Encoding": ACCEPT_ENCODING, **(headers or {})},
             timeout=httpx2.Timeout(timeout, read=None),
