@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from a2c_smcp.computer.approval import Caller
+    from a2c_smcp.computer.calls.incoming import CallOptions
     from a2c_smcp.computer.computer import Computer
     from a2c_smcp.mcp_host.failures import SignInFailed
     from a2c_smcp.protocol.questions import Answer, Question
 
-__all__ = ["Answer", "Caller", "Computer", "Question", "SignInFailed"]
+__all__ = ["Answer", "CallOptions", "Caller", "Computer", "Question", "SignInFailed"]
 
 _HOMES = {
     "Answer": "a2c_smcp.protocol.questions",
+    "CallOptions": "a2c_smcp.computer.calls.incoming",
     "Caller": "a2c_smcp.computer.approval",
     "Computer": "a2c_smcp.computer.computer",
     "Question": "a2c_smcp.protocol.questions",

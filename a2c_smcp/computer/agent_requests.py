@@ -14,6 +14,7 @@ from a2c_smcp.computer.calls.journal import Journal
 from a2c_smcp.computer.calls.reports import OnProgress
 from a2c_smcp.computer.desktop.read import read_desktop
 from a2c_smcp.computer.hosting import Hosting
+from a2c_smcp.computer.questions.open_questions import OpenQuestions
 from a2c_smcp.computer.secrets import CONFIG, SERVER, Mask, mask_config
 from a2c_smcp.computer.server_logs import ServerLogs
 from a2c_smcp.computer.tools.catalogue import Catalogue
@@ -32,6 +33,7 @@ class AgentRequests:
 
     mask: Mask
     approvals: Approvals
+    questions: OpenQuestions
     server_logs: ServerLogs
     _catalogue: Catalogue
     _execution: Execution
@@ -111,11 +113,14 @@ class AgentRequests:
     def forget(self, office: str, agent: str | None = None) -> None:
         """Drop the results kept for an agent that has left, or for an office that this computer has left."""
         self._execution.forget(office, agent)
+        if agent is None:
+            self.questions.keep_only(office, None)
         self.server_logs.end(office, agent)
 
     def keep_only(self, office: str, agent: str) -> None:
         """Drop the results kept for other agents: this one has entered the office."""
         self._execution.keep_only(office, agent)
+        self.questions.keep_only(office, agent)
         self.server_logs.keep_only(office, agent)
 
     async def watch_logs(self, caller: Caller, server: str | None, level: str) -> None:

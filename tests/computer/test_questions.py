@@ -150,9 +150,9 @@ async def test_two_questions_in_a_row_are_answered_by_the_agent_and_the_tool_run
 async def test_the_owner_is_asked_first_and_the_agent_hears_nothing(start: Start, agent: Peer, file: str) -> None:
     asked_owner: list[Question] = []
 
-    async def on_question(question: Question) -> Answer:
+    async def on_question(question: Question) -> Answer | dict[str, int]:
         asked_owner.append(question)
-        return Answer("accept", {"city": "PEK"} if "city" in question.fields else {"count": 3})
+        return Answer("accept", {"city": "PEK"}) if "city" in question.fields else {"count": 3}
 
     asking = await start(file, on_question=on_question)
     assert booking(file, await begin(agent, questions=True)) == ("PEK", 3)
@@ -456,6 +456,22 @@ async def test_the_answer_to_a_password_question_is_nowhere_else(
     assert SECRET not in repr(kept)
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("a2c_smcp")]
     assert SECRET not in "".join(ours)
+
+
+@pytest.mark.covers("questions-ended")
+async def test_a_question_has_nobody_once_another_agent_is_in_the_office(
+    start: Start, agent: Peer, connect: Callable[..., Any], office: str
+) -> None:
+    asking = await start()
+    begin(agent, req_id="c1", questions=True).add_done_callback(lambda call: call.cancelled() or call.exception())
+    question = await asked(agent, "Which city?")
+    await agent.ask("server:leave_office", {"office_id": office})
+    other = await connect()
+    await other.join("agent", "other", office)
+    assert await questions_of(other) == []
+    assert (await answer(other, question, city="BER"))["code"] == 404
+    await until(lambda: not asking.computer.questions.of(Caller(office, "planner")))
+    assert asking.notes == ["book"]
 
 
 @pytest.mark.covers("questions-answers")

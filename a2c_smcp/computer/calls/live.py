@@ -58,17 +58,21 @@ class LiveCalls:
         self._learn(options, server)
         if self.goes_on(call):
             return await self.parked.go_on(call, deadline, request.begin)
-        request = replace(request, meta=options.meta, capabilities=options.client_capabilities)
+        declared = options.client_capabilities
+        if declared is None and options.questions:
+            declared = self._answering.capabilities
+        request = replace(
+            request,
+            meta=options.meta,
+            capabilities=declared,
+            input_responses=options.input_responses,
+            request_state=options.request_state,
+        )
         if options.extend:
             request = replace(request, timeout=call.timeout, cap=float(MAX_TIMEOUT), extend=True)
         if options.questions != "result":
             return await call_tool(server, request)
-        request = replace(
-            request,
-            input_as_result=True,
-            input_responses=options.input_responses,
-            request_state=options.request_state,
-        )
+        request = replace(request, input_as_result=True)
 
         async def work(run: Run) -> dict[str, Any]:
             return await self._with_owner(run, self._followed(run, request), call_tool)

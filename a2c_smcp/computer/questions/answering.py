@@ -22,14 +22,17 @@ from a2c_smcp.computer.secrets.messages import REQUEST
 from a2c_smcp.errors import BadRequest, SMCPError
 from a2c_smcp.mcp_host.message_limits import is_within
 from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, InputRequest, OnInput
-from a2c_smcp.protocol.questions import ELICITATION, Answer, Question
+from a2c_smcp.protocol.questions import ELICITATION, Answer, GivenAnswer, Question
 
 __all__ = ["Answering", "OnQuestion", "QuestionKind"]
 
 logger = logging.getLogger(__name__)
 
-OnQuestion: TypeAlias = Callable[[Question], Answer | Awaitable[Answer | None] | None]
-"""Asks the owner. `None`: he cannot be asked now. It may be async, or block in a thread of its own."""
+OnQuestion: TypeAlias = Callable[[Question], GivenAnswer | Awaitable[GivenAnswer]]
+"""Asks the owner. Returns an `Answer`, or the content of a form; `None`: he cannot be asked now.
+
+It may be async, or block in a thread of its own.
+"""
 
 QuestionKind: TypeAlias = Literal["secret", "url"]
 """Questions that agents do not see unless the owner allows it."""
@@ -59,6 +62,12 @@ class Answering:
             return await self.answer(call, server, request)
 
         return answer
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What is declared to a server for a call whose agent declares nothing: which questions it may ask."""
+        has_urls = self._owner is not None or "url" in self._for_agents
+        return {"elicitation": {"form": {}, **({"url": {}} if has_urls else {})}}
 
     def of_run(self, runs: ParkedRuns, run: Run) -> OnInput:
         """The function for a call with `questions: "result"`: its agent answers with the next request."""
@@ -118,8 +127,8 @@ class Answering:
     async def _ask_owner(self, question: Question) -> Answer | None:
         assert self._owner
         try:
-            answer = await ask(self._owner, question)
-            return None if answer is None else await self._opened.checked(question, answer)
+            given = await ask(self._owner, question)
+            return None if given is None else await self._opened.checked(question, Answer.of(given))
         except SMCPError as error:
             logger.warning("the owner's answer to a question of %r cannot be used: %s", question.server, error.message)
         except Exception:

@@ -119,6 +119,12 @@ class OpenQuestions:
             if asked.caller == Caller(office, agent) and asked.question.req_id == req_id:
                 asked.answered.cancel()
 
+    def keep_only(self, office: str, agent: str | None) -> None:
+        """Refuse the questions to other agents: this one has entered the office; `None`: the computer has left it."""
+        for asked in list(self._open.values()):
+            if asked.caller.office == office and asked.caller.agent != agent:
+                _refuse(asked, "nobody can answer: the agent has left")
+
     def _require_room(self, caller: Caller, server: str) -> None:
         of_agent = sum(asked.caller == caller for asked in self._open.values())
         of_server = sum(asked.question.server == server for asked in self._open.values())
@@ -180,9 +186,9 @@ class OpenQuestions:
                 _refuse(asked)
 
 
-def _refuse(asked: _Open) -> None:
+def _refuse(asked: _Open, reason: str = _NOT_CARRIED) -> None:
     if not asked.answered.done():
-        asked.answered.set_exception(InputRefused(_NOT_CARRIED))
+        asked.answered.set_exception(InputRefused(reason))
 
 
 def _told(question_id: str, asked: _Open) -> dict[str, Any]:
