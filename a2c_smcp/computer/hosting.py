@@ -137,6 +137,7 @@ class Hosting:
             await self._forget_transforms(name)
             if name in self.manager:
                 await self.manager.remove(name)
+            self.sign_ins.forget(name)
 
     async def fill_in(self, name: str, *, is_wanted: bool = False) -> None:
         """Fill in the configuration with the current values of its inputs, and hand it to the manager.
@@ -244,6 +245,7 @@ class Hosting:
     async def _stop(self, name: str) -> None:
         async with self._changing[name]:
             self._withdraw(name)
+            await self.sign_ins.withdraw(name)
             if name in self.manager:
                 await self.manager.stop(name)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -14,6 +15,7 @@ import pytest
 
 from a2c_smcp.computer import SignInFailed
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.mcp_host.sign_in.addresses import check_address
 from tests.sign_in.authorization_server import AuthorizationServer
 from tests.sign_in.conftest import Browser, call, text_of
 from tests.sign_in.guarded_server import GuardedServer
@@ -213,6 +215,46 @@ async def test_nobody_is_asked_twice_at_a_time(guarded: GuardedServer, browser: 
     assert state_of(computer) == ("ready", "")
 
 
+async def test_a_server_that_is_stopped_meanwhile_stays_stopped(
+    guarded: GuardedServer, browser: Browser, tmp_path: Path
+) -> None:
+    guarded.provider.person = "leaves"
+    computer = Computer("mine", state_folder=tmp_path, open_url=browser)
+    computer.add_server({"name": "files", "url": guarded.mcp_url})
+    async with computer:
+        starting = asyncio.create_task(computer.start())
+        await until(lambda: browser.pages)
+        await computer.stop("files")
+        await starting
+        assert computer.status()["files"].state == "stopped"
+
+
+async def test_a_server_that_is_removed_meanwhile_is_gone(
+    guarded: GuardedServer, browser: Browser, tmp_path: Path
+) -> None:
+    guarded.provider.person = "leaves"
+    computer = Computer("mine", state_folder=tmp_path, open_url=browser)
+    computer.add_server({"name": "files", "url": guarded.mcp_url})
+    async with computer:
+        starting = asyncio.create_task(computer.start())
+        await until(lambda: browser.pages)
+        await computer.remove_server("files")
+        await starting
+        assert computer.status() == {}
+
+
+async def test_a_provider_that_has_forgotten_the_client_registers_it_at_the_second_attempt(
+    guarded: GuardedServer, browser: Browser, meet: Meet
+) -> None:
+    """It shows an error to the person, and sends the browser nowhere."""
+    computer = await meet(guarded.mcp_url, open_url=browser, limit=0.5)
+    guarded.provider.clients.clear()
+    with pytest.raises(SignInFailed, match="nobody has signed in within"):
+        await computer.sign_in("files")
+    await computer.sign_in("files")
+    assert state_of(computer) == ("ready", "")
+
+
 async def test_other_requests_to_the_way_back_are_ignored(guarded: GuardedServer, meet: Meet) -> None:
     """Any page may send requests to this machine: they neither end the sign-in nor are they repeated."""
     answers = []
@@ -233,6 +275,11 @@ async def test_other_requests_to_the_way_back_are_ignored(guarded: GuardedServer
     assert not any("script" in answer.text for answer in answers)
 
 
+PAGES = [
+    "https://provider.example/$(reboot)",
+    "https://provider.example/;reboot",
+    "https://provider.example/!1",
+]
 HOSTILE = [
     "javascript:alert(document.cookie)",
     "file:///etc/passwd",
@@ -260,6 +307,40 @@ async def test_a_hostile_address_is_refused_with_words(
     assert browser.opened == []
     assert guarded.provider.seen("register") == []
     assert "\n" not in reason
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_a_page_with_characters_of_shells_is_not_opened(
+    guarded: GuardedServer, browser: Browser, meet: Meet, page: str
+) -> None:
+    guarded.provider.metadata["authorization_endpoint"] = page
+    computer = await meet(guarded.mcp_url, open_url=browser)
+    assert "has characters that are not usual" in state_of(computer)[1]
+    assert browser.opened == []
+
+
+@pytest.mark.parametrize(
+    ("url", "server", "is_used"),
+    [
+        ("https://provider.example/token", "https://files.example/mcp", True),
+        ("http://127.0.0.1:8000/token", "https://files.example/mcp", True),
+        ("http://[::1]:8000/token", "https://files.example/mcp", True),
+        ("http://provider.example/token", "http://files.example/mcp", True),
+        ("http://provider.example/token", "https://files.example/mcp", False),
+        ("http://127.0.0.1.example/token", "https://files.example/mcp", False),
+        ("http://localhost.example/token", "https://files.example/mcp", False),
+    ],
+)
+def test_what_is_secret_is_sent_encrypted_or_stays_on_this_machine(url: str, server: str, is_used: bool) -> None:
+    with nullcontext() if is_used else pytest.raises(SignInFailed, match="not encrypted"):
+        check_address(url, "it", server)
+
+
+async def test_a_provider_without_pkce_is_refused(guarded: GuardedServer, browser: Browser, meet: Meet) -> None:
+    guarded.provider.metadata["code_challenge_methods_supported"] = ["plain"]
+    computer = await meet(guarded.mcp_url, open_url=browser)
+    assert "does not support PKCE" in state_of(computer)[1]
+    assert browser.opened == []
 
 
 async def test_an_endpoint_with_a_query_of_its_own_keeps_it(

@@ -198,6 +198,20 @@ async def test_nobody_is_asked_twice_for_the_same_scope(guarded: GuardedServer, 
     assert len(browser.opened) == 2
 
 
+async def test_nobody_is_asked_again_for_a_scope_that_was_refused(
+    guarded: GuardedServer, browser: Browser, meet: Meet
+) -> None:
+    """An agent that calls again and again must not open page after page."""
+    computer = await meet(guarded.mcp_url, open_url=browser)
+    guarded.provider.person = "refuses"
+    for _ in range(3):
+        assert is_refused(await call(computer, "write", text="x"), 4007)
+    assert len(browser.opened) == 2
+    guarded.provider.person = "agrees"
+    await computer.sign_in("files")
+    assert text_of(await call(computer, "write", text="x")) == "written: x", "the owner may sign in for more"
+
+
 async def test_a_person_who_takes_too_long_costs_the_call_and_nothing_else(
     guarded: GuardedServer, browser: Browser, meet: Meet
 ) -> None:

@@ -94,6 +94,8 @@ class SignIns:
             except SignInFailed as failure:
                 self._explain(name, failure)
                 return
+            if name not in self.manager or self.manager.state(name) != "auth_required":
+                return  # it was stopped meanwhile
 
     async def sign_in(self, account: Account, browser: Browser) -> None:
         """Sign in as the owner asks for, and start the server again if it waits for that. Raises `SignInFailed`."""
@@ -117,6 +119,15 @@ class SignIns:
         if account.server in self.manager:
             self.manager.check_soon(account.server)
         return is_revoked
+
+    async def withdraw(self, name: str) -> None:
+        """End a sign-in to a server that is stopped."""
+        if account := self._accounts.get(name):
+            await account.close()
+
+    def forget(self, name: str) -> None:
+        """The server is removed. Its tokens stay, for the case that it comes back."""
+        self._retire(self._accounts.pop(name, None))
 
     async def close(self) -> None:
         if self._watching is not None:

@@ -13,8 +13,7 @@ the token is stored. Sessions never ask a person themselves: a server that start
 - A sign-in takes minutes. It is a task of its own (`_signing_in`) and holds no lock: refreshes go on, and calls may be
   cancelled while they wait for it. There is one at a time; one that the owner asks for replaces an automatic one.
 - A token that is refused at once would make a loop. So a token that no request was accepted with (`_is_proven`) is not
-  refreshed. A person is not asked again, without the owner's request, as long as no token of the last sign-in was
-  accepted (`_has_worked`), nor for a scope that was asked for before, nor more often than `_MOST_ASKED` times.
+  refreshed, and `AskingLimits` bounds the sign-ins that nobody has asked for.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
-import time
-from collections import deque
 
 import httpx2
 
@@ -33,17 +30,15 @@ from a2c_smcp.mcp_host.failures import AuthRequired, SignInFailed, TokenRefused
 from a2c_smcp.mcp_host.sign_in.callback import CallbackListener
 from a2c_smcp.mcp_host.sign_in.challenge import Challenge
 from a2c_smcp.mcp_host.sign_in.flow import Flow, ProviderUnreachable, RefreshRefused
+from a2c_smcp.mcp_host.sign_in.limits import AskingLimits
 from a2c_smcp.mcp_host.sign_in.providers import PersonHandlers, provider_for, record_of
 from a2c_smcp.mcp_host.sign_in.record import Learn, SignInRecord, TokenStore, binding_of, read_record
+from a2c_smcp.mcp_host.sign_in.revocation import revoke
 from a2c_smcp.mcp_host.sign_in.visit import Person, Visit
 
 __all__ = ["Account"]
 
 logger = logging.getLogger(__name__)
-
-_MOST_ASKED, _ASKED_WITHIN = 3, 600.0  # automatic sign-ins, in so many seconds
-_PROBE = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
-_PROBE_HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
 
 class Account:
@@ -72,12 +67,13 @@ class Account:
         self._record: SignInRecord | None = None
         self.is_in_use = False
         """Whether its server is ready, so that a request may wait for a person."""
-        self._is_loaded = self._is_proven = self._has_worked = self._is_spent = self._is_signed_out = False
+        self._is_loaded = self._is_proven = self._is_spent = self._is_signed_out = False
+        self._is_forgotten = False
         self._problem = ""
         self._renewing = asyncio.Lock()
         self._signing_in: asyncio.Task[None] | None = None
         self._challenge: Challenge | None = None
-        self._asked: deque[float] = deque()
+        self._limits = AskingLimits()
 
     @property
     def is_signed_in(self) -> bool:
@@ -97,7 +93,7 @@ class Account:
     def accepted(self, token: str | None) -> None:
         """A request with this token was not refused."""
         if not self._is_proven and self._record and token == self._record.tokens.access_token:
-            self._is_proven = self._has_worked = True
+            self._is_proven = self._limits.has_worked = True
 
     async def answer(self, challenge: Challenge, token: str | None) -> str | None:
         """Return another token than the refused one; `None` if there is none.
@@ -147,23 +143,13 @@ class Account:
             return False
         if self._signing_in is not None:
             return True
-        while self._asked and self._asked[0] < time.monotonic() - _ASKED_WITHIN:
-            self._asked.popleft()
-        if len(self._asked) >= _MOST_ASKED:
-            return False
-        challenge = challenge or self._challenge
-        if challenge is not None and challenge.lacks_scope:
-            asked = (self._record.scope or "").split() if self._record else []
-            return not set(challenge.scopes or ()) <= set(asked)
-        if challenge is not None and challenge.status != httpx2.codes.UNAUTHORIZED:
-            return False
-        return self._record is None or self._has_worked or not self._asked
+        return self._limits.allow(challenge or self._challenge, self._record)
 
     async def sign_in_once(self, challenge: Challenge | None = None) -> None:
         """Ask the person, or wait for the sign-in that is under way. Raises `SignInFailed`."""
         if self._signing_in is None:
             assert self._person is not None
-            self._asked.append(time.monotonic())
+            self._limits.count(challenge or self._challenge)
             self._begin(self._person, challenge)
         await self._signed_in()
 
@@ -189,7 +175,7 @@ class Account:
             record, self._record = self._record, None
             self._is_signed_out = True
             await self._store.delete()
-        return record is not None and await self._revoke(record)
+        return record is not None and await revoke(self._flow, provider_for(self.url, self.settings, record), record)
 
     async def close(self) -> None:
         if self._signing_in is not None:
@@ -206,7 +192,7 @@ class Account:
         if record == before:
             return False
         self._record, self._is_spent = record, False
-        self._is_proven = self._has_worked = True
+        self._is_proven = self._limits.has_worked = True
         if record is not None:
             self._is_signed_out = False
         return True
@@ -237,10 +223,13 @@ class Account:
 
     async def _refresh_early(self, record: SignInRecord) -> None:
         async with self._renewing:
-            if self._record is not record or self.settings.is_unattended:
+            if self._record is not record:
                 return
             try:
-                await self._refresh(record)
+                if self.settings.is_unattended:
+                    await self._sign_in_unattended(Challenge(scopes=tuple((record.scope or "").split())))
+                else:
+                    await self._refresh(record)
             except ProviderUnreachable as failure:
                 if not record.is_valid:
                     logger.warning("%s: its token cannot be refreshed: %s", self.server, failure.reason)
@@ -310,7 +299,7 @@ class Account:
     async def _sign_in(self, person: Person, challenge: Challenge | None) -> None:
         if not self._is_loaded:
             await self.load()
-        challenge = challenge or self._challenge or await self._probe()
+        challenge = challenge or self._challenge or await self._flow.probe(self._headers, posts=self._posts)
         try:
             async with asyncio.timeout(self._limit):
                 if self.settings.is_unattended:
@@ -320,13 +309,20 @@ class Account:
                     await self._ask(person, challenge)
         except TimeoutError:
             raise SignInFailed(f"nobody has signed in within {self._limit:g} s") from None
-        self._challenge, self._has_worked = None, False
+        self._challenge, self._is_forgotten = None, False
+        self._limits.signed_in()
 
     async def _ask(self, person: Person, challenge: Challenge) -> None:
         async with CallbackListener.opened(self._learn, self.settings.redirect_uri, self._ports()) as listener:
             visit = Visit(person, listener, self.url, self._learn)
             handlers = PersonHandlers(visit.redirect, visit.callback, listener.redirect_uri)
-            provider = provider_for(self.url, self.settings, self._record, handlers=handlers)
+            record = (
+                self._record.model_copy(update={"client": None})
+                if self._record and self._is_forgotten
+                else self._record
+            )
+            provider = provider_for(self.url, self.settings, record, handlers=handlers)
+            self._is_forgotten = True  # until it has worked: a provider that has forgotten our client may say nothing
             try:
                 await self._flow.answer(provider, challenge)
             finally:
@@ -341,34 +337,3 @@ class Account:
         client = self._record.client if self._record else None
         known = [uri.port for uri in (client.redirect_uris or []) if uri.port] if client else []
         return [*known, 0]
-
-    async def _probe(self) -> Challenge:
-        """Ask the server how it wants to be signed in to. It may say nothing: then addresses are looked up by rule."""
-        request = httpx2.Request(
-            "POST" if self._posts else "GET",
-            self.url,
-            headers={**(_PROBE_HEADERS if self._posts else {"Accept": "text/event-stream"}), **self._headers},
-            content=_PROBE if self._posts else None,
-        )
-        try:
-            return await self._flow.probe(request) or Challenge()
-        except ProviderUnreachable as failure:
-            raise SignInFailed(f"the server {failure.reason}") from None
-
-    async def _revoke(self, record: SignInRecord) -> bool:
-        endpoint = getattr(record.provider, "revocation_endpoint", None)
-        token = record.tokens.refresh_token or record.tokens.access_token
-        if endpoint is None:
-            return False
-        provider = provider_for(self.url, self.settings, record)
-        provider.context.client_info = await provider.context.storage.get_client_info()
-        kind = "refresh_token" if record.tokens.refresh_token else "access_token"
-        client = provider.context.client_info
-        data = {"token": token, "token_type_hint": kind, **({"client_id": client.client_id} if client else {})}
-        try:
-            data, headers = provider.context.prepare_token_auth(data, {})
-            response = await self._flow.post(str(endpoint), data, headers)
-        except SignInFailed as failure:
-            logger.warning("%s: its token could not be revoked: %s", self.server, failure.reason)
-            return False
-        return response.is_success

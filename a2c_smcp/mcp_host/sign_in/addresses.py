@@ -10,17 +10,25 @@ from urllib.parse import urlsplit
 from a2c_smcp.mcp_host.failures import SignInFailed
 from a2c_smcp.protocol.visible import one_line
 
-__all__ = ["check_address", "check_metadata", "is_loopback"]
+__all__ = ["check_address", "check_metadata", "check_page"]
 
 _ENDPOINTS = ("issuer", "authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint")
 _UNSAFE = re.compile(r"[^!-~]|[\"'<>\\^`{|}]")  # not printable ASCII, or not allowed in a URL
+_IN_SHELLS = re.compile(r"[$();*!]")  # allowed in a URL, but browsers are started by scripts that may be careless
 _LOOPBACK = re.compile(r"localhost|.*\.localhost|127(?:\.\d{1,3}){3}|::1")
 _SHOWN = 200
 _LONGEST = 16 * 1024
 
 
-def is_loopback(url: str) -> bool:
+def _is_loopback(url: str) -> bool:
     return _LOOPBACK.fullmatch((urlsplit(url).hostname or "").lower()) is not None
+
+
+def check_page(url: str, what: str, server: str) -> None:
+    """As `check_address`, for a page that is opened in a browser."""
+    if _IN_SHELLS.search(url):
+        raise SignInFailed(f"{what} has characters that are not usual, and is not opened: {one_line(url, _SHOWN)}")
+    check_address(url, what, server)
 
 
 def check_address(url: str, what: str, server: str) -> None:
@@ -34,7 +42,7 @@ def check_address(url: str, what: str, server: str) -> None:
         raise SignInFailed(f"{what} is not a web address, and is not opened: {one_line(url, _SHOWN)}")
     if parts.username is not None or parts.password is not None:
         raise SignInFailed(f"{what} holds a user name, and is not opened: {one_line(parts.hostname, _SHOWN)}")
-    if parts.scheme == "http" and not is_loopback(url) and urlsplit(server).scheme != "http":
+    if parts.scheme == "http" and not _is_loopback(url) and urlsplit(server).scheme != "http":
         raise SignInFailed(f"{what} is not encrypted (http, not https), and is not used: {one_line(url, _SHOWN)}")
 
 
@@ -51,4 +59,8 @@ def check_metadata(body: bytes, server: str) -> None:
         return
     for name in _ENDPOINTS:
         if document.get(name) is not None:
-            check_address(str(document[name]), f"the {name} of its authorization server", server)
+            check = check_page if name == "authorization_endpoint" else check_address
+            check(str(document[name]), f"the {name} of its authorization server", server)
+    methods = document.get("code_challenge_methods_supported")
+    if isinstance(methods, list) and "S256" not in methods:
+        raise SignInFailed("its authorization server does not support PKCE with S256, which protects the sign-in")

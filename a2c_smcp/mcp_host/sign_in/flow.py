@@ -44,6 +44,8 @@ _SECRETS = (
     *("client_secret", "client_assertion", "registration_access_token"),
 )
 _REFRESH = "refresh_token"
+_PROBE = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+_PROBE_HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 _in_flow = ContextVar("in_flow", default=False)
 
 
@@ -71,10 +73,19 @@ class Flow:
         if provider.context.current_tokens is None:
             raise RefreshRefused("the authorization server refuses to refresh the token")
 
-    async def probe(self, request: httpx2.Request) -> Challenge | None:
-        """Return how the MCP server refuses a request."""
-        async with self._client() as client:
-            return Challenge.of(request, await self._send(client, request))
+    async def probe(self, headers: dict[str, str], *, posts: bool) -> Challenge:
+        """Ask the MCP server how it wants to be signed in to. If it says nothing, addresses are looked up by rule."""
+        usual = _PROBE_HEADERS if posts else {"Accept": "text/event-stream"}
+        request = httpx2.Request(
+            "POST" if posts else "GET", self._url, headers={**usual, **headers}, content=_PROBE if posts else None
+        )
+        try:
+            async with asyncio.timeout(_TIMEOUT), self._client() as client:
+                response = await client.send(request, stream=True)
+                await response.aclose()
+        except (TimeoutError, httpx2.HTTPError) as error:
+            raise SignInFailed(f"the server cannot be reached: {_said(error) or type(error).__name__}") from None
+        return Challenge.of(request, response) or Challenge()
 
     async def post(self, url: str, data: dict[str, str], headers: dict[str, str]) -> httpx2.Response:
         """Send a form to the authorization server."""

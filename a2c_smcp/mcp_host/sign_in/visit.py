@@ -11,7 +11,7 @@ from mcp.shared.auth import AuthorizationCodeResult
 
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_host.failures import SignInFailed
-from a2c_smcp.mcp_host.sign_in.addresses import check_address
+from a2c_smcp.mcp_host.sign_in.addresses import check_page
 from a2c_smcp.mcp_host.sign_in.callback import CallbackListener
 from a2c_smcp.mcp_host.sign_in.record import Learn
 
@@ -41,7 +41,7 @@ class Visit:
 
     async def redirect(self, url: str) -> None:
         page = _with_one_query(url)
-        check_address(page, "the page to sign in on", self._server)
+        check_page(page, "the page to sign in on", self._server)
         state = parse_qs(urlsplit(page).query)["state"][-1]
         self._learn([state])
         self._listener.expect(state)
