@@ -221,6 +221,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "tasks-served": "A server may ask with a task, and poll, fetch and cancel it.",
         "server-logs": "Logs of servers have levels, and are bounded in rate and size.",
         "questions-url": "URLs that a call requires are asked once, for the owner alone, and the call is sent again.",
+        "mcp-conformance": "MCP's conformance suite can be run against a computer, anywhere.",
         "mcp-features": "The table of what is carried of MCP, and the page printed from it, say what is so.",
         "supervise-states": "Each server has one state, and a reason.",
         "supervise-isolation": "No server delays or fails another.",

@@ -1,0 +1,69 @@
+"""What `make conformance` relies on: the client runs anywhere with the package alone, and failures have reasons."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.computer.supervised import serving
+from tests.conformance.__main__ import HERE
+
+CLIENT = HERE / "client.py"
+
+
+@pytest.mark.covers("mcp-conformance")
+def test_the_client_imports_the_package_and_the_standard_library_only() -> None:
+    found = [
+        node for node in ast.walk(ast.parse(CLIENT.read_text("utf-8"))) if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    names = {alias.name for node in found if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in found if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in names} - sys.stdlib_module_names == {"a2c_smcp"}
+
+
+@pytest.mark.covers("mcp-conformance")
+def test_the_client_runs_in_any_folder_and_leaves_nothing_there(tmp_path: Path) -> None:
+    copy = tmp_path / "a program" / "clïent.py"
+    copy.parent.mkdir()
+    copy.write_bytes(CLIENT.read_bytes())
+    calls = [{"name": "add", "arguments": {"a": 20, "b": 22}}]
+    scenario = {
+        "MCP_CONFORMANCE_SCENARIO": "http-custom-headers",
+        "MCP_CONFORMANCE_CONTEXT": json.dumps({"toolCalls": calls}),
+        "HOME": str(tmp_path),
+    }
+    with serving() as (port, _):
+        done = subprocess.run(
+            [sys.executable, copy, f"http://127.0.0.1:{port}/mcp"],
+            env={**os.environ, **scenario},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+    name, _, result = done.stdout.partition(" ")
+    assert (name, json.loads(result)["structuredContent"]) == ("add", {"result": 42})
+    assert [path.name for path in tmp_path.iterdir()] == [copy.parent.name]
+
+
+@pytest.mark.covers("mcp-conformance")
+def test_each_failure_that_is_expected_is_explained() -> None:
+    lines = (HERE / "expected-failures.yaml").read_text("utf-8").splitlines()
+    entries = [line for line in lines if line.lstrip().startswith("- ")]
+    assert [line for line in entries if "  # " not in line] == []
+
+
+@pytest.mark.covers("mcp-conformance")
+def test_the_suite_and_its_node_are_pinned_by_hash() -> None:
+    packages = json.loads((HERE / "package-lock.json").read_text("utf-8"))["packages"]
+    assert packages["node_modules/@modelcontextprotocol/conformance"]["version"] == "0.2.0-alpha.12"
+    nodes = [name for name in packages if name.startswith("node_modules/node-")]
+    assert {packages[name]["version"].partition(".")[0] for name in nodes} == {"22"}
+    assert [name for name, package in packages.items() if name and "integrity" not in package] == []
