@@ -136,10 +136,11 @@ async def test_a_body_that_cannot_be_decompressed_fails_its_call_only(events: bo
         assert computer.status()["flood"].starts == 1
 
 
-@pytest.mark.covers("mcp-bounded")
-async def test_requests_of_a_server_that_reads_no_answers_do_not_pile_up() -> None:
+@pytest.mark.covers("mcp-bounded", "questions-push")
+@pytest.mark.parametrize("method", ["ping", "elicitation/create", "sampling/createMessage", "tasks/list"])
+async def test_requests_of_a_server_that_reads_no_answers_do_not_pile_up(method: str) -> None:
     async with Computer("laptop", policy=quick()) as computer:
-        await asyncio.gather(*map(computer.put_server, (good(**TRUSTED), naughty("pesters", **TRUSTED))))
+        await asyncio.gather(*map(computer.put_server, (good(**TRUSTED), naughty("pesters", method, **TRUSTED))))
 
         async def work() -> None:
             held.append((memory(), len(asyncio.all_tasks())))

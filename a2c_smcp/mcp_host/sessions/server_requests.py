@@ -84,7 +84,7 @@ class AskableCall:
 
     def close(self) -> None:
         self._calls.pop(self, None)
-        for scope in self._open:
+        for scope in list(self._open):
             scope.cancel()
 
     async def ask(self, asked: InputRequest) -> dict[str, Any]:

@@ -180,7 +180,7 @@ def call(request: dict[str, Any]) -> None:
             asked["mine"] = request
         case "echo" if MODE == "pesters":
             for number in range(5_000):  # without reading the answers, which hold the ids
-                send({"id": f"{number:01000}", "method": "ping"})
+                send({"id": f"{number:01000}", "method": ARGUMENT or "ping"})
             answer(request, {"content": [{"type": "text", "text": "done"}]})
         case "progress":
             for step in range(arguments["steps"]):
