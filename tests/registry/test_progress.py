@@ -97,6 +97,7 @@ async def test_reports_that_do_not_grow_are_dropped() -> None:
         await until(lambda: not progress._is_delivering)
     await progress.finish()
     progress.report(3)
+    assert not progress._is_delivering
     assert heard == [1, 2]
 
 
