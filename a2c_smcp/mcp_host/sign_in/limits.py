@@ -29,11 +29,10 @@ class AskingLimits:
         if len(self._times) >= _MOST:
             return False
         if challenge is not None and challenge.lacks_scope:
-            asked = set((record.scope or "").split()) if record else set()
-            return not set(challenge.scopes or ()) <= asked | self._scopes
-        if challenge is not None and challenge.status != httpx2.codes.UNAUTHORIZED:
-            return False
-        return record is None or self.has_worked or not self._times
+            asked = self._scopes | set((record.scope or "").split() if record else ())
+            return not asked.issuperset(challenge.scopes or ())
+        is_for_token = challenge is None or challenge.status == httpx2.codes.UNAUTHORIZED
+        return is_for_token and (record is None or self.has_worked or not self._times)
 
     def count(self, challenge: Challenge | None) -> None:
         """A person is being asked."""
