@@ -153,9 +153,24 @@ async def test_secrets_of_a_client_go_to_its_own_issuer_only(
     guarded.provider.clients["mine"] = Client("mine", SECRET, "client_secret_basic")
     auth = {"grant": grant, "client_id": "mine", "client_secret": SECRET, "issuer": "https://own.example"}
     computer = await meet(guarded.mcp_url, auth=auth, open_url=browser)
-    assert "another authorization server than the configured issuer https://own.example" in state_of(computer)[1]
+    assert "another authorization server than that of this client, https://own.example" in state_of(computer)[1]
     assert guarded.provider.seen("token") == []
     assert browser.opened == []
+
+
+async def test_without_an_issuer_a_secret_stays_with_the_provider_of_the_first_sign_in(
+    guarded: GuardedServer, meet: Meet
+) -> None:
+    guarded.provider.clients["robot"] = Client("robot", SECRET, "client_secret_basic")
+    auth = {"grant": "client_credentials", "client_id": "robot", "client_secret": SECRET}
+    computer = await meet(guarded.mcp_url, auth=auth)
+    thief = AuthorizationServer()
+    async with served(thief.app):
+        guarded.authorization_servers = [thief.issuer]
+        guarded.provider.revoke_all()
+        assert (await call(computer, "add", a=1, b=2))["_meta"]["error_code"] == 4007
+        assert f"than that of this client, {guarded.provider.issuer}" in state_of(computer)[1]
+        assert thief.seen("token") == []
 
 
 async def test_of_several_providers_the_configured_one_is_used(

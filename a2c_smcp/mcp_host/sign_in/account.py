@@ -63,7 +63,6 @@ class Account:
         self._store, self._learn = store, learn
         self._headers, self._posts = headers or {}, posts
         self._person, self._limit = person, limit
-        self._flow = Flow(url, settings, learn)
         self._record: SignInRecord | None = None
         self.is_in_use = False
         """Whether its server is ready, so that a request may wait for a person."""
@@ -180,6 +179,14 @@ class Account:
     async def close(self) -> None:
         if self._signing_in is not None:
             await cancel_and_wait(self._signing_in)
+
+    @property
+    def _flow(self) -> Flow:
+        """The secret of a client goes to its issuer only: the configured one, or that of the first sign-in."""
+        settings, known = self.settings, self._record.provider if self._record else None
+        has_secret = settings.client_secret is not None or settings.private_key is not None
+        issuer = settings.issuer or (str(known.issuer) if known and has_secret else None)
+        return Flow(self.url, settings.scopes, self._learn, issuer)
 
     # Renewing without a person
 

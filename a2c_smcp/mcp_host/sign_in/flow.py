@@ -26,7 +26,6 @@ from mcp.client.auth.utils import issuers_match
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 
 from a2c_smcp.mcp_host.certificates import certificates
-from a2c_smcp.mcp_host.config.sign_in import SignInSettings
 from a2c_smcp.mcp_host.failures import SignInFailed, in_brief
 from a2c_smcp.mcp_host.sign_in.addresses import check_address, check_metadata
 from a2c_smcp.mcp_host.sign_in.challenge import Challenge
@@ -58,10 +57,10 @@ class RefreshRefused(SignInFailed):
 
 
 class Flow:
-    """The flows of one server. `url` is the MCP server's."""
+    """The flows of one server. `url` is the MCP server's, `issuer` the one authorization server that may be used."""
 
-    def __init__(self, url: str, settings: SignInSettings, learn: Learn) -> None:
-        self._url, self._settings, self._learn = url, settings, learn
+    def __init__(self, url: str, scopes: list[str], learn: Learn, issuer: str | None) -> None:
+        self._url, self._scopes, self._learn, self._issuer = url, scopes, learn, issuer
 
     async def answer(self, provider: OAuthClientProvider, challenge: Challenge) -> None:
         """Get a new token, as a challenge demands: from a person, or for the client itself. Raises `SignInFailed`."""
@@ -95,7 +94,7 @@ class Flow:
     async def _drive(self, provider: OAuthClientProvider, challenge: Challenge | None) -> None:
         version = {MCP_PROTOCOL_VERSION_HEADER: challenge.revision} if challenge and challenge.revision else {}
         request = httpx2.Request("POST", self._url, headers=version)
-        refusal = challenge.response(self._settings.scopes) if challenge else None
+        refusal = challenge.response(self._scopes) if challenge else None
         _in_flow.set(True)
         generator = provider.async_auth_flow(request)
         try:
@@ -131,7 +130,7 @@ class Flow:
         self._learn(_secrets_of(response.content))
         if request.method == "GET" and response.is_success:
             check_metadata(response.content, self._url)
-            response = self._with_configured_issuer(response)
+            response = self._with_issuer(response)
         elif _grant(request) == _REFRESH and (response.is_server_error or response.status_code in (408, 429)):
             raise ProviderUnreachable(f"its authorization server answers HTTP {response.status_code}")
         return response
@@ -157,24 +156,24 @@ class Flow:
         read.next_request = response.next_request
         return read
 
-    def _with_configured_issuer(self, response: httpx2.Response) -> httpx2.Response:
-        """Leave only the configured issuer among the authorization servers that a server names."""
-        wanted, document = self._settings.issuer, _object(response.content)
+    def _with_issuer(self, response: httpx2.Response) -> httpx2.Response:
+        """Leave only the issuer of our client among the authorization servers that a server names."""
+        wanted, document = self._issuer, _object(response.content)
         named = document.get("authorization_servers")
         if wanted is None or not isinstance(named, list):
             return response
         document["authorization_servers"] = [each for each in named if issuers_match(str(each), wanted)]
         if not document["authorization_servers"]:
-            raise SignInFailed(f"the server names another authorization server than the configured issuer {wanted}")
+            raise SignInFailed(f"the server names another authorization server than that of this client, {wanted}")
         return httpx2.Response(response.status_code, json=document, request=response.request)
 
     def _check_issuer(self, provider: OAuthClientProvider, request: httpx2.Request) -> None:
         """Send nothing of a client to another authorization server than the one that it belongs to."""
-        wanted, found = self._settings.issuer, provider.context.oauth_metadata
+        wanted, found = self._issuer, provider.context.oauth_metadata
         if wanted is None or request.method == "GET":
             return
         if found is None or not issuers_match(str(found.issuer), wanted):
-            raise SignInFailed(f"the server's sign-in is not that of the configured issuer {wanted}")
+            raise SignInFailed(f"the server's sign-in is not that of this client, {wanted}")
 
 
 class _Unreadable(Exception):

@@ -12,14 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from mcp.client.auth import OAuthClientProvider
-from mcp.client.auth.extensions.client_credentials import (
-    ClientCredentialsOAuthProvider,
-    PrivateKeyJWTOAuthProvider,
-    SignedJWTParameters,
-)
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from mcp.shared.exceptions import MCPDeprecationWarning
 from pydantic import AnyUrl
@@ -134,6 +127,8 @@ def _client(
 
 
 def _unattended(url: str, settings: SignInSettings, storage: Any) -> OAuthClientProvider:
+    from mcp.client.auth.extensions import client_credentials as by_client  # imports cryptography, which takes long
+
     scope = " ".join(settings.scopes) or None
     client_id = cast(str, settings.client_id)
     with warnings.catch_warnings():  # the issuer may be left out: then it is the one that the server names
@@ -144,19 +139,24 @@ def _unattended(url: str, settings: SignInSettings, storage: Any) -> OAuthClient
                 settings.token_endpoint_auth_method or "client_secret_basic",
             )
             secret = cast(str, settings.client_secret)
-            return ClientCredentialsOAuthProvider(url, storage, client_id, secret, method, scope, settings.issuer)
-        signed = SignedJWTParameters(
+            return by_client.ClientCredentialsOAuthProvider(
+                url, storage, client_id, secret, method, scope, settings.issuer
+            )
+        signed = by_client.SignedJWTParameters(
             issuer=client_id,
             subject=client_id,
             signing_key=settings.private_key,
             signing_algorithm=settings.signing_algorithm or _algorithm(settings.private_key),
         )
         assertion = signed.create_assertion_provider()
-        return PrivateKeyJWTOAuthProvider(url, storage, client_id, assertion, scope, settings.issuer)
+        return by_client.PrivateKeyJWTOAuthProvider(url, storage, client_id, assertion, scope, settings.issuer)
 
 
 def _algorithm(private_key: str) -> str:
     """Return the usual algorithm for a key. Raises `SignInFailed` if it cannot be read."""
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
     try:
         key = load_pem_private_key(private_key.encode(), password=None)
     except (ValueError, TypeError):
