@@ -19,7 +19,7 @@ from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.inputs.resolver import Approve as ApproveCommand
 from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
 from a2c_smcp.computer.private_files import instance_of
-from a2c_smcp.computer.questions.answering import Answering, OnQuestion, QuestionKind
+from a2c_smcp.computer.questions.answering import Answering, OnQuestion
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
 from a2c_smcp.computer.secrets import ARGUMENTS, NO_SERVER, Mask, masked_logs, secrets_of
 from a2c_smcp.computer.secrets.config import names_of_secrets
@@ -62,7 +62,7 @@ class Computer(AgentRequests):
     `approve` is called for each call of a tool without `auto_apply`; `prompt` is called for values of inputs, and
     `approve_command` before an input runs a command; `on_question` is called for each question of a tool. They may be
     async or not. Without `on_question`, and if it returns `None`, the agent is asked if its call allows that, but never
-    for a secret or to open a URL, unless `questions_for_agents` says so: `("secret", "url")`. `values` and
+    for a secret or to open a URL, unless `questions_for_agents` of the server's configuration says so. `values` and
     `inputs_file` have values of inputs. `on_state` is called with name, state and reason whenever the state of a server
     changes. Answers larger than `max_message` bytes are replaced by an error. `open_url` opens a page in the owner's
     browser, async or not: with it, a server that wants a sign-in begins one by itself; without it, `sign_in` has to be
@@ -77,7 +77,6 @@ class Computer(AgentRequests):
         prompt: Prompt | None = None,
         approve_command: ApproveCommand | None = None,
         on_question: OnQuestion | None = None,
-        questions_for_agents: Collection[QuestionKind] = (),
         values: Mapping[str, Any] | None = None,
         inputs_file: Path | None = None,
         policy: HostPolicy | None = None,
@@ -97,7 +96,7 @@ class Computer(AgentRequests):
         self.tells = Tells(name)
         self.questions = OpenQuestions(self.tells, self.mask)
         self.server_logs = ServerLogs(self.tells, self.mask)
-        answering = Answering(on_question, questions_for_agents, self.questions, self.mask)
+        answering = Answering(on_question, self._questions_for_agents, self.questions, self.mask)
         self._execution = Execution(
             lambda: self._host, self._catalogue, self.approvals, answering, self.tells, self.mask, max_message
         )
@@ -321,6 +320,10 @@ class Computer(AgentRequests):
     def _notify(self, update: Update) -> None:
         for listener in list(self._listeners):
             listener(update)
+
+    def _questions_for_agents(self, server: str) -> Collection[str]:
+        config = self._host.configs.get(server)
+        return config.questions_for_agents if config else ()
 
     def _on_change(self, name: str, state: State, reason: str) -> None:
         try:

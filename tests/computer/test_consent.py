@@ -79,6 +79,11 @@ NEED_CONSENT: dict[str, tuple[dict[str, Any] | None, dict[str, Any], str]] = {
     ),
     "an alias": (FILES, {**FILES, "tool_meta": {"rm": {"alias": "ls"}}}, 'servers.s.tool_meta: {"rm": "ls"}'),
     "a script": (FILES, {**FILES, "vrl": "."}, 'servers.s.vrl: "."'),
+    "private questions for agents": (
+        FILES,
+        {**FILES, "questions_for_agents": ["url"]},
+        'servers.s.questions_for_agents: ["url"]',
+    ),
     "windows of any kind": (FILES, {**FILES, "desktop": "any"}, 'servers.s.desktop: "any"'),
     "no secret any more": (FILES, {**FILES, "secrets": {"API_TOKEN": False}}, "servers.s.secrets"),
     "not declared any more": ({**FILES, "secrets": {"MODE": True}}, FILES, "servers.s.secrets"),

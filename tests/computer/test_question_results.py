@@ -164,7 +164,7 @@ async def test_without_an_owner_what_is_private_is_cancelled(start: Start, agent
 @pytest.mark.covers("secrets-masked")
 @both
 async def test_an_agents_answer_to_a_password_question_is_masked(start: Start, agent: Peer, file: str) -> None:
-    await start(file, questions_for_agents=("secret",))
+    await start(file, for_agents=["secret"])
     first = await ask(agent, "sign")
     last = await ask(agent, "sign", first, content={"password": SECRET})
     assert "signed with ***" in last["content"][0]["text"]
@@ -172,7 +172,7 @@ async def test_an_agents_answer_to_a_password_question_is_masked(start: Start, a
 
 
 async def test_progress_of_a_run_is_told_to_the_request_that_follows_it(start: Start, agent: Peer) -> None:
-    await start(questions_for_agents=("secret",))
+    await start(for_agents=["secret"])
     first = await ask(agent, "sign", req_id="c1", progress=True)
     await ask(agent, "sign", first, content={"password": SECRET}, req_id="c2", progress=True)
     assert (await agent.hears("notify:tell_progress"))["req_id"] == "c2"

@@ -34,10 +34,10 @@ class Asking:
     """A computer whose MCP server asks, and the notes of that server."""
 
     def __init__(self, file: str, folder: Path, **options: Any) -> None:
-        self.computer = Computer("laptop", policy=quick(), **options)
         self._notes = folder / "notes"
-        meta = {"auto_apply": True}
-        self.computer.add_server(script(file, self._notes, name="asking", default_tool_meta=meta))
+        config = {"default_tool_meta": {"auto_apply": True}, "questions_for_agents": options.pop("for_agents", [])}
+        self.computer = Computer("laptop", policy=quick(), **options)
+        self.computer.add_server(script(file, self._notes, name="asking", **config))
 
     @property
     def notes(self) -> list[str]:
@@ -422,7 +422,7 @@ async def test_a_url_never_reaches_an_agent_unless_the_owner_allows_it(start: St
 async def test_an_owner_may_let_agents_answer_what_is_private(
     start: Start, agent: Peer, allowed: str, tool: str
 ) -> None:
-    await start(questions_for_agents=(allowed,))
+    await start(for_agents=[allowed])
     call = begin(agent, tool, questions=True)
     question = await asked(agent, "")
     given = await (answer(agent, question, password=SECRET) if tool == "sign" else answer(agent, question))
@@ -441,7 +441,7 @@ async def test_the_answer_to_a_password_question_is_nowhere_else(
         return Answer("accept", {"password": SECRET}) if who == "owner" else None
 
     caplog.set_level(0)
-    asking = await start(on_question=on_question, questions_for_agents=("secret",))
+    asking = await start(on_question=on_question, for_agents=["secret"])
     await agent.request("client:set_log_level", "laptop", level="debug")
     call = begin(agent, "sign", questions=True, progress=True)
     if who == "agent":

@@ -60,7 +60,7 @@ class LiveCalls:
             return await self.parked.go_on(call, deadline, request.begin)
         declared = options.client_capabilities
         if declared is None and options.questions:
-            declared = self._answering.capabilities
+            declared = self._answering.capabilities(server)
         request = replace(
             request,
             meta=options.meta,

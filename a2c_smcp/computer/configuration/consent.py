@@ -184,6 +184,7 @@ _LOOSENS: dict[str, _Loosens] = {
     "vrl": _is_given,
     "desktop": lambda before, after: after == "any",
     "secrets": _unmasks,
+    "questions_for_agents": lambda before, after: not set(after or ()) <= set(before or ()),
 }
 """By field of a server. Which tools run without approval is compared apart from this, in `_loosened_tools`."""
 

@@ -1,7 +1,7 @@
 """Who answers a question: the owner if one can be asked, else the agent if its call allows it, else nobody (WIRE §9).
 
-A question for a secret, and every URL, is for the owner alone, unless he lets agents see such questions
-(`questions_for_agents`). Where nobody can answer, `InputRefused` tells the tool so.
+A question for a secret, and every URL, is for the owner alone, unless he lets agents see such questions of this server
+(`questions_for_agents` in its configuration). Where nobody can answer, `InputRefused` tells the tool so.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from a2c_smcp.computer.asking import ask
@@ -24,7 +24,7 @@ from a2c_smcp.mcp_host.message_limits import is_within
 from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, InputRequest, OnInput
 from a2c_smcp.protocol.questions import ELICITATION, Answer, GivenAnswer, Question
 
-__all__ = ["Answering", "OnQuestion", "QuestionKind"]
+__all__ = ["Answering", "ForAgents", "OnQuestion"]
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ OnQuestion: TypeAlias = Callable[[Question], GivenAnswer | Awaitable[GivenAnswer
 It may be async, or block in a thread of its own.
 """
 
-QuestionKind: TypeAlias = Literal["secret", "url"]
-"""Questions that agents do not see unless the owner allows it."""
+ForAgents: TypeAlias = Callable[[str], Collection[str]]
+"""By server, the private questions that its owner lets agents see: `secret`, `url`."""
 
 _LARGEST = 64 * 1024  # bytes of a request
 _CAPABILITIES = {ELICITATION: "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
@@ -44,11 +44,9 @@ _CAPABILITIES = {ELICITATION: "elicitation", "sampling/createMessage": "sampling
 class Answering:
     """Finds answers to the questions of calls."""
 
-    def __init__(
-        self, owner: OnQuestion | None, for_agents: Collection[QuestionKind], opened: OpenQuestions, mask: Mask
-    ) -> None:
+    def __init__(self, owner: OnQuestion | None, for_agents: ForAgents, opened: OpenQuestions, mask: Mask) -> None:
         self._owner = owner
-        self._for_agents = frozenset(for_agents)
+        self._for_agents = for_agents
         self._opened = opened
         self._mask = mask
 
@@ -63,10 +61,9 @@ class Answering:
 
         return answer
 
-    @property
-    def capabilities(self) -> Mapping[str, Any]:
+    def capabilities(self, server: str) -> Mapping[str, Any]:
         """What is declared to a server for a call whose agent declares nothing: which questions it may ask."""
-        has_urls = self._owner is not None or "url" in self._for_agents
+        has_urls = self._owner is not None or "url" in self._for_agents(server)
         return {"elicitation": {"form": {}, **({"url": {}} if has_urls else {})}}
 
     def of_run(self, runs: ParkedRuns, run: Run) -> OnInput:
@@ -120,9 +117,8 @@ class Answering:
 
     def is_for_agents(self, question: Question) -> bool:
         """Whether agents may see a question."""
-        return (not question.is_secret or "secret" in self._for_agents) and (
-            question.mode != "url" or "url" in self._for_agents
-        )
+        private = {kind for kind, is_so in (("secret", question.is_secret), ("url", question.mode == "url")) if is_so}
+        return private <= set(self._for_agents(question.server))
 
     async def _ask_owner(self, question: Question) -> Answer | None:
         assert self._owner

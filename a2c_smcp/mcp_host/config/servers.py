@@ -98,6 +98,7 @@ class BaseServerConfig(StrictModel):
 
     `desktop="any"`: its windows take part unsubscribed; without it the policy decides. `secrets`: which names of
     variables, headers and flags hold a secret, and which do not, where their values are judged wrongly.
+    `questions_for_agents`: the private questions that agents may see and answer; by default the owner alone may.
     """
 
     name: Annotated[ServerName, FieldContent.NAME]
@@ -108,6 +109,7 @@ class BaseServerConfig(StrictModel):
     vrl: Annotated[str | None, FieldContent.PROSE] = None
     desktop: Annotated[Literal["subscribed", "any"] | None, FieldContent.SETTING] = None
     secrets: Annotated[dict[str, Flag], FieldContent.NAMES] = Field(default_factory=dict)
+    questions_for_agents: Annotated[list[Literal["secret", "url"]], FieldContent.SETTING] = Field(default_factory=list)
 
     _waiting: dict[FieldPath, str] = PrivateAttr(default_factory=dict)
 
