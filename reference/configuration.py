@@ -60,7 +60,7 @@ _MEANINGS: dict[str, str] = {
     "vrl": "A VRL script that transforms every result; needs the extra `vrl`.",
     "desktop": "`any`: its windows are shown even if it cannot notify of changes. Otherwise `--desktop` decides.",
     "secrets": "Names of variables, headers and flags that hold a secret (`true`) or none (`false`).",
-    "questions_for_agents": "Private questions of its tools that agents may see: `secret`, `url`. Else only the owner is.",
+    "questions_for_agents": "Private questions that agents may answer, not only the owner: `secret`, `url`.",
     "server_parameters": "How to start it or connect to it.",
     "command": "The program; for an input, the command that prints the value.",
     "args": "Its arguments.",

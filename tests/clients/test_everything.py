@@ -53,10 +53,10 @@ ASKING = (
 @asynccontextmanager
 async def planner(url: str, office: str, folder: Path) -> AsyncIterator[AsyncSMCPAgentClient]:
     """An agent in an office with a computer that hosts the server; no owner is there."""
-    computer = Computer("laptop", questions_for_agents=("url",))
+    computer = Computer("laptop")
     command, program = npm("everything")
     server = {"name": "everything", "command": command, "args": [str(program)], "env": {"EVERYTHING": "here"}}
-    computer.add_server({**server, "default_tool_meta": {"auto_apply": True}})
+    computer.add_server({**server, "default_tool_meta": {"auto_apply": True}, "questions_for_agents": ["url"]})
     async with hosted(computer, url, office, folder):
         await ready(computer, "everything")
         async with AsyncSMCPAgentClient("planner", url=url, office=office) as agent:

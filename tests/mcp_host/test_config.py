@@ -341,10 +341,8 @@ def test_models_and_the_structures_of_000_have_the_same_fields(
     config: type[BaseModel], shapes: tuple[Any, Any]
 ) -> None:
     shape, parameters = shapes
-    assert (
-        config.model_fields.keys() - {"desktop", "secrets", "questions_for_agents"}
-        == shape.__required_keys__ | shape.__optional_keys__
-    )
+    ours = {"desktop", "secrets", "questions_for_agents"}
+    assert config.model_fields.keys() - ours == shape.__required_keys__ | shape.__optional_keys__
     nested = config.model_fields["server_parameters"].annotation
     assert nested is not None
     assert nested.model_fields.keys() - {"auth"} == parameters.__required_keys__
