@@ -213,6 +213,7 @@ async def test_tasks_of_the_extension_that_do_not_succeed_are_error_results(poll
         ended = await one.call_tool(call("long", begun(), tasks=task_of(poll)))
         assert ended["isError"] is True
         assert said in text_of(ended)
+        assert len(await heard(one, "tasks/cancel")) == (poll["status"] == "input_required")
         if "error" in poll:
             assert ended["_meta"] == {"a2c_mcp_error": poll["error"]}
 

@@ -11,8 +11,8 @@ outcome counts (`_end`), wherever it comes from; it ends the loop and all that r
 answers does not hide that its task has ended, and is withdrawn then.
 
 **Ends.** The result of the task; `RequestRefused` for one that failed, was cancelled by the server or is unknown to it
-(expired); or cancellation, with the call or at its deadline. Then, and only then, the task is cancelled at the server,
-once, within `_FAREWELL` seconds.
+(expired); or cancellation, with the call or at its deadline. A task that is no longer followed and has not ended, as
+far as we know, is cancelled at the server, once, within `_FAREWELL` seconds.
 
 **Signs of life.** Each answer to a poll, and each announcement, counts as one. New status messages are reported as
 progress unless the server reports progress itself.
@@ -63,6 +63,7 @@ class ServerTask(ABC):
         self._polling = anyio.CancelScope()
         self._news = anyio.Event()
         self._message: str | None = None
+        self._has_ended = False
 
     def announced(self, params: Mapping[str, Any]) -> None:
         """Handle a status that the server announces: it is polled soon, so a wrong announcement does no harm."""
@@ -74,12 +75,17 @@ class ServerTask(ABC):
         try:
             outcome = await self._until_end()
         except anyio.get_cancelled_exc_class():
-            with anyio.move_on_after(_FAREWELL, shield=True), suppress(SMCPError):
-                await self._request("tasks/cancel")
+            await self._cancel()
             raise
-        if isinstance(outcome, SMCPError):
-            raise outcome
-        return outcome
+        if not isinstance(outcome, SMCPError):
+            return outcome
+        if not self._has_ended:
+            await self._cancel()
+        raise outcome
+
+    async def _cancel(self) -> None:
+        with anyio.move_on_after(_FAREWELL, shield=True), suppress(SMCPError):
+            await self._request("tasks/cancel")
 
     async def _until_end(self) -> dict[str, Any] | SMCPError:
         async with anyio.create_task_group() as group:
@@ -87,6 +93,7 @@ class ServerTask(ABC):
                 try:
                     await self._poll(group)
                 except RequestRefused as refusal:
+                    self._has_ended = self._has_ended or "mcp_code" in refusal.details
                     self._end(_unknown(refusal))
                 except SMCPError as failure:
                     self._end(failure)
@@ -138,6 +145,7 @@ class ServerTask(ABC):
         status = task.get("status")
         if status not in _STATUSES:
             raise failed("the status of its task is not one of MCP's")
+        self._has_ended = status in _ENDED
         return str(status)
 
     def _cancelled(self) -> RequestRefused:
@@ -164,6 +172,7 @@ class OlderTask(ServerTask):
         try:
             self._end(await self._request("tasks/result"))
         except SMCPError as failure:
+            self._has_ended = True
             self._end(failure)
 
     def _interval(self, task: Mapping[str, Any]) -> float:
