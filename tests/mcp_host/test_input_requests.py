@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from typing import Any
 
 import pytest
 
 from a2c_smcp.errors import CallTimeout
-from a2c_smcp.mcp_host.failures import RequestRefused
+from a2c_smcp.mcp_host.failures import RequestRefused, ServerGone
 from a2c_smcp.mcp_host.sessions.tool_request import Asking, InputRefused, ToolRequest
 from tests.computer.supervised import session, text_of
 from tests.mcp_host.scripts import Person, call, finished, form, heard, scripted
@@ -415,3 +417,16 @@ async def test_an_answerer_that_fails_counts_as_nobody(caplog: pytest.LogCapture
             answered = (await heard(one, "tools/call"))[1]["params"]["inputResponses"]
             assert answered == {"who": {"action": "cancel"}}
     assert "not my day" in caplog.text
+
+
+@pytest.mark.covers("questions-rounds", "questions-push")
+@pytest.mark.parametrize(("era", "answer"), [("modern", asks(who=form())), ("older", {"ask": [form()]})])
+async def test_a_question_is_withdrawn_when_its_server_is_gone(era: str, answer: dict[str, Any]) -> None:
+    person = Person()
+    async with session(scripted(era)) as one:
+        waiting = asyncio.create_task(one.call_tool(call("plain", answer, on_input=person)))
+        await person.until_asked()
+        os.kill(int(str(one.diagnostics["pid"])), signal.SIGKILL)
+        with pytest.raises(ServerGone, match="SIGKILL"):
+            await waiting
+        await person.until_withdrawn()
