@@ -14,10 +14,12 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.request import ProxyHandler, build_opener
 
 import a2c_smcp.computer as a2c  # imports its parts on first use, so a program that waits for its turn costs little
@@ -123,18 +125,26 @@ async def run(url: str, scenario: str, context: Context, folder: Path) -> None:
             print(name, json.dumps(result, ensure_ascii=False))
 
 
-@contextmanager
-def turn() -> Iterator[None]:
-    """Wait until fewer of these programs run than the machine has cores: the suite starts all scenarios at once."""
+def turn() -> IO[str] | None:
+    """Wait until fewer of these programs run than the machine has cores: the suite starts all scenarios at once.
+
+    The turn lasts until the file that is returned is closed.
+    """
     try:
         import fcntl
     except ModuleNotFoundError:  # Windows
-        yield
-        return
-    place = f"a2c-conformance-{os.getuid()}-{os.getpid() % (os.cpu_count() or 1)}"
-    with Path(tempfile.gettempdir(), place).open("a", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        return None
+    places = [f"a2c-conformance-{os.getuid()}-{number}" for number in range(os.cpu_count() or 1)]
+    for place in cycle(places):
+        file = Path(tempfile.gettempdir(), place).open("a", encoding="utf-8")  # noqa: SIM115  # the caller closes it
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            time.sleep(0.02)
+        else:
+            return file
+    return None
 
 
 def main() -> None:
@@ -142,7 +152,7 @@ def main() -> None:
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     gc.disable()  # so short a run leaves no garbage that matters, and looking for it takes a tenth of the time
     os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"  # tokens go to the folder, and end with it
-    with turn(), tempfile.TemporaryDirectory() as folder:
+    with turn() or nullcontext(), tempfile.TemporaryDirectory() as folder:
         asyncio.run(run(sys.argv[1], scenario, context, Path(folder)))
 
 
