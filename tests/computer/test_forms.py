@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.computer.questions.forms import check_content, complete, secret_fields, secrets_in_content
+from a2c_smcp.computer.questions.forms import (
+    asks_for_secret,
+    check_content,
+    complete,
+    secret_fields,
+    secrets_in_content,
+)
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.questions import Answer, Question
 
@@ -116,6 +122,24 @@ def test_a_field_is_secret_if_its_name_or_title_says_so(name: str, schema: dict[
     question = Question("", schema={"properties": {name: {"type": "string", **schema}, "other": {"type": "string"}}})
     assert secret_fields(question) == ({name} if is_secret else set())
     assert secrets_in_content(question, {name: "value", "other": "x"}) == (["value"] if is_secret else [])
+
+
+@pytest.mark.covers("questions-private")
+@pytest.mark.parametrize(
+    ("schema", "is_secret"),
+    [
+        ({"properties": {"login": {"type": "object", "properties": {"password": {}}}}}, True),
+        ({"allOf": [{"properties": {"password": {}}}]}, True),
+        ({"$ref": "#/$defs/x", "$defs": {"x": {"properties": {"pin": {}}}}}, True),
+        ({"properties": {"how": {"oneOf": [{"const": "password", "title": "By password"}]}}}, False),
+        ({"properties": {"how": {"enum": ["password", "token"]}}}, False),
+    ],
+)
+def test_a_schema_cannot_hide_a_secret_field_and_a_choice_is_none(schema: dict[str, Any], is_secret: bool) -> None:
+    question = Question("", schema=schema)
+    assert asks_for_secret(question) is is_secret
+    content = {"login": {"password": "x"}, "password": "y", "how": "password"}
+    assert secrets_in_content(question, content) == ["x", "y"]
 
 
 @pytest.mark.covers("questions-private")

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from a2c_smcp.computer.asking import ask
 from a2c_smcp.computer.calls.incoming import IncomingCall
-from a2c_smcp.computer.questions.forms import secret_fields, secrets_in_content
+from a2c_smcp.computer.questions.forms import asks_for_secret, secrets_in_content
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
 from a2c_smcp.computer.questions.parked import ParkedRuns, Run
 from a2c_smcp.computer.secrets import Mask
@@ -113,7 +113,7 @@ class Answering:
             raise InputRefused(error.reason) from None
         if question.mode == "url" and urlsplit(question.url).scheme not in ("http", "https"):
             raise InputRefused("only http and https URLs are opened")
-        return replace(question, is_secret=bool(secret_fields(question)))
+        return replace(question, is_secret=asks_for_secret(question))
 
     def is_for_agents(self, question: Question) -> bool:
         """Whether agents may see a question."""

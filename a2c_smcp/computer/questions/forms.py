@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,8 +13,9 @@ from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.questions import Question
 from a2c_smcp.registry.schemas.check import Fault, Schema, find_faults_async, pointer
 
-__all__ = ["check_content", "complete", "secret_fields", "secrets_in_content"]
+__all__ = ["asks_for_secret", "check_content", "complete", "secret_fields", "secrets_in_content"]
 
+_DEEPEST = 32
 _EMAIL = re.compile(r"[^@\s]+@[^@\s.]+(?:\.[^@\s.]+)*")
 
 
@@ -23,11 +24,15 @@ def secret_fields(question: Question) -> frozenset[str]:
     return frozenset(name for name, schema in question.fields.items() if _is_secret(name, schema))
 
 
+def asks_for_secret(question: Question) -> bool:
+    """Whether a form has a secret field, also one that its schema hides deeper than MCP's forms go."""
+    return any(_is_secret(name, schema) for name, schema in _all_fields(question.schema))
+
+
 def secrets_in_content(question: Question, content: Mapping[str, Any] | None) -> list[str]:
-    """The values that were given for secret fields, as texts."""
-    values = [(content or {}).get(name) for name in secret_fields(question)]
-    texts = [each for value in values for each in (value if isinstance(value, list) else [value])]
-    return [str(text) for text in texts if isinstance(text, str | int | float) and not isinstance(text, bool)]
+    """The values that were given for secret fields, as texts. A name counts, whatever the schema says."""
+    given = _secret_leaves(content or {}, secret_fields(question))
+    return [str(text) for text in given if isinstance(text, str | int | float) and not isinstance(text, bool)]
 
 
 def complete(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,6 +52,35 @@ async def check_content(schema: Mapping[str, Any], content: Mapping[str, Any]) -
     if faults:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         raise BadRequest(f"content{faults[0]['path']}: {faults[0]['message']}{more}", field="content", errors=faults)
+
+
+def _all_fields(schema: object, depth: int = 0) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The fields of a schema and of all schemas in it. Choices of a field are no fields: `const` has none."""
+    if depth > _DEEPEST or not isinstance(schema, Mapping | list):
+        return
+    if isinstance(schema, list):
+        for each in schema:
+            yield from _all_fields(each, depth + 1)
+        return
+    yield from Question("", schema=schema).fields.items()
+    for each in schema.values():
+        yield from _all_fields(each, depth + 1)
+
+
+def _secret_leaves(content: Mapping[str, Any], known: frozenset[str]) -> Iterator[object]:
+    for name, value in content.items():
+        if name in known or hints_at_secret(str(name)):
+            yield from _leaves(value)
+        elif isinstance(value, Mapping):
+            yield from _secret_leaves(value, known)
+
+
+def _leaves(value: object) -> Iterator[object]:
+    if isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _leaves(each)
+    else:
+        yield value
 
 
 def _is_secret(name: str, schema: Mapping[str, Any]) -> bool:
