@@ -47,6 +47,8 @@ __all__ = ["Supervisor"]
 
 logger = logging.getLogger(__name__)
 
+_MOMENT = 0.001  # seconds
+
 
 class Supervisor:
     """Supervises one server. `tools` and `windows` are those that can be used now, or after it wakes up."""
@@ -163,9 +165,11 @@ class Supervisor:
         deadline = self._loop.time() + request.timeout
         session = await self._acquire(request.timeout)
         try:
-            left = max(deadline - self._loop.time(), 0.001)
+            left = max(deadline - self._loop.time(), _MOMENT)
+            if left + _MOMENT < request.timeout and not request.extend:  # it had to wait
+                request = replace(request, timeout=left)
             request.begin()
-            result = await session.call_tool(request if request.extend else replace(request, timeout=left))
+            result = await session.call_tool(request)
         except CallTimeout:
             self._count_timeout()
             raise
