@@ -18,15 +18,13 @@ def is_own_key(key: object) -> bool:
 
 def without_own_keys(result: dict[str, Any]) -> dict[str, Any]:
     """The result of a tool without such keys, in its content items too; the same object if it has none."""
-    content = result.get("content")
-    if isinstance(content, list) and any(isinstance(item, dict) and _may_have_own(item) for item in content):
-        cleaned = [_cleaned(item) if isinstance(item, dict) else item for item in content]
-        result = {**result, "content": cleaned}
+    content: Any = result.get("content")
+    for item in content if isinstance(content, list) else ():
+        if isinstance(item, dict) and ("_meta" in item or "meta" in item or "resource" in item):
+            cleaned = [_cleaned(each) if isinstance(each, dict) else each for each in content]
+            result = {**result, "content": cleaned}
+            break
     return _cleaned(result) if "_meta" in result or "meta" in result else result
-
-
-def _may_have_own(item: dict[str, Any]) -> bool:
-    return "_meta" in item or "meta" in item or "resource" in item
 
 
 def _cleaned(item: dict[str, Any]) -> dict[str, Any]:

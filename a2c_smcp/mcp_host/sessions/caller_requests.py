@@ -120,7 +120,7 @@ class CallerRequests:
                 first = refusal
             else:
                 check_result(first)
-                if "task" not in first and not is_unfinished(first):
+                if "task" not in first and ("resultType" not in first or not is_unfinished(first)):
                     return without_own_keys(_without_mark(first))
             return await self._finish(pending.resumed(), request, asking, call, token, first)
         except RequestRefused as refusal:
