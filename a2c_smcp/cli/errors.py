@@ -22,6 +22,7 @@ __all__ = [
     "at_the_prompt",
     "explained",
     "file_error",
+    "mcp_server_failure",
     "members_hint",
     "name_hint",
     "result_remedy",
@@ -134,6 +135,7 @@ _OF_MCP_SERVERS = {
     "ConnectError [SSL": "It does not speak TLS: write http:// in its url.",
     "Command not found": "Install it, or write its whole path in the configuration.",
     "a2c-smcp login": "",
+    "to sign in, type": "",
     "MCP server asks for authentication": "Give it a credential, such as ${input:token}, under headers or env.",
     "MCP server did not start": _AGAIN,
     "MCP server is gone": _AGAIN,
@@ -167,6 +169,12 @@ def with_server_remedy(message: str) -> str:
 def with_mcp_server_remedy(message: str) -> str:
     """A message about an MCP server, with a remedy if there is one."""
     return _with_remedy(message, _OF_MCP_SERVERS)
+
+
+def mcp_server_failure(message: str) -> Failed:
+    """An MCP server that is not ready, for a command that does not try again."""
+    remedies = (known for words, known in _OF_MCP_SERVERS.items() if words in message and known not in ("", _AGAIN))
+    return Failed(message, next(remedies, "Correct its configuration, or start that server; then try again."))
 
 
 def _with_remedy(message: str, remedies: Mapping[str, str]) -> str:

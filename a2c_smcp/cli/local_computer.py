@@ -115,9 +115,7 @@ class LocalComputer:
             values=given.values,
             policy=given.policy,
             on_state=self._on_state,
-            open_url=guide.open_url if guide.has_browser else None,
-            on_question=self._owner.on_question if self._owner else None,
-            **_callbacks(questions, self._owner, approve_everything=given.yes),
+            **_callbacks(questions, self._owner, guide, approve_everything=given.yes),
         )
         self._fill()
 
@@ -219,10 +217,14 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _callbacks(
-    questions: Questions | None, owner: InteractiveOwner | None, *, approve_everything: bool
+    questions: Questions | None, owner: InteractiveOwner | None, guide: SignInGuide, *, approve_everything: bool
 ) -> dict[str, Any]:
-    """What the Computer calls to have a tool call or a command approved, or to ask for the value of an input."""
-    callbacks: dict[str, Any] = {"prompt": questions.value if questions else None}
+    """What the Computer calls: for approval of a tool call or a command, an input, a question, a page to sign in on."""
+    callbacks: dict[str, Any] = {
+        "prompt": questions.value if questions else None,
+        "on_question": owner.on_question if owner else None,
+        "open_url": guide.open_url if guide.has_browser else None,
+    }
     if approve_everything:
         return callbacks | {"approve": approve_all, "approve_command": _say_yes}
     return callbacks | {

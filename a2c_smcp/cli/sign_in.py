@@ -41,9 +41,10 @@ class SignInGuide:
 
     async def open_url(self, url: str) -> bool:
         """Open the page to sign in on, and say so."""
-        self._is_open = await self.open_page(url)
-        if self._is_open:
-            self._terminal.show(f"Your browser opens {web_host(url)}: sign in there. If it does not, open\n{url}")
+        self._is_open = False
+        if self.has_browser:
+            self._terminal.show(f"Opening this page of {web_host(url)} in your browser, to sign in there:\n{url}")
+            self._is_open = await self.open_page(url)
         return self._is_open
 
     @property
@@ -60,8 +61,10 @@ class SignInGuide:
         is_open = self._is_open
 
         async def paste(read: Read) -> str:
-            if not is_open:
-                _tell(f"Open this page in a browser on any machine, and sign in to {web_host(url)}:\n{printable(url)}")
+            if self.has_browser and not is_open:
+                _tell("No browser could be opened: open that page in a browser on any machine, and sign in there.")
+            elif not is_open:
+                _tell(f"Open this page of {web_host(url)} in a browser on any machine, and sign in:\n{printable(url)}")
             _tell(_if_not_back(url) if is_open else _at_the_end(url))
             while True:
                 try:

@@ -11,7 +11,7 @@ import typer
 
 from a2c_smcp.cli import logs, options
 from a2c_smcp.cli.conversation import read_line
-from a2c_smcp.cli.errors import Failed, WrongUse, file_error, server_names_hint, sign_in_failure, with_mcp_server_remedy
+from a2c_smcp.cli.errors import Failed, WrongUse, file_error, mcp_server_failure, server_names_hint, sign_in_failure
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.progress import spinning
 from a2c_smcp.cli.prompt.questions import Questions
@@ -103,8 +103,7 @@ async def _is_needed(computer: Computer, server: str, terminal: Terminal) -> boo
         await computer.start(server)
     status = computer.status()[server]
     if status.state not in ("ready", "auth_required"):
-        message = with_mcp_server_remedy(status.reason or f"{server} is {status.state}")
-        raise Failed(message, "Correct that, and try again.")
+        raise mcp_server_failure(status.reason or f"{server} is {status.state}")
     return status.state == "auth_required"
 
 
@@ -149,7 +148,12 @@ def _configuration(files: list[Path]) -> Configuration:
 def _reader(terminal: Terminal) -> Any:
     """Reads answers: with an editor on a terminal, so that a question can be withdrawn; elsewhere lines of stdin."""
     if not (terminal.can_ask and terminal.console):
-        return read_line
+        return _read_line_of_stdin
     from a2c_smcp.cli.prompt.editor import answer_reader
 
     return answer_reader()
+
+
+async def _read_line_of_stdin(text: str, hidden: bool) -> str:
+    """Nothing can be hidden where there is no terminal, and nothing is echoed."""
+    return await read_line(text, hidden=False)

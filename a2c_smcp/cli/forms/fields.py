@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, NamedTuple
@@ -159,18 +159,14 @@ def _choices(schema: Mapping[str, Any]) -> tuple[Choice, ...]:
     values, names = schema.get("enum"), schema.get("enumNames")
     if isinstance(values, list):
         titles = names if isinstance(names, list) and len(names) == len(values) else values
-        return tuple(
-            Choice(value, _string(title) or value)
-            for value, title in zip(values, titles, strict=True)
-            if isinstance(value, str)
-        )
+        return _with_titles(zip(values, titles, strict=True))
     listed = schema.get("oneOf", schema.get("anyOf"))
     found = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
-    return tuple(
-        Choice(each["const"], _string(each.get("title")) or each["const"])
-        for each in found
-        if isinstance(each.get("const"), str)
-    )
+    return _with_titles((each.get("const"), each.get("title")) for each in found)
+
+
+def _with_titles(pairs: Iterable[tuple[object, object]]) -> tuple[Choice, ...]:
+    return tuple(Choice(value, _string(title) or value) for value, title in pairs if isinstance(value, str))
 
 
 def _one(text: str, choices: tuple[Choice, ...]) -> str:

@@ -115,7 +115,13 @@ class Keychain:
         return value if isinstance(value, str) else None
 
     async def set(self, id_: str, value: str) -> bool:
-        return await self._ask(lambda keyring: keyring.set_password(KEYRING_SERVICE, id_, value) or True) is True
+        """Keep a secret. It is read back: a keyring that is switched off takes everything, and keeps nothing."""
+
+        def keep(keyring: Any) -> bool:
+            keyring.set_password(KEYRING_SERVICE, id_, value)
+            return bool(keyring.get_password(KEYRING_SERVICE, id_) == value)
+
+        return await self._ask(keep) is True
 
     async def delete(self, id_: str) -> bool:
         return await self._ask(lambda keyring: keyring.delete_password(KEYRING_SERVICE, id_) or True) is True
