@@ -284,7 +284,10 @@ FAILING = {
     "no such tool": (["call", "laptop", "ad", "a=1"], "No such tool: 'ad'. Did you mean add"),
     "wrong arguments": (["call", "laptop", "add", "a=1"], "a2c-smcp agent tools laptop --json shows what"),
     "no approval": (["call", "laptop", "guarded"], "Its owner may allow it"),
-    "timeout": (["call", "laptop", "wait", "--timeout", "1"], "--timeout gives it more time."),
+    "timeout": (
+        ["call", "laptop", "wait", "--timeout", "1"],
+        "--timeout gives it more time, --extend as much as it needs while it shows progress.",
+    ),
     "no Server": (["room", "--url", "http://127.0.0.1:9"], "say with --url where it is."),
     "too large": (["call", "laptop", "big", "size=5000000"], "Ask for less at a time."),
     "no TLS": (["room", "--url", "https://127.0.0.1:9"], "https://127.0.0.1:9 cannot be reached"),
@@ -457,7 +460,7 @@ async def test_the_examples_in_the_help_work_when_pasted(
     examples = re.findall(r"^ (?:.* \| )?a2c-smcp agent .*$", shown, re.MULTILINE)
     assert examples
     for line in examples:
-        if not line.rstrip().endswith("--watch") and " agent watch" not in line:
+        if not line.rstrip().endswith("--watch") and not re.search(" agent (watch|logs)", line):
             environ = {**surroundings, "PATH": f"{PROGRAM.parent}{os.pathsep}{surroundings['PATH']}"}
             process = await asyncio.create_subprocess_shell(line, env=environ, stdout=-1, stderr=-1)
             async with asyncio.timeout(PATIENCE):

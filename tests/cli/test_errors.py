@@ -232,7 +232,7 @@ FAILED = {
     ),
     "agent call laptop wait --timeout 1 --url {hub}": (
         "No answer in time: …",
-        "It was cancelled there; --timeout gives it more time.",
+        "It was cancelled there; --timeout gives it more time, --extend as much as it needs while it shows progress.",
     ),
     "agent call laptop shout text={long} --url {hub}": (
         "Answer too large: …",

@@ -172,8 +172,7 @@ def call(
 
     \b
     a2c-smcp agent call laptop add '{"a": 2, "b": 3}'
-    a2c-smcp agent call laptop add a=2 b=3 --timeout 10
-    a2c-smcp agent call laptop convert file=talk.mp4 --timeout 60 --extend
+    a2c-smcp agent call laptop add a=2 b=3 --timeout 10 --extend
     echo '{"a": 2, "b": 3}' | a2c-smcp agent call laptop add - --json
     """
     return ToolCallWork(computer, tool, read_arguments(arguments or []), timeout, as_json, extend)
