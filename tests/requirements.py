@@ -290,6 +290,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "prompt": "On a terminal a computer has a line: commands, completion, history, Ctrl-C, Ctrl-D, nothing torn.",
         "prompt-approvals": "Requests are shown and answered there; what is allowed for good is kept, and revocable.",
         "question-forms": "A question of an MCP server is a form: defaults, choices, checks, corrections, a no.",
+        "login": "login and logout: by a browser or a pasted address, beside a running computer, with plain words.",
         "browser": "Pages are opened without a shell, http(s) only, by $BROWSER or the platform's program.",
         "examples": "Each example runs by itself, and shows what it is there to show.",
         "errors": "Whatever a user can cause ends with what happened and what to do, and no traceback.",

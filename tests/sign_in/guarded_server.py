@@ -19,7 +19,10 @@ RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 
 
 class GuardedServer:
-    """`needed` are the scopes by tool; `scopes` what every request needs. `resource` is what it says that it is."""
+    """`needed` are the scopes by tool; `scopes` what every request needs. `resource` is what it says that it is.
+
+    One that `is_open` lets everybody in.
+    """
 
     def __init__(self, provider: AuthorizationServer | None = None) -> None:
         self.provider = provider or AuthorizationServer()
@@ -29,6 +32,7 @@ class GuardedServer:
         self.resource: str | None = None
         self.has_metadata = True
         self.challenges = True
+        self.is_open = False
         self.authorization_servers: list[str] | None = None
         self.requests: list[tuple[str, str | None]] = []
         """Methods of JSON-RPC with the token that came along."""
@@ -103,6 +107,8 @@ class GuardedServer:
         token = headers.get(b"authorization", b"").decode().removeprefix("Bearer ") or None
         message = json.loads(body) if body else {}
         self.requests.append((message.get("method", scope["method"]), token))
+        if self.is_open:
+            return None
         about = "/sse" if scope["path"].startswith(("/sse", "/messages")) else "/mcp"
         grant = self.provider.check(token, self.url + about) if token else None
         if grant is None:
