@@ -80,30 +80,37 @@ class RawDispatcher(JSONRPCDispatcher[TransportContext]):
     def set_log_level(self, level: LogLevel | None) -> None:
         """Set the level that every raw request asks for (2026-07-28)."""
         self._log_level = {types.LOG_LEVEL_META_KEY: level} if level else {}
-        if self.direct is not None:
-            self.direct.common_meta = {**self._meta, **self._log_level}
+        self._set_common_meta()
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **private: Any
     ) -> dict[str, Any]:
         raw = raw_params.get()
-        if raw is not None:
-            raw_params.set(None)  # tasks that the SDK starts from here inherit the context
-            params = raw | {"_meta": {**((params or {}).get("_meta") or {}), **self._log_level, **raw.get("_meta", {})}}
-        elif method == "initialize":
-            params = {**(params or {}), "capabilities": CAPABILITIES}
-        if opts is not None and method == "tools/call" and params is not None:
+        raw_params.set(None)  # tasks that the SDK starts from here inherit the context
+        params = self._as_sent(method, params or {}, raw)
+        if opts is not None and method == "tools/call":
             headers = mcp_param_headers(self.header_arguments.get(params["name"], {}), params.get("arguments") or {})
             opts.setdefault("headers", {}).update(headers)
         if self.direct is not None:
             opts = {"request_id": next(self.direct.ids), **(opts or {})}
-            if method == "tools/list":  # its `_meta` holds only what all requests have
-                self._meta = (params or {}).get("_meta") or {}
-                self.direct.common_meta = {**self._meta, **self._log_level}
+        if method == "tools/list":  # its `_meta` holds only what all requests have
+            self._meta = params.get("_meta") or {}
+            self._set_common_meta()
         answer = await super().send_raw_request(method, params, opts, **private)
         if raw is not None or method in _LISTED:
             raise RawAnswer(answer)
         return answer
+
+    def _as_sent(self, method: str, stamped: Mapping[str, Any], raw: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Return the parameters to send, given those that the SDK has made and those of a raw request."""
+        if raw is not None:
+            meta = {**(stamped.get("_meta") or {}), **self._log_level, **raw.get("_meta", {})}
+            return {**raw, "_meta": meta}
+        return {**stamped, "capabilities": CAPABILITIES} if method == "initialize" else stamped
+
+    def _set_common_meta(self) -> None:
+        if self.direct is not None:
+            self.direct.common_meta = {**self._meta, **self._log_level}
 
     async def run(
         self,
