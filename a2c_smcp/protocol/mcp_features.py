@@ -359,6 +359,13 @@ _REST = (
     ),
     MCPFeature("Completion", "completion of arguments", "no", "Not yet.", methods=("completion/complete",)),
     MCPFeature(
+        "Extensions",
+        "skills, user interfaces of tools",
+        "no",
+        "Not yet. What a server says about them in `_meta` arrives.",
+        extension=True,
+    ),
+    MCPFeature(
         "Caching",
         "how long a list may be kept (`ttlMs`)",
         "no",
