@@ -197,6 +197,8 @@ _OF_MCP_ERRORS = {
     -32602: "{computer} passed the call on, and the MCP server does not take these arguments: "
     "a2c-smcp agent tools {computer} --json shows what it takes.",
     -32601: "The MCP server does not know what it was asked for: its list of tools may have changed.",
+    -32021: "The tool asks its user something, and nobody could answer: call it on a terminal, or have the owner of "
+    "{computer} at its prompt.",
     -32042: "The MCP server wants its user to open a page first: the owner of {computer} can do that.",
 }
 _OTHER_MCP_ERROR = "The MCP server answered with the error {code}; --json shows all of it."

@@ -254,6 +254,10 @@ async def test_an_agent_reads_who_has_to_sign_in(desk: Desk, shared_hub: Any, of
     where = ["--url", shared_hub.url, "--office", office]
     computer = await desk.start("computer", "--config", "mcp.json", "--name", "laptop", *where)
     await computer.says("files: ready")
+    done = await desk.run("agent", "call", "laptop", "write", "text=x", *where)
+    assert done.code == 1
+    assert "laptop is signed in to files, but that has expired, or lacks the permission for this." in done.err
+    assert "with `a2c-smcp login files --again`. Then call again." in done.err
     assert (await desk.run("logout", "files")).code == 0
     await computer.says("files: auth_required")
     done = await desk.run("agent", "call", "laptop", "add", "a=1", "b=2", *where)
