@@ -88,7 +88,7 @@ def run(revision: str, results: Path) -> Run:
 
 def main() -> int:
     results = Path(tempfile.mkdtemp(prefix="conformance-"))
-    print("revision    required     beyond it    that failed", flush=True)
+    print("revision    required     others       others that failed", flush=True)
     is_good = True
     for revision in RUNS:
         outcome = run(revision, results)
