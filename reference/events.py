@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from typing_extensions import is_typeddict
 
-from a2c_smcp import smcp
+from a2c_smcp import mcp_events, smcp
 from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, EventSpec
 from reference import markdown
 from reference.markdown import code, table
@@ -47,7 +47,7 @@ def page() -> str:
         "`--legacy-notices` to all.",
         table(["older", "means"], _older()),
         "## Structures",
-        "Every structure of the protocol, under its name in `a2c_smcp.smcp`.",
+        "Every structure of the protocol, in `a2c_smcp.smcp` or, if it is not in the specification, in `a2c_smcp.mcp_events`.",
         *(f"### {name}\n\n{_fields(shape, shape.__required_keys__)}" for name, shape in _structures()),
     )
 
@@ -79,5 +79,5 @@ def _older() -> list[tuple[str, str]]:
 
 
 def _structures() -> list[tuple[str, Any]]:
-    found = [(name, getattr(smcp, name)) for name in sorted(smcp.__all__)]
-    return [(name, shape) for name, shape in found if is_typeddict(shape)]
+    words = {name: getattr(module, name) for module in (smcp, mcp_events) for name in module.__all__}
+    return [(name, shape) for name, shape in sorted(words.items()) if is_typeddict(shape)]

@@ -19,10 +19,11 @@ from a2c_smcp.agent.types import AgentAuthProvider
 from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.loops import BackgroundLoop, invoke, invoke_in_thread
+from a2c_smcp.mcp_events import LogLevel
 from a2c_smcp.protocol.questions import Answer, GivenAnswer, Question
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
-from a2c_smcp.smcp import GetComputerConfigRet, LogLevel, SessionInfo, SMCPTool
+from a2c_smcp.smcp import GetComputerConfigRet, SessionInfo, SMCPTool
 from a2c_smcp.types import Desktop
 
 __all__ = ["AsyncSMCPAgentClient", "SMCPAgentClient"]

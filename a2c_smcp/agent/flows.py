@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Sequence
 from typing import Any
 
-from a2c_smcp import smcp
+from a2c_smcp import mcp_events, smcp
 from a2c_smcp.agent.connection import AgentConnection
 from a2c_smcp.agent.desktops import Desktops, Screen
 from a2c_smcp.agent.events import EventDispatcher, Invoke
@@ -35,7 +35,7 @@ __all__ = ["Flows"]
 logger = logging.getLogger(__name__)
 
 _SETTLE = 5.0
-_NOT_REPEATED = (smcp.TELL_PROGRESS_NOTIFICATION, smcp.TELL_LOG_NOTIFICATION)
+_NOT_REPEATED = (mcp_events.TELL_PROGRESS_NOTIFICATION, mcp_events.TELL_LOG_NOTIFICATION)
 """Notices that may come many times a second."""
 
 
@@ -81,10 +81,10 @@ class Flows:
             smcp.UPDATE_DESKTOP_NOTIFICATION: self._on_update_desktop,
         }
         self._tells = {
-            smcp.TELL_PROGRESS_NOTIFICATION: self._listening.on_progress,
-            smcp.TELL_QUESTION_NOTIFICATION: self._listening.on_question_told,
-            smcp.TELL_QUESTION_ENDED_NOTIFICATION: self._listening.on_question_ended,
-            smcp.TELL_LOG_NOTIFICATION: self._on_log,
+            mcp_events.TELL_PROGRESS_NOTIFICATION: self._listening.on_progress,
+            mcp_events.TELL_QUESTION_NOTIFICATION: self._listening.on_question_told,
+            mcp_events.TELL_QUESTION_ENDED_NOTIFICATION: self._listening.on_question_ended,
+            mcp_events.TELL_LOG_NOTIFICATION: self._on_log,
         }
 
     async def connect(self, invoke: Invoke, offices: Iterable[str]) -> None:
@@ -151,7 +151,7 @@ class Flows:
         return questions_in(await self.ask.questions(computer, office), computer, office)
 
     async def set_log_level(
-        self, computer: str, level: smcp.LogLevel | None, mcp_server: str | None, office: str | None
+        self, computer: str, level: mcp_events.LogLevel | None, mcp_server: str | None, office: str | None
     ) -> None:
         source = LogSource(office, computer, mcp_server)
         if level is None:
@@ -159,7 +159,7 @@ class Flows:
         else:
             await self._logs.set(source, level)
 
-    async def _send_log_level(self, source: LogSource, level: smcp.LogLevel) -> None:
+    async def _send_log_level(self, source: LogSource, level: mcp_events.LogLevel) -> None:
         await self.ask.set_log_level(source.computer, level, source.mcp_server, source.office)
 
     async def get_desktop(
@@ -263,7 +263,7 @@ class Flows:
         self._listeners.dispatch("on_desktop_updated", screen.seat.computer, desktops, screen.seat.office)
 
     def _on_log(self, data: dict[str, Any]) -> None:
-        for seat in self._seats_in(smcp.TELL_LOG_NOTIFICATION, data)[:1]:
+        for seat in self._seats_in(mcp_events.TELL_LOG_NOTIFICATION, data)[:1]:
             if self._logs.is_wanted(seat):
                 self._listeners.dispatch_if_free("on_log", seat.computer, data, seat.office)
 

@@ -15,7 +15,7 @@ from a2c_smcp.agent.refresh import Refresher
 from a2c_smcp.agent.types import Seat
 from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import BadRequest, NotFound
-from a2c_smcp.smcp import LogLevel
+from a2c_smcp.mcp_events import LogLevel
 
 __all__ = ["LogLevels", "LogSource"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from secrets import token_hex
 from typing import Any, cast
 
-from a2c_smcp import smcp
+from a2c_smcp import mcp_events, smcp
 from a2c_smcp.agent.connection import AgentConnection
 from a2c_smcp.agent.retries import AGENT_MARGIN, Resend
 from a2c_smcp.errors import (
@@ -144,7 +144,7 @@ class Requests:
     ) -> None:
         """It may be sent several times: the same answer again is no other answer (WIRE §9)."""
         data = {"question_id": question_id, **answer.to_mcp()}
-        await self._ask_newer(smcp.ANSWER_QUESTION_EVENT, computer, data, office, timeout=max(timeout, _LIMIT))
+        await self._ask_newer(mcp_events.ANSWER_QUESTION_EVENT, computer, data, office, timeout=max(timeout, _LIMIT))
 
     async def questions(
         self, computer: str, office: str | None, then: Callable[[list[Any]], None] = lambda questions: None
@@ -156,14 +156,14 @@ class Requests:
                 then(_list_in(answer, "questions"))
             return answer
 
-        answer = await self._ask_newer(smcp.GET_QUESTIONS_EVENT, computer, {}, office, then=read)
+        answer = await self._ask_newer(mcp_events.GET_QUESTIONS_EVENT, computer, {}, office, then=read)
         return _list_in(answer, "questions")
 
     async def set_log_level(
-        self, computer: str, level: smcp.LogLevel, mcp_server: str | None, office: str | None
+        self, computer: str, level: mcp_events.LogLevel, mcp_server: str | None, office: str | None
     ) -> None:
         data = {"level": level} if mcp_server is None else {"level": level, "mcp_server": mcp_server}
-        await self._ask_newer(smcp.SET_LOG_LEVEL_EVENT, computer, data, office)
+        await self._ask_newer(mcp_events.SET_LOG_LEVEL_EVENT, computer, data, office)
 
     async def _ask_newer(
         self,

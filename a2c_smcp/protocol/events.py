@@ -12,7 +12,7 @@ from enum import Enum, auto
 from functools import cached_property
 from typing import Any
 
-from a2c_smcp import smcp
+from a2c_smcp import mcp_events, smcp
 from a2c_smcp.errors import UnsupportedEvent
 from a2c_smcp.protocol.names import MAX_NAME, fault_in
 from a2c_smcp.types import Role
@@ -117,34 +117,40 @@ EVENTS = (
         older_notice="notify:desktop_refresh",
     ),
     EventSpec(
-        smcp.TELL_PROGRESS_EVENT,
+        mcp_events.TELL_PROGRESS_EVENT,
         Action.TELL,
         _COMPUTER,
-        smcp.TellProgressNotification,
-        smcp.TELL_PROGRESS_NOTIFICATION,
+        mcp_events.TellProgressNotification,
+        mcp_events.TELL_PROGRESS_NOTIFICATION,
     ),
     EventSpec(
-        smcp.TELL_QUESTION_EVENT,
+        mcp_events.TELL_QUESTION_EVENT,
         Action.TELL,
         _COMPUTER,
-        smcp.TellQuestionNotification,
-        smcp.TELL_QUESTION_NOTIFICATION,
+        mcp_events.TellQuestionNotification,
+        mcp_events.TELL_QUESTION_NOTIFICATION,
     ),
     EventSpec(
-        smcp.TELL_QUESTION_ENDED_EVENT,
+        mcp_events.TELL_QUESTION_ENDED_EVENT,
         Action.TELL,
         _COMPUTER,
-        smcp.TellQuestionEndedNotification,
-        smcp.TELL_QUESTION_ENDED_NOTIFICATION,
+        mcp_events.TellQuestionEndedNotification,
+        mcp_events.TELL_QUESTION_ENDED_NOTIFICATION,
     ),
-    EventSpec(smcp.TELL_LOG_EVENT, Action.TELL, _COMPUTER, smcp.TellLogNotification, smcp.TELL_LOG_NOTIFICATION),
-    EventSpec(smcp.TOOL_CALL_EVENT, Action.FORWARD, _AGENT, smcp.ToolCallReq, options=smcp.ToolCallOptions),
+    EventSpec(
+        mcp_events.TELL_LOG_EVENT,
+        Action.TELL,
+        _COMPUTER,
+        mcp_events.TellLogNotification,
+        mcp_events.TELL_LOG_NOTIFICATION,
+    ),
+    EventSpec(smcp.TOOL_CALL_EVENT, Action.FORWARD, _AGENT, smcp.ToolCallReq, options=mcp_events.ToolCallOptions),
     EventSpec(smcp.GET_TOOLS_EVENT, Action.FORWARD, _AGENT, smcp.GetToolsReq),
     EventSpec(smcp.GET_CONFIG_EVENT, Action.FORWARD, _AGENT, smcp.GetComputerConfigReq, older="client:get_mcp_config"),
     EventSpec(smcp.GET_DESKTOP_EVENT, Action.FORWARD, _AGENT, smcp.GetDeskTopReq),
-    EventSpec(smcp.ANSWER_QUESTION_EVENT, Action.FORWARD, _AGENT, smcp.AnswerQuestionReq),
-    EventSpec(smcp.GET_QUESTIONS_EVENT, Action.FORWARD, _AGENT, smcp.GetQuestionsReq),
-    EventSpec(smcp.SET_LOG_LEVEL_EVENT, Action.FORWARD, _AGENT, smcp.SetLogLevelReq),
+    EventSpec(mcp_events.ANSWER_QUESTION_EVENT, Action.FORWARD, _AGENT, mcp_events.AnswerQuestionReq),
+    EventSpec(mcp_events.GET_QUESTIONS_EVENT, Action.FORWARD, _AGENT, mcp_events.GetQuestionsReq),
+    EventSpec(mcp_events.SET_LOG_LEVEL_EVENT, Action.FORWARD, _AGENT, mcp_events.SetLogLevelReq),
 )
 
 OLDER_FIELDS = {"agent": "robot_id"}

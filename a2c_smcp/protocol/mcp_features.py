@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from a2c_smcp import smcp
+from a2c_smcp import mcp_events, smcp
 
 __all__ = ["FEATURES", "REVISIONS", "Carried", "MCPFeature"]
 
@@ -206,7 +206,7 @@ _TOOLS = (
         "yes",
         "To the agent for calls with `progress: true`, at most ten a second. With `extend: true` it extends the call.",
         methods=("notifications/progress",),
-        events=(smcp.TELL_PROGRESS_NOTIFICATION,),
+        events=(mcp_events.TELL_PROGRESS_NOTIFICATION,),
     ),
     MCPFeature(
         "Tools",
@@ -243,10 +243,10 @@ _ASKING = (
         methods=("elicitation/create",),
         revisions=_SINCE_ELICITATION,
         events=(
-            smcp.TELL_QUESTION_NOTIFICATION,
-            smcp.TELL_QUESTION_ENDED_NOTIFICATION,
-            smcp.ANSWER_QUESTION_EVENT,
-            smcp.GET_QUESTIONS_EVENT,
+            mcp_events.TELL_QUESTION_NOTIFICATION,
+            mcp_events.TELL_QUESTION_ENDED_NOTIFICATION,
+            mcp_events.ANSWER_QUESTION_EVENT,
+            mcp_events.GET_QUESTIONS_EVENT,
         ),
         capabilities=("elicitation.form", "elicitation.url"),
         scenarios=("elicitation-sep1034-client-defaults",),
@@ -309,7 +309,7 @@ _REST = (
         "yes",
         "For the owner (`logs SERVER`), and for agents that ask, at most fifty a second.",
         methods=("notifications/message",),
-        events=(smcp.TELL_LOG_NOTIFICATION, smcp.SET_LOG_LEVEL_EVENT),
+        events=(mcp_events.TELL_LOG_NOTIFICATION, mcp_events.SET_LOG_LEVEL_EVENT),
     ),
     MCPFeature(
         "Logs",
@@ -318,7 +318,7 @@ _REST = (
         "The lowest that the owner or an agent asks for. On 2026-07-28 it is said in each request.",
         methods=("logging/setLevel",),
         revisions=_OLDER,
-        events=(smcp.SET_LOG_LEVEL_EVENT,),
+        events=(mcp_events.SET_LOG_LEVEL_EVENT,),
     ),
     MCPFeature(
         "Resources",

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from a2c_smcp.errors import BadRequest
+from a2c_smcp.mcp_events import AnswerAction
 
 __all__ = ["ELICITATION", "Answer", "AnswerAction", "GivenAnswer", "Question", "QuestionMode"]
 
 ELICITATION = "elicitation/create"
 """The method of MCP's requests that ask a person."""
-
-AnswerAction: TypeAlias = Literal["accept", "decline", "cancel"]
-"""`accept`: here is the content; `decline`: the person said no; `cancel`: the person, or nobody, answered."""
 
 QuestionMode: TypeAlias = Literal["form", "url"]
 

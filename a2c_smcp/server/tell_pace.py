@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TypeAlias
 
+from a2c_smcp.mcp_events import TELL_LOG_EVENT
 from a2c_smcp.server.settings import Limits
-from a2c_smcp.smcp import TELL_LOG_EVENT
 
 __all__ = ["TellPace"]
 

@@ -14,11 +14,12 @@ MCP = ("mcp_host/", "registry/remote/serving.py", "cli/demo/mcp_servers.py")  # 
 STORE = ("server/directory/store_connection.py",)
 ONLY_UNDER = {"socketio": SOCKETS, "engineio": SOCKETS, "mcp": MCP, "redis": STORE, "hiredis": STORE}
 
-NAMES = ("a2c_smcp.types", "a2c_smcp.smcp", "a2c_smcp.errors")
+NAMES = ("a2c_smcp.types", "a2c_smcp.smcp", "a2c_smcp.errors", "a2c_smcp.mcp_events")
 OURS = {  # what each part of the core may import of ours
     "types.py": (),
     "errors.py": (),
     "smcp.py": ("a2c_smcp.types",),
+    "mcp_events.py": ("a2c_smcp.smcp", "a2c_smcp.types"),
     "protocol/": (*NAMES, "a2c_smcp.protocol"),
 }
 IO = {

@@ -1,14 +1,15 @@
-"""`smcp.py` and `types.py` against the specification. The tables are written from it (000, 002, WIRE §9), not from the
-code."""
+"""The vocabulary against the specification: the tables are written from it (000, 002, WIRE §9), not from the code."""
 
 from typing import Any, Literal, get_args, get_type_hints
 
 import pytest
 from typing_extensions import is_typeddict
 
-from a2c_smcp import smcp, types
+from a2c_smcp import mcp_events, smcp, types
 
 pytestmark = pytest.mark.covers("vocabulary")
+
+WORDS = {**vars(smcp), **vars(mcp_events)}
 
 CONSTANTS = {
     "SMCP_NAMESPACE": "/smcp",
@@ -142,29 +143,29 @@ ALIASES = {
 
 @pytest.mark.parametrize(("constant", "name"), CONSTANTS.items())
 def test_a_constant_is_spelled_as_in_002(constant: str, name: str) -> None:
-    assert getattr(smcp, constant) == name
+    assert WORDS[constant] == name
 
 
 @pytest.mark.parametrize(("structure", "keys"), STRUCTURES.items())
 def test_a_structure_has_exactly_the_keys_of_000(structure: str, keys: tuple[str, str]) -> None:
-    cls = getattr(smcp, structure)
+    cls = WORDS[structure]
     assert (set(cls.__required_keys__), set(cls.__optional_keys__)) == tuple(set(part.split()) for part in keys)
 
 
 @pytest.mark.parametrize(("field", "expected"), FIELDS.items())
 def test_a_field_has_the_type_of_000(field: str, expected: object) -> None:
     structure, _, key = field.partition(".")
-    assert get_type_hints(getattr(smcp, structure))[key] == expected
+    assert get_type_hints(WORDS[structure])[key] == expected
 
 
 @pytest.mark.parametrize(("union", "members"), UNIONS.items())
 def test_a_union_has_the_members_of_000(union: str, members: tuple[str, ...]) -> None:
-    assert get_args(getattr(smcp, union)) == tuple(getattr(smcp, member) for member in members)
+    assert get_args(WORDS[union]) == tuple(WORDS[member] for member in members)
 
 
 @pytest.mark.parametrize(("literal", "words"), LITERALS.items())
 def test_a_literal_has_the_words_of_mcp(literal: str, words: tuple[str, ...]) -> None:
-    assert get_args(getattr(smcp, literal)) == words
+    assert get_args(WORDS[literal]) == words
 
 
 @pytest.mark.parametrize(("alias", "meaning"), ALIASES.items())
@@ -172,14 +173,14 @@ def test_an_alias_means_what_000_says(alias: str, meaning: object) -> None:
     assert getattr(types, alias) == meaning
 
 
-def test_smcp_exports_the_whole_vocabulary_and_nothing_else() -> None:
-    assert sorted(smcp.__all__) == sorted([*CONSTANTS, *STRUCTURES, *UNIONS, *LITERALS, "Desktop"])
+def test_the_whole_vocabulary_is_exported_and_nothing_else() -> None:
+    assert sorted([*smcp.__all__, *mcp_events.__all__]) == sorted(
+        [*CONSTANTS, *STRUCTURES, *UNIONS, *LITERALS, "Desktop"]
+    )
 
 
-def test_no_word_of_smcp_is_missing_from_the_tables() -> None:
-    words = {
-        name for name, value in vars(smcp).items() if is_typeddict(value) or name.endswith(("_EVENT", "_NOTIFICATION"))
-    }
+def test_no_word_is_missing_from_the_tables() -> None:
+    words = {name for name, value in WORDS.items() if is_typeddict(value) or name.endswith(("_EVENT", "_NOTIFICATION"))}
     assert words == {*CONSTANTS, *STRUCTURES} - {"SMCP_NAMESPACE"}
 
 

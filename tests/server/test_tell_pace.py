@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from a2c_smcp.mcp_events import TELL_LOG_EVENT, TELL_PROGRESS_EVENT, TELL_QUESTION_EVENT
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.tell_pace import TellPace
-from a2c_smcp.smcp import TELL_LOG_EVENT, TELL_PROGRESS_EVENT, TELL_QUESTION_EVENT
 
 pytestmark = pytest.mark.covers("tell-rates")
 

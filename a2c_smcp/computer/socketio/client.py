@@ -11,7 +11,7 @@ from functools import partial
 from ssl import SSLContext
 from typing import Any, Protocol
 
-from a2c_smcp import smcp
+from a2c_smcp import mcp_events, smcp
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.calls.incoming import CallOptions, IncomingCall
 from a2c_smcp.computer.calls.journal import Journal
@@ -106,9 +106,9 @@ class SMCPComputerClient:
             smcp.GET_TOOLS_EVENT: self._get_tools,
             smcp.GET_CONFIG_EVENT: self._get_config,
             smcp.GET_DESKTOP_EVENT: self._get_desktop,
-            smcp.ANSWER_QUESTION_EVENT: self._answer_question,
-            smcp.GET_QUESTIONS_EVENT: self._get_questions,
-            smcp.SET_LOG_LEVEL_EVENT: self._set_log_level,
+            mcp_events.ANSWER_QUESTION_EVENT: self._answer_question,
+            mcp_events.GET_QUESTIONS_EVENT: self._get_questions,
+            mcp_events.SET_LOG_LEVEL_EVENT: self._set_log_level,
         }
 
     async def run(self) -> None:
@@ -245,17 +245,17 @@ class SMCPComputerClient:
         desktops = await self._computer.get_desktop(data.get("desktop_size"), data.get("window"))
         return smcp.GetDeskTopRet(desktops=desktops, req_id=data["req_id"])
 
-    async def _answer_question(self, data: dict[str, Any]) -> smcp.AnswerQuestionRet:
+    async def _answer_question(self, data: dict[str, Any]) -> mcp_events.AnswerQuestionRet:
         answer = Answer(data["action"], data.get("content"))
         await self._computer.questions.answer(self._caller_in(data), data["question_id"], answer)
-        return smcp.AnswerQuestionRet(req_id=data["req_id"])
+        return mcp_events.AnswerQuestionRet(req_id=data["req_id"])
 
     async def _get_questions(self, data: dict[str, Any]) -> dict[str, Any]:
         return {"questions": self._computer.questions.of(self._caller_in(data)), "req_id": data["req_id"]}
 
-    async def _set_log_level(self, data: dict[str, Any]) -> smcp.SetLogLevelRet:
+    async def _set_log_level(self, data: dict[str, Any]) -> mcp_events.SetLogLevelRet:
         await self._computer.watch_logs(self._caller_in(data), data.get("mcp_server"), data["level"])
-        return smcp.SetLogLevelRet(req_id=data["req_id"])
+        return mcp_events.SetLogLevelRet(req_id=data["req_id"])
 
     def _on_update(self, update: Update) -> None:
         self._updates.add(update)

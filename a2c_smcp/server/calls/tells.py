@@ -17,12 +17,12 @@ from __future__ import annotations
 import asyncio
 
 from a2c_smcp.errors import RateLimited
+from a2c_smcp.mcp_events import TELL_LOG_EVENT, TELL_PROGRESS_EVENT
 from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.monitoring import Metrics
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.tell_pace import TellPace
-from a2c_smcp.smcp import TELL_LOG_EVENT, TELL_PROGRESS_EVENT
 
 __all__ = ["TellWriter", "may_be_lost"]
 
