@@ -47,7 +47,7 @@ def page() -> str:
         "`--legacy-notices` to all.",
         table(["older", "means"], _older()),
         "## Structures",
-        "Every structure of the protocol, in `a2c_smcp.smcp` or, if it is not in the specification, in `a2c_smcp.mcp_events`.",
+        "The structures of the specification are in `a2c_smcp.smcp`, those we add in `a2c_smcp.mcp_events`.",
         *(f"### {name}\n\n{_fields(shape, shape.__required_keys__)}" for name, shape in _structures()),
     )
 
