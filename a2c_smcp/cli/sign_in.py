@@ -62,20 +62,28 @@ class SignInGuide:
 
         async def paste(read: Read) -> str:
             if self.has_browser and not is_open:
-                _tell("No browser could be opened: open that page in a browser on any machine, and sign in there.")
+                self._tell("No browser could be opened: open that page in a browser on any machine, and sign in there.")
             elif not is_open:
-                _tell(f"Open this page of {web_host(url)} in a browser on any machine, and sign in:\n{printable(url)}")
-            _tell(_if_not_back(url) if is_open else _at_the_end(url))
+                self._tell(f"Open this page of {web_host(url)} in a browser on any machine, and sign in:")
+                sys.stderr.write(f"{printable(url)}\n")
+            self._tell(_if_not_back(url) if is_open else _at_the_end(url))
             while True:
                 try:
                     return read_redirect(url, await read("Address: ", True))
                 except ValueError as problem:
-                    _tell(f"{problem}.")
+                    self._tell(f"{problem}.")
 
         try:
             return await self._talks.converse(paste)
         except EOFError:
             raise SignInFailed("it was given up here") from None
+
+    def _tell(self, text: str) -> None:
+        """Write in a conversation: wrapped between words on a terminal."""
+        if self._terminal.console:
+            self._terminal.console.print(text, markup=False)
+        else:
+            sys.stderr.write(f"{text}\n")
 
 
 def _at_the_end(page: str) -> str:
@@ -112,7 +120,3 @@ def read_redirect(page: str, pasted: str) -> str:
 
 def _redirect_uri(page: str) -> str:
     return printable(parse_qs(urlsplit(page).query).get("redirect_uri", ["http://127.0.0.1"])[0])
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
