@@ -27,7 +27,7 @@ from a2c_smcp.computer.secrets.rules import SecretName
 from a2c_smcp.computer.server_logs import LogLine, ServerLogs
 from a2c_smcp.computer.sign_in.browser import Browser, OpenURL, PasteRedirect
 from a2c_smcp.computer.socketio.client import SMCPComputerClient
-from a2c_smcp.computer.tells.tells import Tells
+from a2c_smcp.computer.tells import Tells
 from a2c_smcp.computer.tools.catalogue import Catalogue
 from a2c_smcp.computer.types import Update
 from a2c_smcp.errors import ConfigError

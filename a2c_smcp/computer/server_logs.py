@@ -16,7 +16,7 @@ from typing import NamedTuple, get_args
 
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.secrets import Mask
-from a2c_smcp.computer.tells.tells import Tells
+from a2c_smcp.computer.tells import Tells
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.mcp_host.sessions.logs import LogLevel, LogMessage
 from a2c_smcp.protocol.codec import dumps

@@ -9,7 +9,7 @@ import pytest
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.secrets import Mask
 from a2c_smcp.computer.server_logs import ServerLogs
-from a2c_smcp.computer.tells.tells import Tells
+from a2c_smcp.computer.tells import Tells
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.mcp_host.sessions.logs import LogMessage
 from tests.computer.test_tells import DELIVERED, Line

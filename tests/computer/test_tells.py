@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.computer.approval import Caller
-from a2c_smcp.computer.tells.progress import ProgressTells
-from a2c_smcp.computer.tells.rates import Rate
-from a2c_smcp.computer.tells.tells import Delivery, Tells
+from a2c_smcp.computer.tells import Delivery, ProgressTells, Rate, Tells
 from a2c_smcp.connection import LOST
 from a2c_smcp.errors import ComputerNotFound, RateLimited, UnsupportedEvent
 from tests.waiting import until
@@ -86,7 +84,7 @@ async def test_an_error_of_a_server_that_carries_tells_loses_one_tell_only(ack: 
 async def test_a_server_that_does_not_answer_within_its_time_does_not_carry_tells(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("a2c_smcp.computer.tells.tells._PATIENCE", 0.05)
+    monkeypatch.setattr("a2c_smcp.computer.tells._PATIENCE", 0.05)
     tells, became = Tells("laptop"), list[Delivery]()
     with tells.connected("desk", Line(answers=False)):
         tells.tell(PLANNER, "question", {}, became.append)

@@ -28,8 +28,7 @@ from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.questions.answering import Answering
 from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
 from a2c_smcp.computer.sign_in.refusals import refused_call
-from a2c_smcp.computer.tells.progress import ProgressTells
-from a2c_smcp.computer.tells.tells import Tells
+from a2c_smcp.computer.tells import ProgressTells, Tells
 from a2c_smcp.computer.tools.arguments import check_arguments, fits_at_once
 from a2c_smcp.computer.tools.catalogue import FUNCTIONS, Catalogue
 from a2c_smcp.computer.tools.table import ToolRoute

@@ -31,7 +31,7 @@ from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.calls.journal import Key
 from a2c_smcp.computer.questions.forms import check_content, complete, secrets_in_content
 from a2c_smcp.computer.secrets import Mask
-from a2c_smcp.computer.tells.tells import Delivery, Tells
+from a2c_smcp.computer.tells import Delivery, Tells
 from a2c_smcp.errors import QuestionEnded, QuestionNotFound
 from a2c_smcp.mcp_host.sessions.tool_request import InputRefused
 from a2c_smcp.protocol.codec import dumps

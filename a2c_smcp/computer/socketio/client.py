@@ -18,7 +18,7 @@ from a2c_smcp.computer.calls.journal import Journal
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
 from a2c_smcp.computer.secrets import ANSWER, Mask, secrets_in
 from a2c_smcp.computer.socketio.standstill import StandstillGuard
-from a2c_smcp.computer.tells.tells import Tells
+from a2c_smcp.computer.tells import Tells
 from a2c_smcp.computer.types import Update
 from a2c_smcp.connection import PATIENCE, Connection, Later, join, leave
 from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect

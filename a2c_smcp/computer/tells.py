@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,11 +26,10 @@ from enum import Enum, auto
 from typing import Any, Literal, Protocol, TypeAlias
 
 from a2c_smcp.computer.approval import Caller
-from a2c_smcp.computer.tells.rates import Rate
 from a2c_smcp.connection import LOST
 from a2c_smcp.errors import BadRequest, NotFound, SMCPError, TooLarge
 
-__all__ = ["Delivery", "TellKind", "TellLine", "Tells"]
+__all__ = ["Delivery", "ProgressTells", "Rate", "TellKind", "TellLine", "Tells"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,7 @@ TellKind: TypeAlias = Literal["progress", "question", "question_ended", "log"]
 
 _PATIENCE = 5.0
 _MOST, _MOST_LOGS = 150, 50
+_PROGRESS_PAUSE = 0.1  # seconds between two reports of one call
 _DROPPABLE = ("progress", "log")
 
 
@@ -157,3 +158,55 @@ class _Line:
 def _call_all(listeners: list[Callable[[str], None]], office: str) -> None:
     for listener in list(listeners):
         listener(office)
+
+
+class Rate:
+    """At most `most` a second, on average and at once."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._clock = clock
+        self._left = float(most)
+        self._at = clock()
+
+    def allows(self) -> bool:
+        """Whether one more may be sent now. If so, it is counted."""
+        now = self._clock()
+        self._left = min(self._most, self._left + (now - self._at) * self._most)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class ProgressTells:
+    """The progress of one call. A report that comes too soon waits; a newer one replaces it."""
+
+    def __init__(self, tells: Tells, caller: Caller, req_id: str) -> None:
+        self._tells = tells
+        self._caller = caller
+        self._req_id = req_id
+        self._waiting: dict[str, Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def report(self, progress: float, total: float | None, message: str | None) -> None:
+        told = {"req_id": self._req_id, "progress": progress, "total": total, "message": message}
+        self._waiting = {key: value for key, value in told.items() if value is not None}
+        if self._timer is None:
+            self._send()
+
+    def end(self) -> None:
+        """Tell what waits. The answer of the call follows."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tell()
+
+    def _send(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_PROGRESS_PAUSE, self._send) if self._waiting else None
+        self._tell()
+
+    def _tell(self) -> None:
+        told, self._waiting = self._waiting, None
+        if told is not None:
+            self._tells.tell(self._caller, "progress", told)

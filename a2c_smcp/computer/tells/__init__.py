@@ -1,1 +1,0 @@
-"""Tells: notices from this computer to one agent (WIRE §9)."""
