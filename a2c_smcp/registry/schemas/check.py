@@ -18,7 +18,7 @@ import atexit
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -29,7 +29,6 @@ from a2c_smcp.errors import TooLarge
 from a2c_smcp.loops import BackgroundLoop
 from a2c_smcp.mcp_host.processes.worker import Worker, WorkerDied, WorkerNotStarted, WorkerTooSlow, worker_command
 from a2c_smcp.registry.schemas.cost import schema_cost
-from a2c_smcp.registry.schemas.nulls import is_allowed_null
 from a2c_smcp.registry.schemas.worker import Misfit, compiled, first_line, fits, misfits
 
 __all__ = [
@@ -57,6 +56,7 @@ Fault: TypeAlias = dict[str, str]
 """A JSON pointer as `path`, and a `message` that quotes no value."""
 
 _CONTAINERS = (dict, list)
+_HEADER_MARK = "x-mcp-header"
 _PATTERN_SIZE = 64 * 1024  # bytes of a compiled pattern: a fraction of a millisecond
 _LINEAR = RegexOptions(size_limit=_PATTERN_SIZE)
 _BACKTRACKING = FancyRegexOptions(size_limit=_PATTERN_SIZE)
@@ -261,8 +261,22 @@ def _as_faults(schema: Schema, arguments: dict[str, Any], found: list[Misfit]) -
     return [
         {"path": pointer(path), "message": message}
         for path, message in found
-        if not is_allowed_null(schema.raw, arguments, path)
+        if not _is_allowed_null(schema.raw, arguments, path)
     ]
+
+
+def _is_allowed_null(schema: Any, arguments: Any, path: Sequence[str | int]) -> bool:
+    """Whether the value at this path is `null` for a parameter that is sent as an HTTP header too and is not required.
+
+    MCP 2026-07-28 allows that, whatever the schema says: it means the same as leaving the parameter out.
+    """
+    is_required = True
+    for step in path:
+        if not (isinstance(schema, dict) and isinstance(arguments, dict) and step in arguments):
+            return False
+        is_required = step in (schema.get("required") or ())
+        schema, arguments = (schema.get("properties") or {}).get(step), arguments[step]
+    return arguments is None and isinstance(schema, dict) and _HEADER_MARK in schema and not is_required
 
 
 def _backtracks(schema: dict[str, Any]) -> bool:
