@@ -10,17 +10,18 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
 import typer
 
-from a2c_smcp.agent import EmitOptions
-from a2c_smcp.cli.agent.person import PersonAtTerminal
+from a2c_smcp.agent import Answer, EmitOptions, Question
 from a2c_smcp.cli.agent.run import OfficeContext
+from a2c_smcp.cli.conversation import Conversations
 from a2c_smcp.cli.errors import Failed, WrongUse, name_hint, result_remedy
 from a2c_smcp.cli.progress import Meter, spinning
-from a2c_smcp.cli.terminal import put_json, put_text
+from a2c_smcp.cli.terminal import Terminal, printable, put_json, put_text
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, SMCPError, ToolNotFound
 from a2c_smcp.protocol.codec import loads_exactly
 from a2c_smcp.protocol.results import CallToolResult
@@ -145,3 +146,45 @@ def _unseen(content: Iterable[Any]) -> list[str]:
     """The types of content blocks that are not text."""
     kinds = (block.get("type") for block in content if isinstance(block, dict))
     return [str(kind) for kind in dict.fromkeys(kinds) if kind != "text"]
+
+
+class PersonAtTerminal:
+    """The person who runs the command, as the `on_question` of the call. Several questions are asked in a row."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+
+    @property
+    def is_there(self) -> bool:
+        return self._terminal.can_ask and self._terminal.console is not None
+
+    async def __call__(self, question: Question) -> Answer:
+        """Ask until there is an answer. A cancel ends the form: the question is withdrawn."""
+        from a2c_smcp.cli.browser import open_page
+        from a2c_smcp.cli.forms.form import Form
+
+        server = f"the MCP server {printable(question.server)}" if question.server else "an MCP server"
+        form = Form(
+            question,
+            self._terminal,
+            who=printable(f"{question.tool or 'The tool'} on {question.computer}"),
+            goes_to=f"Your answer goes to {server} of {printable(question.computer)}.",
+            open_page=open_page,
+        )
+        _drop_typed_keys()
+        return await self._talks.converse(form.fill)
+
+    @cached_property
+    def _talks(self) -> Conversations:
+        from a2c_smcp.cli.prompt.editor import answer_reader
+
+        return Conversations(self._terminal, answer_reader())
+
+
+def _drop_typed_keys() -> None:
+    """Forget keys that were typed before the form could be seen: they answer nothing in it."""
+    try:
+        import termios
+    except ModuleNotFoundError:  # Windows
+        return
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)
