@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +21,7 @@ from tests.conftest import Hub
 from tests.sign_in.authorization_server import Grant
 from tests.sign_in.conftest import Browser, call, text_of
 from tests.sign_in.guarded_server import GuardedServer
+from tests.sign_in.served import PATIENCE
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("9-sign-in", "9-sign-in-results", "9-sign-in-secrets")
@@ -68,3 +75,25 @@ async def test_a_server_with_a_credential_of_the_owner_refuses_a_call_and_stays(
         del guarded.provider.access[token]
         assert (await call(computer, "add", a=1, b=2))["_meta"]["error_code"] == 4006
         assert computer.status()["files"].reason.endswith("/mcp")
+
+
+async def test_the_program_signs_in_beside_a_running_computer(
+    guarded: GuardedServer, meet: Callable[..., Any], tmp_path: Path
+) -> None:
+    """`a2c-smcp login` with `$BROWSER`, as a process of its own; a computer that is running notices it."""
+    computer = await meet(guarded.mcp_url, state_folder=tmp_path / "a2c-smcp")
+    servers, browser = tmp_path / "servers.json", tmp_path / "browser"
+    servers.write_text(json.dumps({"mcpServers": {"files": {"type": "http", "url": guarded.mcp_url}}}))
+    browser.write_text(f"#!{sys.executable}\nimport sys, urllib.request\nurllib.request.urlopen(sys.argv[1])\n")
+    browser.chmod(0o700)
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "BROWSER": str(browser)}
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "a2c_smcp", "login", "files", "--config", str(servers)),
+        env=environ,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    said, problems = await asyncio.wait_for(program.communicate(), PATIENCE)
+    assert (program.returncode, said) == (0, b"Signed in to files.\n"), problems
+    await until(lambda: computer.status()["files"].state == "ready")
+    assert text_of(await call(computer, "add", a=1, b=2)) == "3"

@@ -24,15 +24,18 @@ class AskingLimits:
         self._scopes: set[str] = set()
 
     def allow(self, challenge: Challenge | None, record: SignInRecord | None) -> bool:
-        while self._times and self._times[0] < time.monotonic() - _WITHIN:
-            self._times.popleft()
-        if len(self._times) >= _MOST:
+        if self._is_too_often():
             return False
         if challenge is not None and challenge.lacks_scope:
-            asked = self._scopes | set((record.scope or "").split() if record else ())
-            return not asked.issuperset(challenge.scopes or ())
+            asked = record.scope if record else None
+            return not self._scopes.union((asked or "").split()).issuperset(challenge.scopes or ())
         is_for_token = challenge is None or challenge.status == httpx2.codes.UNAUTHORIZED
         return is_for_token and (record is None or self.has_worked or not self._times)
+
+    def _is_too_often(self) -> bool:
+        while self._times and self._times[0] < time.monotonic() - _WITHIN:
+            self._times.popleft()
+        return len(self._times) >= _MOST
 
     def count(self, challenge: Challenge | None) -> None:
         """A person is being asked."""
