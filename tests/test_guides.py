@@ -1,31 +1,45 @@
-"""The guides of sign-in, questions and long calls: their examples do what the pages say."""
+"""The guides of sign-in, questions and long calls: their examples and commands do, and print, what the pages say."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import stat
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
 
 import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer import Computer
 from tests.computer.hosted import hosted, ready
+from tests.computer.pseudo_terminal import OnTerminal
+from tests.shown_output import Machine, is_printed, steps, texts
+from tests.sign_in.authorization_server import AuthorizationServer
+from tests.sign_in.guarded_server import GuardedServer
+from tests.sign_in.served import served
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]
 GUIDES = ROOT / "docs" / "guides"
+SIGN_IN, QUESTIONS, LONG_CALLS = (GUIDES / f"{name}.md" for name in ("sign-in", "questions", "long-calls"))
 RESTAURANT = {"command": sys.executable, "args": [str(ROOT / "examples" / "restaurant_server.py")]}
+CALL, UP = r"a2c-smcp agent call \S+ book_table .*", r"a2c-smcp up .* --yes"
+ENTER, CTRL_C = "\r", "\x03"
 
 pytestmark = pytest.mark.covers("examples")
 
 Example = Callable[[AsyncSMCPAgentClient], Awaitable[str]]
 
 
-def examples(page: str, function: str) -> list[Example]:
+def examples(page: Path, function: str) -> list[Example]:
     """The functions of this name in the Python examples of a page, in their order."""
-    blocks = re.findall(r"^```python\n(.*?)^```", (GUIDES / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     found = []
     for block in blocks:
         if f"async def {function}(agent:" in block:
@@ -33,6 +47,26 @@ def examples(page: str, function: str) -> list[Example]:
             exec(compile(block, page, "exec"), names)
             found.append(names[function])
     return found
+
+
+def command(page: Path, pattern: str) -> str:
+    """The command of a page that is like this. A page may have it twice."""
+    (found,) = {each.command for each in steps(page) if re.fullmatch(pattern, each.command)}
+    return found
+
+
+def output(page: Path, beginning: str) -> str:
+    """The one output of a page that begins like this."""
+    (found,) = texts(page, beginning)
+    return found
+
+
+def is_shown(page: Path, beginning: str) -> Callable[[Any], bool]:
+    """Whether a screen shows that output."""
+    return lambda screen: is_printed(output(page, beginning), screen.text)
+
+
+# In Python
 
 
 @pytest.fixture
@@ -49,7 +83,7 @@ async def agent(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[A
 async def test_questions_are_answered_by_both_examples(
     agent: AsyncSMCPAgentClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answered, passed_on = examples("questions.md", "book")
+    answered, passed_on = examples(QUESTIONS, "book")
     assert await answered(agent) == "Booked for Friday: 4 people, inside"
     assert capsys.readouterr().out == "A table for Friday ['people', 'place']\n"
     assert await passed_on(agent) == "Booked for Friday: 4 people, inside"
@@ -58,12 +92,183 @@ async def test_questions_are_answered_by_both_examples(
 
 
 async def test_progress_is_shown(agent: AsyncSMCPAgentClient, capsys: pytest.CaptureFixture[str]) -> None:
-    shown, _ = examples("long-calls.md", "cook")
+    shown, _ = examples(LONG_CALLS, "cook")
     assert await shown(agent) == "3 dishes are ready"
     assert "1.0 3.0 dish 2\n" in capsys.readouterr().out
 
 
-async def test_an_extended_call_outlives_its_timeout(agent: AsyncSMCPAgentClient) -> None:
-    arguments = {"dishes": 4, "seconds": 0.4}
-    result = await agent.emit_tool_call("laptop", "cook", arguments, timeout=1, extend=True)
-    assert result.text == "4 dishes are ready"
+# On terminals
+
+
+@pytest.fixture
+async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
+    async with AsyncExitStack() as stack:
+        yield Machine(tmp_path, stack)
+
+
+class Up:
+    """`a2c-smcp up` on a terminal, and agents in its office."""
+
+    def __init__(self, machine: Machine, program: OnTerminal, url: str) -> None:
+        self._machine, self.program, self._url = machine, program, url
+        self.shows, self.types = program.shows, program.types
+
+    @classmethod
+    async def start(cls, machine: Machine, command: str, **environ: str) -> Up:
+        program = await machine.starts(f"exec {command} --port 0", **environ)
+        said = await program.shows("try in another terminal")
+        return cls(machine, program, re.findall(r"http://127\.0\.0\.1:\d+", said)[0])
+
+    async def agent(self, command: str) -> OnTerminal:
+        return await self._machine.starts(f"exec {command}", A2C_URL=self._url)
+
+    async def at(self, line: str, typed: str) -> None:
+        """Types when this is the line of the cursor."""
+        await self.shows(lambda screen: screen.line.rstrip() == line)
+        self.types(typed + ENTER)
+
+
+@pytest.fixture
+def restaurant(machine: Machine) -> Machine:
+    machine.put("../work/restaurant.json", {"mcpServers": {"restaurant": RESTAURANT}})
+    return machine
+
+
+FORM = {"People (whole number from 1 to 12) [2]:": "4", "Place (number of the choice) [inside]:": "2"}
+SEND = "Send this? (y, n to decline, or 1 to 2 to correct one) [y]:"
+
+
+async def test_a_question_is_answered_at_the_prompt(restaurant: Machine) -> None:
+    up = await Up.start(restaurant, command(QUESTIONS, UP))
+    called = await up.agent(command(QUESTIONS, CALL))
+    await up.shows("answer / decline")
+    await up.at("laptop>", "answer")
+    for question, answer in FORM.items():
+        await up.at(question, answer)
+    await up.shows(lambda screen: screen.line.rstrip() == SEND)
+    assert is_shown(QUESTIONS, "#1 restaurant")(up.program.screen), up.program.screen.text
+    up.types(ENTER)
+    await called.shows(output(QUESTIONS, "Booked"))
+    assert await called.ends() == 0
+
+
+async def test_a_question_is_answered_at_the_agents_terminal_or_by_nobody(restaurant: Machine) -> None:
+    up = await Up.start(restaurant, command(QUESTIONS, f"{UP} --no-input"))
+    called = await up.agent(command(QUESTIONS, CALL))
+    await called.shows(is_shown(QUESTIONS, "book_table on laptop asks"))
+    called.types(f"4{ENTER}")
+    await called.shows("Place (number of the choice)")
+    called.types(f"2{ENTER}")
+    await called.shows("Send this?")
+    called.types(ENTER)
+    await called.shows("Booked for Friday: 4 people, terrace")
+    assert await called.ends() == 0
+    refused = await up.agent(f"{command(QUESTIONS, CALL)} </dev/null")
+    await refused.shows(is_shown(QUESTIONS, "Client did not declare"))
+    assert await refused.ends() == 1
+
+
+async def test_progress_and_logs_are_shown(restaurant: Machine) -> None:
+    up = await Up.start(restaurant, command(QUESTIONS, UP))
+    called = await up.agent(command(LONG_CALLS, r"a2c-smcp agent call laptop cook \S+"))
+    await called.shows(is_shown(LONG_CALLS, "… cook on laptop"))
+    await called.shows(texts(LONG_CALLS, "3 dishes")[0])
+    assert await called.ends() == 0
+    extended = await up.agent(command(LONG_CALLS, ".* --extend"))
+    assert await extended.ends() == 0, extended.screen.text
+    logs = await up.agent(command(LONG_CALLS, "a2c-smcp agent logs .*"))
+    await logs.shows("Ctrl-C ends it")
+    await up.at("laptop>", "call cook dishes=2 seconds=0.01")
+    await up.shows("2 dishes are ready")
+    await logs.shows(is_shown(LONG_CALLS, "showing what"))
+    logs.types(CTRL_C)
+    assert await logs.ends() == 0
+    await up.at("laptop>", "logs restaurant --level info")
+    await up.shows(is_shown(LONG_CALLS, "laptop> logs"))
+
+
+# Sign-in
+
+
+@pytest.fixture
+async def tracker(machine: Machine) -> AsyncIterator[GuardedServer]:
+    provider = AuthorizationServer()
+    async with served(provider.app), GuardedServer(provider).running() as server:
+        parameters = {"url": server.mcp_url}
+        machine.put(
+            "../work/servers.json", {"servers": {"tracker": {"type": "streamable", "server_parameters": parameters}}}
+        )
+        yield server
+
+
+class Browser:
+    """The program in `$BROWSER`. It only notes the page, which the test opens when it has looked at the screen."""
+
+    def __init__(self, folder: Path) -> None:
+        self._noted, program = folder / "page", folder / "browser"
+        program.write_text(f'#!/bin/sh\necho "$1" > {self._noted}\n')
+        program.chmod(0o700)
+        self.environ = {"BROWSER": str(program)}
+
+    async def visits(self) -> None:
+        await until(lambda: self._noted.exists() and self._noted.read_text().endswith("\n"))
+        await asyncio.to_thread(visit, self._noted.read_text().strip())
+        self._noted.unlink()
+
+
+def visit(page: str) -> None:
+    """Open a page as a browser does, and follow where it leads."""
+    with build_opener(ProxyHandler({})).open(page, timeout=60) as answer:
+        answer.read()
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Browser:
+    return Browser(tmp_path)
+
+
+async def test_a_browser_signs_in_and_a_login_beside_a_computer_is_noticed(
+    machine: Machine, tracker: GuardedServer, browser: Browser
+) -> None:
+    up = await Up.start(machine, command(SIGN_IN, UP), **browser.environ)
+    await up.shows("to sign in there:")
+    await browser.visits()
+    await up.shows(is_shown(SIGN_IN, "tracker auth_required"))
+    logout = command(SIGN_IN, "a2c-smcp logout .*")
+    said = await machine.runs(logout)
+    assert is_printed(output(SIGN_IN, "Signed out"), said), said
+    await up.shows("tracker: auth_required")
+    called = await up.agent(command(SIGN_IN, "a2c-smcp agent call .*"))
+    await called.shows(is_shown(SIGN_IN, "The MCP server 'tracker' wants"))
+    assert await called.ends() == 1
+    login = await machine.starts(command(SIGN_IN, r"a2c-smcp login \S+ --config \S+"), **browser.environ)
+    await login.shows("to sign in there:")
+    await browser.visits()
+    assert await login.ends() == 0
+    assert is_printed(texts(SIGN_IN, "signing in to tracker\nOpening")[0], login.screen.text), login.screen.text
+    await up.shows(lambda screen: screen.text.count("tracker: ready") == 2)
+
+
+async def test_without_a_browser_the_address_is_pasted(machine: Machine, tracker: GuardedServer) -> None:
+    login = await machine.starts(command(SIGN_IN, ".* --no-browser"))
+    await login.shows(lambda screen: screen.line.startswith("Address:"))
+    (page,) = re.findall(r"^(http\S+/authorize\S+)", login.screen.raw, re.MULTILINE)
+    login.types((await asyncio.to_thread(redirect_of, page)) + ENTER)
+    assert await login.ends() == 0
+    assert is_printed(texts(SIGN_IN, "signing in to tracker\nOpen")[0], login.screen.text), login.screen.text
+    (tokens,) = (machine.home / ".local" / "state" / "a2c-smcp" / "sign-in").glob("*.tokens")
+    assert stat.S_IMODE(tokens.stat().st_mode) == 0o600
+
+
+def redirect_of(page: str) -> str:
+    """Where the page sends a browser on another machine, which cannot open that."""
+
+    class Stays(HTTPRedirectHandler):
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
+    try:
+        build_opener(ProxyHandler({}), Stays).open(page, timeout=60)
+    except HTTPError as error:
+        return str(error.headers["location"])
+    raise AssertionError("it sends nowhere")

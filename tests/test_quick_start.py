@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shlex
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -14,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from a2c_smcp import __version__
-from tests.computer.pseudo_terminal import OnTerminal, on_a_terminal
-from tests.shown_output import Step, is_printed, steps
+from tests.shown_output import Machine, Step, is_printed, steps
 
 PAGES = [Path(__file__).parents[1] / "docs" / name for name in ("quick-start.md", "zh/quick-start.md")]
 ABACUS = {"command": sys.executable, "args": ["-m", "a2c_smcp.cli.demo.mcp_servers", "abacus"]}
@@ -24,42 +20,12 @@ NEXT = re.compile(r"^  (a2c-smcp agent call .*?) *$", re.MULTILINE)
 ENTER, CTRL_C = "\r", "\x03"
 
 
-class Machine:
-    """A home folder with the file of Claude Desktop, and terminals in one of its folders."""
-
-    def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
-        self.home, self.folder, self._stack = folder / "home", folder / "work", stack
-        self.folder.mkdir()
-        self.put(".config/Claude/claude_desktop_config.json")
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        keyring = {"PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring"}
-        self._env = {"HOME": str(self.home), "PATH": path, "TERM": "xterm-256color", **keyring}
-
-    def put(self, name: str) -> None:
-        file = self.home / name
-        file.parent.mkdir(parents=True)
-        file.write_text(json.dumps(CONFIGURATION), "utf-8")
-
-    async def starts(self, command: str, **environ: str) -> OnTerminal:
-        line = f"cd {shlex.quote(str(self.folder))} && {command}"
-        return await self._stack.enter_async_context(
-            on_a_terminal("sh", "-c", line, env=self._env | environ, lines=60, columns=250)
-        )
-
-    async def runs(self, command: str, typed: str = "", **environ: str) -> str:
-        """Everything that the command printed."""
-        program = await self.starts(command, **environ)
-        if typed:
-            await program.shows("[Y/n]")
-            program.types(typed)
-        assert await program.ends() == 0, program.screen.text
-        return program.screen.text
-
-
 @pytest.fixture
 async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
     async with AsyncExitStack() as stack:
-        yield Machine(tmp_path, stack)
+        machine = Machine(tmp_path, stack)
+        machine.put(".config/Claude/claude_desktop_config.json", CONFIGURATION)
+        yield machine
 
 
 def step(words: str) -> Step:
@@ -94,7 +60,7 @@ async def test_it_leads_to_a_tool_that_was_called(machine: Machine) -> None:
 
 @pytest.mark.parametrize(("words", "options"), [("import cursor", ""), ("demo", " --fast"), ("key", "")])
 async def test_its_other_commands_print_what_it_says(machine: Machine, words: str, options: str) -> None:
-    machine.put(".cursor/mcp.json")
+    machine.put(".cursor/mcp.json", CONFIGURATION)
     wanted = step(f"^a2c-smcp {words}")
     said = await machine.runs(wanted.command + options)
     assert is_printed(wanted.prints, said), said

@@ -17,7 +17,7 @@ from typing import Any
 import keyring
 import pytest
 from keyring.backend import KeyringBackend
-from keyring.backends import fail
+from keyring.backends import fail, null
 from keyring.errors import PasswordDeleteError
 
 from a2c_smcp.computer.inputs.definitions import (
@@ -64,9 +64,9 @@ def machine_keyring() -> Iterator[MemoryKeyring]:
     yield from installed(MemoryKeyring())
 
 
-@pytest.fixture
-def no_keyring() -> Iterator[KeyringBackend]:
-    yield from installed(fail.Keyring())
+@pytest.fixture(params=[fail.Keyring, null.Keyring], ids=["none", "disabled"])
+def no_keyring(request: pytest.FixtureRequest) -> Iterator[KeyringBackend]:
+    yield from installed(request.param())
 
 
 def installed(backend: Any) -> Iterator[Any]:

@@ -370,6 +370,20 @@ async def test_a_running_computer_notices_a_sign_in_and_a_sign_out_of_another_pr
     assert is_refused(await call(running, "add", **SUM), 4006)
 
 
+async def test_after_a_sign_out_of_another_process_nobody_is_asked_to_sign_in_again(
+    guarded: GuardedServer, browser: Browser, meet: Meet, tmp_path: Path
+) -> None:
+    running = await meet(guarded.mcp_url, open_url=browser)
+    await until(lambda: state_of(running) == "ready")
+    other = Computer("other", state_folder=tmp_path / "state")
+    other.add_server({"name": "files", "url": guarded.mcp_url})
+    async with other:
+        assert await other.sign_out("files") is True
+    await until(lambda: state_of(running) == "auth_required")
+    assert is_refused(await call(running, "add", **SUM), 4006)
+    assert len(browser.opened) == 1
+
+
 async def test_two_processes_never_use_a_refresh_token_twice(
     guarded: GuardedServer, browser: Browser, meet: Meet
 ) -> None:

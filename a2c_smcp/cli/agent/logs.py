@@ -49,8 +49,8 @@ class LogWatch(UntilStopped):
         except ServerNotFound as error:
             config: Any = await context.agent.get_config(self._computer)
             raise Failed(error.message, server_names_hint(str(self._server), [*config.get("servers", {})])) from None
-        whose = self._server or f"the MCP servers of {self._computer}"
-        context.terminal.show(f"showing what {whose} log, from {self._level} on (Ctrl-C ends it)")
+        whose = f"{self._server} logs" if self._server else f"the MCP servers of {self._computer} log"
+        context.terminal.show(f"showing what {whose}, from {self._level} on (Ctrl-C ends it)")
         await self.run(self._show())
 
     async def _show(self) -> None:

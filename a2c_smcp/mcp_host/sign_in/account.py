@@ -200,8 +200,7 @@ class Account:
             return False
         self._record, self._is_spent = record, False
         self._is_proven = self._limits.has_worked = True
-        if record is not None:
-            self._is_signed_out = False
+        self._is_signed_out = record is None  # by another process: as here, the owner is not asked to sign in again
         return True
 
     def _other_than(self, token: str | None) -> str | None:
