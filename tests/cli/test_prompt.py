@@ -59,6 +59,13 @@ class Prompt:
     def types(self, keys: str) -> None:
         self.program.types(keys)
 
+    async def result(self, call: asyncio.Task[Any]) -> Any:
+        """The result of a call that needs nothing of the owner. If it fails, the screen says why."""
+        try:
+            return await call
+        except SMCPError as error:
+            raise AssertionError(f"{error}\n{self.program.screen.text}") from error
+
     async def ends(self) -> str:
         """What the screen says in the end."""
         assert await self.program.ends() == 0
@@ -432,7 +439,7 @@ async def test_always_tool_is_remembered_in_the_next_run_and_can_be_revoked(
     prompt.types(CTRL_D)
     await prompt.ends()
     prompt = await opens({"good": [str(GOOD)]})
-    assert (await (await asks(planner))).text == "3"
+    assert (await prompt.result(await asks(planner))).text == "3"
     prompt.types("approve forget " + TAB)
     await prompt.line("approve forget planner")
     prompt.types(ENTER)

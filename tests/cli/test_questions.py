@@ -310,7 +310,7 @@ async def test_agent_logs_follow_a_server_until_ctrl_c(desk: Any) -> None:
     running = await start_program("agent", "logs", "laptop", "travel", "--level", "debug", "--json", env=office.environ)
     assert running.stdout
     assert running.stderr
-    assert b"showing what travel log, from debug on (Ctrl-C ends it)" in await running.stderr.readline()
+    assert b"showing what travel logs, from debug on (Ctrl-C ends it)" in await running.stderr.readline()
     await office.computer.execute_tool(*_as_owner(), "chat", {"steps": 2}, 60)
     first = json.loads(await running.stdout.readline())
     known = {"computer": "laptop", "mcp_server": "travel", "level": "debug", "logger": "chat", "data": {"step": 0}}
