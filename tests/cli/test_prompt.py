@@ -19,7 +19,7 @@ from uuid import uuid4
 import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.errors import ApprovalRefused, ComputerLeft
+from a2c_smcp.errors import ApprovalRefused, ComputerLeft, SMCPError
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.computer.hosted import pids_with
 from tests.computer.pseudo_terminal import OnTerminal, Screen, on_a_terminal
