@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import stat
 import sys
 from pathlib import Path
 
 import pytest
 
 from a2c_smcp.cli import browser
+from tests.executables import executable
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("browser")
@@ -17,15 +17,13 @@ pytestmark = pytest.mark.covers("browser")
 URL = "https://auth.example/authorize?a=1&b=$(touch /tmp/x);'\"%s"
 
 
-def program(folder: Path, name: str, *, code: int = 0) -> Path:
+def program(folder: Path, name: str, *, status: int = 0) -> Path:
     """A program that writes down the words it was started with."""
-    path = folder / name
-    path.write_text(
-        f"#!{sys.executable}\nimport json, pathlib, sys\n"
-        f"pathlib.Path({str(folder / f'{name}.words')!r}).write_text(json.dumps(sys.argv[1:]))\nsys.exit({code})\n"
+    noted = str(folder / f"{name}.words")
+    code = (
+        f"import json, pathlib, sys\npathlib.Path({noted!r}).write_text(json.dumps(sys.argv[1:]))\nsys.exit({status})\n"
     )
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
+    return executable(folder / name, code)
 
 
 def words(folder: Path, name: str) -> list[str]:
@@ -36,7 +34,7 @@ def words(folder: Path, name: str) -> list[str]:
 async def test_the_programs_of_browser_are_tried_in_order_with_the_url_as_one_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program(tmp_path, "broken", code=1)
+    program(tmp_path, "broken", status=1)
     program(tmp_path, "good")
     program(tmp_path, "unused")
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -77,8 +75,7 @@ def test_without_a_screen_or_a_program_there_is_no_browser(
 
 
 async def test_a_browser_that_stays_open_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = program(tmp_path, "stays")
-    path.write_text(f"#!{sys.executable}\nimport signal\nsignal.alarm(30)\nsignal.pause()\n")
+    path = executable(tmp_path / "stays", "import signal\nsignal.alarm(30)\nsignal.pause()\n")
     monkeypatch.setattr(browser, "_STARTS_WITHIN", 0.05)
     monkeypatch.setenv("BROWSER", str(path))
     assert await browser.open_page("http://a.example")

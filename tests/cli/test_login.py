@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import stat
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from a2c_smcp.cli.sign_in import read_redirect
 from tests.cli.programs import PROGRAM, Place, good
 from tests.computer.pseudo_terminal import OnTerminal, on_a_terminal
+from tests.executables import executable
 from tests.sign_in.authorization_server import AuthorizationServer
 from tests.sign_in.guarded_server import GuardedServer
 
@@ -58,9 +58,7 @@ class Desk(Place):
         for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION", "SSH_TTY"):
             self.environ.pop(name, None)
         self.write({"files": {"url": url, "default_tool_meta": {"auto_apply": True}}, "local": good()})
-        self.browser = folder / "browser"
-        self.browser.write_text(f"#!{sys.executable}{BROWSER}")
-        self.browser.chmod(0o700)
+        self.browser = executable(folder / "browser", BROWSER)
 
     @asynccontextmanager
     async def terminal(self, *words: str, **environ: str) -> AsyncIterator[OnTerminal]:

@@ -18,6 +18,7 @@ from a2c_smcp.computer.computer import Computer
 from tests.computer.hosted import hosted, ready
 from tests.computer.recorded import Recorder
 from tests.conftest import Hub
+from tests.executables import executable
 from tests.sign_in.authorization_server import Grant
 from tests.sign_in.conftest import Browser, call, text_of
 from tests.sign_in.guarded_server import GuardedServer
@@ -82,10 +83,9 @@ async def test_the_program_signs_in_beside_a_running_computer(
 ) -> None:
     """`a2c-smcp login` with `$BROWSER`, as a process of its own; a computer that is running notices it."""
     computer = await meet(guarded.mcp_url, state_folder=tmp_path / "a2c-smcp")
-    servers, browser = tmp_path / "servers.json", tmp_path / "browser"
+    servers = tmp_path / "servers.json"
+    browser = executable(tmp_path / "browser", "import sys, urllib.request\nurllib.request.urlopen(sys.argv[1])\n")
     servers.write_text(json.dumps({"mcpServers": {"files": {"type": "http", "url": guarded.mcp_url}}}))
-    browser.write_text(f"#!{sys.executable}\nimport sys, urllib.request\nurllib.request.urlopen(sys.argv[1])\n")
-    browser.chmod(0o700)
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "BROWSER": str(browser)}
     program = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "a2c_smcp", "login", "files", "--config", str(servers)),
