@@ -392,11 +392,14 @@ async def test_a_server_killed_between_two_questions_loses_nothing_and_the_tool_
 
 @both
 @pytest.mark.covers("questions-private")
-async def test_a_secret_question_never_reaches_an_agent(start: Start, agent: Peer, file: str) -> None:
+async def test_a_secret_question_never_reaches_an_agent_and_the_owner_reads_of_it(
+    start: Start, agent: Peer, file: str, caplog: pytest.LogCaptureFixture
+) -> None:
     await start(file)
     result = await begin(agent, "sign", questions=True)
     assert (said(result)["answer"] == {"action": "cancel"}) if file == OLDER else result["isError"]
     assert "notify:tell_question" not in dict(await agent.heard_until_now())
+    assert "nobody can answer: only the owner of the computer may be asked this" in caplog.text
 
 
 @pytest.mark.covers("questions-private")

@@ -87,11 +87,16 @@ class Answering:
         return answer
 
     async def answer(self, call: IncomingCall, server: str, request: InputRequest) -> dict[str, Any]:
-        """MCP's result for an input request. Raises `InputRefused`."""
-        question = self.read(call, server, request)
-        answer = await self._ask_owner(question) if self._owner else None
-        if answer is None:
-            answer = await self._ask_agent(call, question, request)
+        """MCP's result for an input request. Raises `InputRefused`, of which the owner reads in the log."""
+        try:
+            question = self.read(call, server, request)
+            answer = await self._ask_owner(question) if self._owner else None
+            if answer is None:
+                answer = await self._ask_agent(call, question, request)
+        except InputRefused as refusal:
+            who = call.caller.agent
+            logger.warning("server %r asks something while %r runs for %r: %s", server, call.name, who, refusal)
+            raise
         return answer.to_mcp()
 
     def read(self, call: IncomingCall, server: str, request: InputRequest) -> Question:
