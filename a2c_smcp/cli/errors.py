@@ -193,12 +193,13 @@ _OF_RESULTS = {
         " in again there, with `a2c-smcp login {server} --again`. Then call again."
     ),
 }
+_LACKS_CAPABILITY = -32021
 _OF_MCP_ERRORS = {
     -32602: "{computer} passed the call on, and the MCP server does not take these arguments: "
     "a2c-smcp agent tools {computer} --json shows what it takes.",
     -32601: "The MCP server does not know what it was asked for: its list of tools may have changed.",
-    -32021: "The tool asks its user something, and nobody could answer: call it on a terminal, or have the owner of "
-    "{computer} at its prompt.",
+    _LACKS_CAPABILITY: "The tool asks its user something, and nobody could answer: call it on a terminal, or have the "
+    "owner of {computer} at its prompt.",
     -32042: "The MCP server wants its user to open a page first: the owner of {computer} can do that.",
 }
 _OTHER_MCP_ERROR = "The MCP server answered with the error {code}; --json shows all of it."
@@ -213,6 +214,8 @@ def result_remedy(result: CallToolResult, computer: str) -> str:
         return ""
     code = result.mcp_error.get("code")
     words = _OF_MCP_ERRORS.get(code, _OTHER_MCP_ERROR) if isinstance(code, int) else _OTHER_MCP_ERROR
+    if code == _LACKS_CAPABILITY and "elicitation" not in str(result.mcp_error.get("data")):
+        words = "The tool needs more of its client than `agent call` can do; --json shows what."
     return words.format(code=code, computer=computer)
 
 

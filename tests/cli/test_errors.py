@@ -21,8 +21,9 @@ import pytest
 
 from a2c_smcp import __version__
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.cli.errors import Failed, WrongUse
+from a2c_smcp.cli.errors import Failed, WrongUse, result_remedy
 from a2c_smcp.computer import Computer
+from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
 from tests.computer.hosted import hosted, ready
@@ -521,3 +522,12 @@ def test_version_is_printed_without_importing_the_rest(tmp_path: Path) -> None:
 def test_a_sentence_ends_with_one_mark(text: str) -> None:
     assert str(Failed(text, "Do this.")) == WrongUse(text, "Do this.").message == "it is so. Do this."
     assert str(Failed("is it?", "Do this.")) == "is it? Do this."
+
+
+@pytest.mark.parametrize(
+    ("needed", "words"), [("elicitation", "nobody could answer"), ("sampling", "than `agent call` can do")]
+)
+def test_a_tool_that_lacks_its_client_is_explained(needed: str, words: str) -> None:
+    error = {"code": -32021, "message": "lacks", "data": {"requiredCapabilities": {needed: {}}}}
+    result = CallToolResult(is_error=True, meta={"a2c_mcp_error": error})
+    assert words in result_remedy(result, "laptop")
