@@ -11,6 +11,7 @@ import pytest
 
 from tests.peer import Peer, Wire
 from tests.server.test_events import HUGE
+from tests.waiting import until_it_goes
 
 DELIVERED = {"delivered": True}
 INSTANCE = "an-instance-of-my-own"
@@ -131,7 +132,11 @@ async def test_an_agent_that_is_away_for_a_moment_counts_as_told_and_hears_what_
     agent = await connect()
     await agent.join("agent", "planner", office, instance=INSTANCE)
     await agent.drop()
-    assert await computer.ask("server:tell_question", {"agent": "planner", **KINDS["question"]}) == DELIVERED
+
+    async def tell_question() -> None:
+        assert await computer.ask("server:tell_question", {"agent": "planner", **KINDS["question"]}) == DELIVERED
+
+    await until_it_goes(tell_question)  # another node hears of the agent later, and a line is not closed at once
     back = await connect()
     await back.join("agent", "planner", office, instance=INSTANCE)
     assert await computer.ask("server:tell_progress", {"agent": "planner", **KINDS["progress"]}) == DELIVERED
