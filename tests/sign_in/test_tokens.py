@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keyring
 import pytest
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.mcp_host.sign_in.record import SignInRecord
+from tests.computer.servers.paper_keyring import PaperKeyring
 from tests.sign_in.authorization_server import AuthorizationServer
 from tests.sign_in.conftest import Browser, call, text_of
 from tests.sign_in.guarded_server import GuardedServer
@@ -333,9 +335,6 @@ async def test_where_nothing_can_be_kept_the_sign_in_lasts_as_long_as_the_progra
 async def test_a_keyring_keeps_tokens_instead_of_a_file(
     guarded: GuardedServer, browser: Browser, meet: Meet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keyring = pytest.importorskip("keyring")
-    from tests.computer.servers.paper_keyring import PaperKeyring
-
     monkeypatch.setenv("PAPER_KEYRING", str(tmp_path / "keyring.json"))
     before = keyring.get_keyring()
     keyring.set_keyring(PaperKeyring())
