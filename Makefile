@@ -121,7 +121,7 @@ test-fast: $(READY) ## The tests that start no process, in half a minute
 test-clients: $(READY) $(DOCS) $(EXAMPLES) $(CLIENTS) $(NODE_CLIENT) ## What needs Node.js or a framework: JavaScript clients and MCP servers, examples, LangChain
 	@$(PYTEST) $(ALL_CORES) tests/clients
 
-conformance: $(READY) $(CONFORMANCE) ## MCP's conformance suite against a computer, for each revision of MCP
+conformance: $(READY) $(CONFORMANCE) ## MCP's conformance suite against a computer and a served registry, for each revision of MCP
 	@$(BIN)/python -m tests.conformance
 
 $(CONFORMANCE): tests/conformance/package.json tests/conformance/package-lock.json
@@ -136,8 +136,8 @@ test-faults: $(READY) ## Calls under kills, pauses and cuts, with one node and w
 	@$(BIN)/python -m tests.faults --nodes 1
 	@$(BIN)/python -m tests.faults --nodes 3
 
-test-deep: $(READY) ## Socket.IO without sockets, thirty times as many examples: three minutes
-	@$(PYTEST) tests/engine --hypothesis-profile=deep --numprocesses logical --dist worksteal
+test-deep: $(READY) ## Socket.IO without sockets and the rules of offices, thirty times as many examples: five minutes
+	@$(PYTEST) tests/engine tests/core/test_offices_machine.py tests/directory/test_machine.py --hypothesis-profile=deep --numprocesses logical --dist worksteal
 
 bench: bench-peers ## All benchmarks, in a quarter of an hour; goals and ratios beside others are printed
 	@$(BIN)/python -m benchmarks
@@ -195,15 +195,15 @@ $(NODE_SERVER): benchmarks/javascript/package.json benchmarks/javascript/package
 	@npm ci --prefix $(@D) --loglevel error --ignore-scripts --no-audit --no-fund >/dev/null
 	@touch $@
 
+# pip takes the newest release of a package that another one wants with an extra, unless the lock names the extra as well:
+# then it refuses that release for want of a hash. So a release of somebody else's would break every fresh clone.
+COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-strip-extras --upgrade --quiet
+
 lock: $(READY) ## Renew requirements.lock from pyproject.toml, and those of the documentation's tools, the clients and the examples
-	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file requirements.lock
-	@$(BIN)/uv pip compile docs/requirements.in --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file docs/requirements.txt
-	@$(BIN)/uv pip compile pyproject.toml tests/clients/requirements.in --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file tests/clients/requirements.txt
-	@$(BIN)/uv pip compile pyproject.toml examples/requirements.in --extra computer --extra server --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --upgrade --quiet --output-file examples/requirements.txt
+	@$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements.lock
+	@$(COMPILE) docs/requirements.in --output-file docs/requirements.txt
+	@$(COMPILE) pyproject.toml tests/clients/requirements.in --output-file tests/clients/requirements.txt
+	@$(COMPILE) pyproject.toml examples/requirements.in --extra computer --extra server --output-file examples/requirements.txt
 
 clean: ## Remove what set-up and tests made
 	@rm -rf $(VENV) .cache site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

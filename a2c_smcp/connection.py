@@ -42,7 +42,8 @@ PATIENCE = 20.0
 
 _FIRST_ANSWER = 5.0  # seconds until the first HTTP answer of a dial
 _CLOSE_TIMEOUT = 1.0
-_LARGEST_SENT = 8 * 1024 * 1024 - 1024  # bytes
+_LARGEST_SENT = 8 * 1024 * 1024  # bytes
+_FRAMING = 1024
 _NAMESPACE = SMCP_NAMESPACE.encode()
 LOST = object()
 """In place of an ack: the connection was lost before it came."""
@@ -64,6 +65,7 @@ class ConnectionLost(Unavailable):
 class Connection:
     """One connection: `async with Connection(endpoint, on_event) as connection`. `lost` is set when it has ended.
 
+    `max_message` is the largest message that the Server takes, in bytes.
     Entering raises the Server's refusal, or `Unavailable`. `on_event` is called in the order of the events.
     """
 
@@ -111,6 +113,7 @@ class Connection:
         http = await self._exit_stack.enter_async_context(_http_session(self._endpoint))
         self._transport = await open_transport(Dial(http, self._endpoint, credentials.headers, on_answer))
         self._session = self._transport.session
+        self.max_message = min(self._session.max_payload, _LARGEST_SENT) - _FRAMING
         self._reading = asyncio.create_task(self._read())
         self._exit_stack.push_async_callback(self._end)
         self._tick()
@@ -146,7 +149,7 @@ class Connection:
         if self.lost.is_set():
             raise ConnectionLost(outcome="not_run")
         number = self._session.next_id()
-        packet, attachments = _encoded(event_packet, number, [event, data])
+        packet, attachments = _encoded(event_packet, number, [event, data], self.max_message)
         answered = self._loop.create_future()
         self._waiting[number] = _Asked(answered, event, then)
         try:
@@ -170,7 +173,7 @@ class Connection:
             asked.lose()
             return
         number = self._session.next_id()
-        packet, attachments = _encoded(event_packet, number, [event, data])
+        packet, attachments = _encoded(event_packet, number, [event, data], self.max_message)
         self._waiting[number] = asked
         try:
             self._transport.write(packet, attachments)
@@ -248,7 +251,7 @@ class Connection:
         if number is None or self.lost.is_set():  # the Server will ask again on the next connection
             return
         try:
-            self._transport.write(*_encoded_answer(number, answer))
+            self._transport.write(*_encoded_answer(number, answer, self.max_message))
         except OSError:
             self._lose()
         except Exception:
@@ -346,36 +349,36 @@ def _decoded(packet: events.Event | events.Ack) -> list[Any]:
         raise BadRequest(str(error)) from None
 
 
-def _encoded(write: Callable[..., bytes], number: int, content: list[Any]) -> tuple[bytes, Sequence[bytes]]:
+def _encoded(write: Callable[..., bytes], number: int, content: list[Any], most: int) -> tuple[bytes, Sequence[bytes]]:
     """A packet and its attachments. Raises `BadRequest` for content that cannot be sent, or `TooLarge`."""
     attached: Sequence[bytes] = ()
     try:
-        body = codec.dumps(content)
+        body = codec.dumps_each(content)
     except BadRequest:  # it has bytes, which are sent as attachments, or cannot be sent at all
         try:
             content, attached = detach(content)
         except RecursionError:
             raise BadRequest("nested too deeply") from None
         body = codec.dumps(content)
-    return _checked_size(write(_NAMESPACE, number, body.encode(), attachments=len(attached)), attached), attached
+    return _checked_size(write(_NAMESPACE, number, body.encode(), attachments=len(attached)), most, attached), attached
 
 
-def _encoded_answer(number: int, answer: Any) -> tuple[bytes, Sequence[bytes]]:
+def _encoded_answer(number: int, answer: Any, most: int) -> tuple[bytes, Sequence[bytes]]:
     """An ack packet: a tuple is several arguments, `None` is none. An answer that cannot be sent becomes an error."""
     try:
         if isinstance(answer, codec.Written):
-            return _checked_size(ack_packet(_NAMESPACE, number, b"[", answer.text.encode(), b"]")), ()
+            return _checked_size(ack_packet(_NAMESPACE, number, b"[", answer.text.encode(), b"]"), most), ()
         arguments = [] if answer is None else list(answer) if isinstance(answer, tuple) else [answer]
-        return _encoded(ack_packet, number, arguments)
+        return _encoded(ack_packet, number, arguments, most)
     except (BadRequest, TooLarge) as error:
-        return _encoded(ack_packet, number, [error.to_wire()])
+        return _encoded(ack_packet, number, [error.to_wire()], most)
 
 
-def _checked_size(packet: bytes, attached: Sequence[bytes] = ()) -> bytes:
+def _checked_size(packet: bytes, most: int, attached: Sequence[bytes] = ()) -> bytes:
     """Raises `TooLarge` for a packet that makes a Server drop the connection."""
     size = max(len(packet), *(payload_size(Attachment(data)) for data in attached)) if attached else len(packet)
-    if size > _LARGEST_SENT:
-        raise TooLarge(f"it has {size} bytes, at most {_LARGEST_SENT} can be sent", size=size)
+    if size > most:
+        raise TooLarge(f"it has {size} bytes, at most {most} can be sent", size=size)
     return packet
 
 

@@ -13,13 +13,19 @@ __all__ = [
     "AmbiguousComputer",
     "AnswerTooLarge",
     "ApprovalRefused",
+    "AuthorizationFailed",
+    "AuthorizationRequired",
     "BadRequest",
+    "BlobNotAccessible",
+    "BlobWriteFailed",
     "CallCancelled",
     "CallTimeout",
+    "CapabilityNotSupported",
     "ComputerLeft",
     "ComputerNotFound",
     "ConfigError",
     "Forbidden",
+    "InvalidSkillName",
     "InvalidWindowURI",
     "NameMismatch",
     "NameTaken",
@@ -31,12 +37,17 @@ __all__ = [
     "NotPrivate",
     "OfficeHasAgent",
     "Outcome",
+    "PromptNotFound",
     "QuestionEnded",
     "QuestionNotFound",
     "RateLimited",
+    "ResourceNotFound",
     "ResultGone",
     "SMCPError",
     "ServerNotFound",
+    "ServerNotRegistered",
+    "SkillFileNotAccessible",
+    "SkillNotFound",
     "TooLarge",
     "ToolForbidden",
     "ToolNotFound",
@@ -65,6 +76,8 @@ class SMCPError(Exception):
     code: ClassVar[int] = 500
     title: ClassVar[str] = "Internal error"
     default_outcome: ClassVar[Outcome] = "unknown"
+    lifted: ClassVar[tuple[str, ...]] = ()
+    """The details that the published 0.4 generation reads beside `code`."""
 
     def __init__(self, reason: str = "", *, subject: str = "", **details: Any) -> None:
         self.subject, self.reason = subject, reason
@@ -93,7 +106,8 @@ class SMCPError(Exception):
     def to_wire(self, **more_details: Any) -> dict[str, Any]:
         """The error as an ack: 003's nested object, and a flat copy that the 0.2+ generation reads (WIRE §3)."""
         error = {"code": self.code, "message": self.message, "details": {**self.details, **more_details}}
-        return {"error": error, **error}
+        lifted = {field: self.details[field] for field in self.lifted if field in self.details}
+        return {"error": error, **error, **lifted}
 
     @staticmethod
     def from_wire(answer: object) -> SMCPError | None:
@@ -105,7 +119,8 @@ class SMCPError(Exception):
         code, message, details = error.get("code"), error.get("message"), error.get("details")
         if type(code) is not int or not isinstance(message, str):
             return None
-        return _revive(code, message, details if isinstance(details, dict) else {})
+        lifted = {field: answer[field] for field in _LIFTED if field in answer}
+        return _revive(code, message, lifted | details if isinstance(details, dict) else lifted)
 
     @staticmethod
     def from_text(text: object) -> SMCPError:
@@ -226,8 +241,91 @@ class ServerNotFound(NotFound):
     title = "No such MCP server"
 
 
+class ResourceNotFound(NotFound):
+    title = "No such resource"
+
+
+class PromptNotFound(NotFound):
+    title = "No such prompt"
+
+
 class QuestionNotFound(NotFound):
     title = "No such question"
+
+
+class ServerNotRegistered(NotFound):
+    """As `ServerNotFound`, in answers to events of the published 0.4 generation."""
+
+    code = 4014
+    title = "MCP Server not registered"
+    lifted = ("mcp_server",)
+
+
+class SkillNotFound(NotFound):
+    code = 4014
+    title = "Skill not found"
+
+
+class CapabilityNotSupported(SMCPError):
+    """The MCP server does not offer this. `details` has `mcp_server` and `capability`."""
+
+    code = 4015
+    title = "MCP capability not supported"
+    default_outcome: ClassVar[Outcome] = "not_run"
+    lifted = ("mcp_server", "capability")
+
+
+class AuthorizationRequired(SMCPError):
+    """The MCP server wants a sign-in. `details` has `mcp_server` and `auth_hint`. For tool calls this is a result."""
+
+    code = 4006
+    title = "MCP server wants a sign-in"
+    default_outcome: ClassVar[Outcome] = "not_run"
+    lifted = ("mcp_server",)
+
+
+class AuthorizationFailed(AuthorizationRequired):
+    """The token of the computer has expired, or lacks a scope."""
+
+    code = 4007
+    title = "MCP server refuses the token of the computer"
+
+
+class InvalidSkillName(BadRequest):
+    code = 4016
+    title = "Invalid skill name"
+
+
+class _Reasoned(Exception):
+    """Says why in a word for programs, too: `BlobNotAccessible("…", reason="gone")`."""
+
+    details: dict[str, Any]
+
+    def __init__(self, text: str = "", *, reason: str = "", **details: Any) -> None:
+        super().__init__(text, **details)  # the class beside this one takes them
+        if reason:
+            self.details["reason"] = reason
+
+
+class SkillFileNotAccessible(_Reasoned, NotFound):
+    """`details.reason` is traversal, forbidden, not_found or too_large."""
+
+    code = 4017
+    title = "Skill resource not accessible"
+
+
+class BlobNotAccessible(_Reasoned, NotFound):
+    """`details.reason` is invalid_handle, forbidden, gone or range."""
+
+    code = 4018
+    title = "Blob not accessible"
+
+
+class BlobWriteFailed(_Reasoned, SMCPError):
+    """`details.reason` is one of those of the published 0.4 generation: busy, too_large, integrity and others."""
+
+    code = 4019
+    title = "Blob write failed"
 
 
 class CallTimeout(SMCPError):
@@ -279,6 +377,7 @@ def _tree(cls: type[SMCPError]) -> list[type[SMCPError]]:
 
 
 _CLASSES = _tree(SMCPError)
+_LIFTED = {field for cls in _CLASSES for field in cls.lifted}
 _OUTCOMES = get_args(Outcome)
 _LONGEST_CODE = 9  # digits; Python refuses to read an integer of thousands
 

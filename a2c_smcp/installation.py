@@ -23,7 +23,7 @@ from urllib.request import url2pathname
 __all__ = ["EXTRAS", "install_command", "needs_extra"]
 
 EXTRAS: dict[str, tuple[str, ...]] = {
-    "computer": ("mcp", "mcp_types", "httpx2", "anyio", "jmespath"),
+    "computer": ("mcp", "mcp_types", "httpx2", "anyio", "jmespath", "yaml"),
     "server": ("httptools", "picows", "jwt"),
     "socketio": ("socketio",),
     "cli": ("typer", "rich", "prompt_toolkit"),

@@ -19,6 +19,7 @@ SECTIONS: dict[str, Path] = {
     "relay": PEERS,
     "end_to_end": OURS,
     "progress": OURS,
+    "transfers": OURS,
     "computer": OURS,
     "crowds": PEERS,
     "growth": PEERS,

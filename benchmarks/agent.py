@@ -123,7 +123,7 @@ async def measure(rounds: int) -> list[Row]:
 
 
 def main() -> None:
-    parser = options("What our agent adds to a call, beside a bare python-socketio client.", rounds=15)
+    parser = options("What our agent adds to a call.", rounds=15)
     parser.add_argument("--echo", metavar="URL", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.echo:

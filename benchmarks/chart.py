@@ -16,6 +16,8 @@ mpl.use("Agg")
 INK, QUIET, RULE, PAPER = "#1f2933", "#7b8794", "#d9dee4", "#ffffff"
 OURS, MET, MISSED = "#0b7285", "#2f9e44", "#e8590c"
 OTHERS = ("#495057", "#9c36b5", "#e8590c", "#c2922e", "#868e96")
+WIDTH = 9
+"""Inches: the page shows it at about 750 pixels, where its smallest letters have ten."""
 HEADLINE = {"result kB": 0.4, "in flight": 64}
 BUSY = 64, 8
 """Calls in flight, the first of these that was measured for a size of results."""
@@ -30,8 +32,8 @@ def draw(document: Document, path: Path) -> None:
     """Writes the picture of what `benchmarks.report` found."""
     relay = document["sections"].get("relay", {}).get("rows", [])
     goals = [goal for goal in document["goals"] if goal["measured"] is not None]
-    figure = Figure(figsize=(12, 5.2 + 0.34 * len(goals)), facecolor=PAPER, layout="constrained")
-    above, below = figure.subfigures(2, 1, height_ratios=(4, 1.2 + 0.34 * len(goals)))
+    figure = Figure(figsize=(WIDTH, 5.2 + 0.3 * len(goals)), facecolor=PAPER, layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=(4, 1.2 + 0.3 * len(goals)))
     if relay:
         costs, sizes = above.subplots(1, 2, width_ratios=(1, 1.1))
         _costs(costs, relay)
@@ -39,7 +41,7 @@ def draw(document: Document, path: Path) -> None:
     if goals:
         _goals(below.subplots(), goals)
     figure.supxlabel(_where(document), fontsize=9, color=QUIET, x=0.01, ha="left")
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=150)
 
 
 def _costs(axes: Axes, rows: list[Document]) -> None:
@@ -50,7 +52,7 @@ def _costs(axes: Axes, rows: list[Document]) -> None:
     bars = axes.barh([row["server"] for row in found], costs, color=[_colour(row["server"]) for row in found])
     axes.bar_label(bars, [f"{cost:,.4g} µs" for cost in costs], padding=4, color=INK, fontsize=9)
     axes.set_xlim(right=max(costs) * 1.2)
-    _dress(axes, "Server CPU per relayed call: 0.4 kB results, 64 in flight")
+    _dress(axes, "CPU per call: 0.4 kB results, 64 in flight")
 
 
 def _sizes(axes: Axes, rows: list[Document]) -> None:
@@ -69,7 +71,7 @@ def _sizes(axes: Axes, rows: list[Document]) -> None:
     axes.minorticks_off()
     axes.set_ylabel("µs", color=QUIET)
     axes.legend(frameon=False, fontsize=8, labelcolor=INK)
-    _dress(axes, "As results grow")
+    _dress(axes, "CPU per call as results grow")
 
 
 def _goals(axes: Axes, goals: list[Document]) -> None:
@@ -85,9 +87,9 @@ def _goals(axes: Axes, goals: list[Document]) -> None:
     axes.axvline(1, color=INK, linewidth=1)
     axes.set_xscale("log", base=2)
     axes.set_xlim(0.7 / FARTHEST, FARTHEST * 1.4)
-    axes.set_xticks([1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8], ["⅛", "¼", "½", "goal", "2 times as good", "4", "8 and more"])
+    axes.set_xticks([1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8], ["⅛", "¼", "½", "goal", "2 ×", "4 ×", "≥ 8 ×"])
     axes.minorticks_off()
-    _dress(axes, "Goals, and what was measured")
+    _dress(axes, "Measured values: to the right, better than the goal")
 
 
 def _attainment(goal: Document) -> float:

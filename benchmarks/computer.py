@@ -167,7 +167,7 @@ def goals(rows: list[Row]) -> dict[str, float | None]:
 
 
 def main() -> None:
-    parser = options("What an agent waits for a computer's tools and desktop, ours and the published ones.", rounds=30)
+    parser = options("Time to fetch the tools and the desktop of a computer.", rounds=30)
     parser.add_argument("--delay", type=float, default=0, metavar="MS", help="how long an MCP server takes to answer")
     parser.add_argument("--versions", nargs="*", default=PUBLISHED, help="of the published package (default: all)")
     chosen = parser.parse_args()

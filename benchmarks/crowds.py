@@ -208,7 +208,7 @@ def allow_files(wanted: int) -> None:
 
 
 def main() -> None:
-    parser = options("What it costs a Server that many computers come, and that they are there.", rounds=FULL.rounds)
+    parser = options("Many computers: joining, and idle connections.", rounds=FULL.rounds)
     chosen = parser.parse_args()
     plan = QUICK if chosen.quick else Plan(FULL.settings, chosen.rounds)
     os.environ.setdefault(*LOGGING)

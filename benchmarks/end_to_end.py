@@ -195,7 +195,7 @@ async def measure(rounds: int) -> tuple[list[Row], dict[str, float | None]]:
 
 
 def main() -> None:
-    chosen = options("What a call through an office costs, beside the MCP call alone.", rounds=20).parse_args()
+    chosen = options("A tool call through an office, compared with a direct MCP call.", rounds=20).parse_args()
     table, measured = uvloop.run(measure(QUICK if chosen.quick else chosen.rounds))
     report(table, chosen)
     save("end_to_end", chosen.title, table, measured)

@@ -48,6 +48,10 @@ GOALS = (
     Goal("end_to_end.p50", _CALL, "≤", 1.3, "× its p50"),
     Goal("end_to_end.throughput", _CALL, "≥", 0.9, "× its throughput, 32 in flight"),
     Goal("progress.p50", "progress, from the MCP server to the agent's callback", "≤", 5, " ms over an answer's way"),
+    Goal("transfers.put", "a file of 100 MB to a computer", "≥", 0.4, "× a plain copy over one websocket"),
+    Goal("transfers.fetch", "a file of 100 MB from a computer", "≥", 0.4, "× a plain copy over one websocket"),
+    Goal("transfers.memory", "memory of each process meanwhile", "≤", 32, " MiB more"),
+    Goal("transfers.beside", "small calls beside it, p99", "≤", 2, "× those beside another Server's"),
     Goal("computer.get_tools", "`get_tools`, 500 tools", "≥", 20, "× faster than 0.4.2"),
     Goal("computer.get_desktop", "`get_desktop`, 50 windows", "≥", 2, "× faster than 0.4.2"),
     Goal("computer.get_desktop_3", "`get_desktop`, 3 of 50 windows", "≥", 10, "× faster than 0.4.2"),
@@ -60,7 +64,7 @@ GOALS = (
     Goal("nodes.pace", "calls per second between nodes", "≥", 0.4, "× those within one"),
     Goal("nodes.pace_stock", "calls per second between nodes", "≥", 3, "× python-socketio's Redis manager"),
     Goal("nodes.p50", "call between nodes, p50", "≤", 0.5, " ms over one within"),
-    Goal("nodes.asked", "call between nodes, what the directory is asked", "≤", 0, " times"),
+    Goal("nodes.asked", "call between nodes, requests to the directory", "≤", 0, " times"),
 )
 
 

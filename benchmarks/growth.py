@@ -174,7 +174,7 @@ async def measure(plan: Plan) -> list[Curve]:
 
 
 def main() -> None:
-    parser = options("How the cost of a call grows, as exponents: 0 is flat, 1 is proportional.", rounds=FULL.rounds)
+    parser = options("How the cost of a call grows.", rounds=FULL.rounds)
     chosen = parser.parse_args()
     plan = QUICK if chosen.quick else replace(FULL, rounds=chosen.rounds)
     allow_files(2 * sum(plan.offices) + SPARE_FILES)

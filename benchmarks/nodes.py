@@ -190,7 +190,7 @@ def _times(ours: Sequence[float], others: Sequence[float]) -> float | None:
 
 
 def main() -> None:
-    parser = options("What a call costs when its computer is on another node.", rounds=FULL.rounds)
+    parser = options("A call between two nodes.", rounds=FULL.rounds)
     chosen = parser.parse_args()
     plan = QUICK if chosen.quick else Plan(chosen.rounds, FULL.burst, FULL.alone, FULL.warm_up)
     pin_generator()

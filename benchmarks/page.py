@@ -23,10 +23,10 @@ Printed by `make bench` on {date}: {machine}. With {versions}.
 - The server has one core, the load generator another. CPU time is what the kernel counts for all threads of the
   server's process. It says how many calls one core can carry, even if the machine does other work.
 - The load comes from [picows](https://github.com/tarasko/picows), a websocket client in C. Its clients begin with
-  polling and upgrade, as most do. Rows where the load generator uses more CPU than the server say so.
+  polling and upgrade, as most do. A note marks rows where the load generator uses more CPU than the server.
 - Peers are installed by the first run, pinned by hash, in environments of their own: the published `a2c-smcp`
-  0.4.2, python-socketio on uvicorn and uvloop with default settings, Node's `socket.io`. A bare picows relay,
-  which checks nothing and knows one target per connection, is the floor.
+  0.4.2, python-socketio on uvicorn and uvloop with default settings, Node's `socket.io`. The lower bound is a bare
+  picows relay, which checks nothing and knows one target per connection.
 
 ## How to repeat it
 
@@ -46,17 +46,20 @@ make bench-relay    # one section; `make help` names the others
 _ABOUT = {
     "relay": (
         "A `client:tool_call` of 200 bytes from an agent to a computer of its office, and the result back; 8 "
-        "offices. The program takes part with all its rules on: names, offices, deadlines, duplicates, "
-        "limits."
+        "offices. The program applies all its rules: names, offices, deadlines, duplicates, limits."
     ),
     "end_to_end": (
         "From an agent through Server and computer to an MCP server on stdio and back, each a process of its "
-        "own, beside an MCP client that talks to the same server directly. Two servers: one on the MCP SDK, "
+        "own, compared with an MCP client that talks to the same server directly. Two servers: one on the MCP SDK, "
         "one written by hand that costs nearly nothing."
     ),
     "progress": (
         "A tool that reports progress once and returns 20 ms later; both say when they were written. And one that "
         "reports a hundred times in a second, of which an agent is told ten."
+    ),
+    "transfers": (
+        "A file of 100 MB through the Server, beside the same file over one websocket between two processes; both are "
+        "read from disk, written to disk and hashed at each end. Small calls are made in another office meanwhile."
     ),
     "computer": (
         "A computer with 5 MCP servers of 100 tools and 10 windows each, asked by a bare client. These servers "

@@ -182,7 +182,7 @@ def _bytes(tally: Path | None) -> int:
 
 
 def main() -> None:
-    parser = options("What others feel while large results flow, and what an agent costs that does not read.", rounds=1)
+    parser = options("Large results, and readers that do not read.", rounds=1)
     parser.add_argument("--flow", nargs=2, metavar=("URL", "TALLY"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     pin_generator()

@@ -205,7 +205,7 @@ async def measure(rounds: int) -> list[Row]:
 
 
 def main() -> None:
-    chosen = options("What a tool call costs, through our registry and through others.", rounds=30).parse_args()
+    chosen = options("A tool call in one process: our registry and others.", rounds=30).parse_args()
     rows = asyncio.run(measure(QUICK if chosen.quick else chosen.rounds))
     report(rows, chosen)
     save("registry", chosen.title, rows, versions={name: version(name) for name in PEERS})

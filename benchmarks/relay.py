@@ -159,7 +159,7 @@ def measured(found: Samples) -> dict[str, float | None]:
 
 
 def main() -> None:
-    parser = options("What relaying a call costs a server, ours and others.", rounds=FULL.rounds)
+    parser = options("CPU of relaying a call: this Server and others.", rounds=FULL.rounds)
     chosen = parser.parse_args()
     plan = QUICK if chosen.quick else Plan(FULL.settings, chosen.rounds, FULL.burst, FULL.warm_up)
     pin_generator()

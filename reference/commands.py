@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import platform
+import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -22,6 +23,7 @@ _INTRODUCTION = """\
 Results go to stdout, everything else to stderr. Exit codes: 0 success, 1 failed or stopped, 2 usage error. An option
 with an environment variable can also be set there. `NO_COLOR` is honoured."""
 _BLOCK = "\b"
+_NAMES = re.compile(r"(`[^`]*`)|(?<![\w-])(--[a-z][a-z-]*|A2C_[A-Z_]+)")
 _KINDS: dict[Any, str] = {int: "NUMBER", float: "NUMBER", Path: "FILE"}
 
 
@@ -52,7 +54,7 @@ def _below(path: str, command: Any) -> Iterator[tuple[str, Any]]:
 def _section(path: str, command: Any) -> str:
     level = "#" * max(2, len(path.split()))
     parts = [f"{level} {path}", _told(inspect.cleandoc(command.help or ""))]
-    if own := [(code(each.name.upper()), each.help or "") for each in _arguments(command)]:
+    if own := [(code(each.name.upper()), _marked(each.help or "")) for each in _arguments(command)]:
         parts.append(table(["argument", "means"], own))
     columns = ["option", "means", "default", "environment"]
     parts.append(table(columns, [_row(option) for option in _options(command)]))
@@ -65,8 +67,13 @@ def _told(text: str) -> str:
     for paragraph in text.split("\n\n"):
         lines = paragraph.strip("\n").split("\n")
         is_block = lines[0].strip() == _BLOCK
-        told.append(fence("sh", inspect.cleandoc("\n".join(lines[1:]))) if is_block else " ".join(lines))
+        told.append(fence("sh", inspect.cleandoc("\n".join(lines[1:]))) if is_block else _marked(" ".join(lines)))
     return "\n\n".join(told)
+
+
+def _marked(text: str) -> str:
+    """Options and variables as code, which the help on a terminal does not mark."""
+    return _NAMES.sub(lambda found: found[1] or code(found[2]), text)
 
 
 def _arguments(command: Any) -> list[Any]:
@@ -83,7 +90,7 @@ def _row(option: Any) -> tuple[str, str, str, str]:
     wants = "" if option.is_flag else f" {option.metavar or _wanted(option.type_descriptor.annotation)}"
     again = " May be repeated." if option.multiple and "repeat" not in (option.help or "") else ""
     required = "required" if option.required else code(_default(option))
-    return code(spelled + wants), (option.help or "") + again, required, code(option.envvar or "")
+    return code(spelled + wants), _marked(option.help or "") + again, required, code(option.envvar or "")
 
 
 def _wanted(kind: Any) -> str:

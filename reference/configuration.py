@@ -60,6 +60,7 @@ _MEANINGS: dict[str, str] = {
     "vrl": "A VRL script that transforms every result; needs the extra `vrl`.",
     "desktop": "`any`: its windows are shown even if it cannot notify of changes. Otherwise `--desktop` decides.",
     "secrets": "Names of variables, headers and flags that hold a secret (`true`) or none (`false`).",
+    "bundle_id": "The server's name for agents of the published 0.4.2; without it, made of its `name`.",
     "questions_for_agents": "Private questions that agents may answer, not only the owner: `secret`, `url`.",
     "server_parameters": "How to start it or connect to it.",
     "command": "The program; for an input, the command that prints the value.",

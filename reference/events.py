@@ -21,7 +21,7 @@ _ACTIONS = {
     Action.LIST: "returns all members of the office",
     Action.CANCEL: "cancels a call: the computer that runs it is notified",
     Action.BROADCAST: "is sent to the other members of the office as a notice",
-    Action.TELL: "is sent to the agent that it names, the one of the computer's office, as a notice",
+    Action.TELL: "is sent as a notice to the agent that it names, which must be in the computer's office",
     Action.FORWARD: "is relayed to the computer that it names; the answer is relayed unchanged",
 }
 _NEWER = """\

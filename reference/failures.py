@@ -35,8 +35,8 @@ def page() -> str:
         _INTRODUCTION,
         "## Protocol errors\n\nIn `a2c_smcp.errors`.",
         table(["class", "code", "message begins with"], [_row(*each) for each in own]),
-        "## Errors of single packages\n\nThey use the same codes.",
-        table(["class", "code", "a kind of", "message begins with", "in"], [_part(cls) for cls, _ in others]),
+        "## Errors of single packages\n\n`except` for its base class catches each of them.",
+        table(["class", "code", "base class", "message begins with", "in"], [_part(cls) for cls, _ in others]),
         "## Messages of the command line",
         "Each message states the error and a remedy; `…` stands for the subject of the error.",
         table(["code", "class", "says"], _sayings([cls for cls, _ in own])),
@@ -59,7 +59,7 @@ def _import_all() -> None:
 
 
 def _row(cls: type[SMCPError], depth: int) -> tuple[str, str, str]:
-    return f"{'&emsp;' * depth}{code(cls.__name__)}", str(cls.code), cls.title
+    return f"{'&nbsp;' * 3 * depth}{code(cls.__name__)}", str(cls.code), cls.title
 
 
 def _part(cls: type[SMCPError]) -> tuple[str, ...]:

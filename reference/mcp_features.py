@@ -1,4 +1,4 @@
-"""The page "What of MCP is carried", generated from the table of features."""
+"""The page "MCP features", generated from the table of features."""
 
 from __future__ import annotations
 
@@ -9,28 +9,27 @@ from reference.markdown import code, table
 __all__ = ["page"]
 
 _INTRODUCTION = """\
-An agent uses MCP servers through an office: the Computer speaks MCP with them, in any of its revisions, and the office
-carries what this table says. `no` means that an agent cannot use it; the Computer then neither asks for it nor declares
-it. [Events](events.md) describes the events."""
+An agent uses MCP servers through a Computer, which speaks every revision of MCP. These tables say which features of MCP
+an agent can use, and by which methods of MCP and which [events](events.md) of this protocol. `no` means that an agent
+cannot use the feature; the Computer then does not declare it to MCP servers."""
 _SUITE = """\
 `make conformance` runs MCP's own conformance suite against a Computer, with the scenarios that a revision requires of a
-client. The last column says how many of them test a feature; their names are below."""
+client. These scenarios test a feature:"""
 
 
 def page() -> str:
     areas = dict.fromkeys(feature.area for feature in FEATURES)
     return markdown.page(
-        "What of MCP is carried",
+        "MCP features",
         _INTRODUCTION,
-        _SUITE,
         *(_section(area, [feature for feature in FEATURES if feature.area == area]) for area in areas),
-        "## Conformance scenarios",
+        f"## Conformance scenarios\n\n{_SUITE}",
         table(["feature", "scenarios"], [_scenarios(feature) for feature in FEATURES if feature.scenarios]),
     )
 
 
 def _section(area: str, features: list[MCPFeature]) -> str:
-    columns = ["feature", "revisions", "carried", "how", "methods of MCP", "events", "scenarios"]
+    columns = ["feature", "revisions", "supported", "how", "methods and events"]
     return f"## {area}\n\n{table(columns, map(_row, features))}"
 
 
@@ -40,9 +39,7 @@ def _row(feature: MCPFeature) -> tuple[str, ...]:
         "extension" if feature.extension and feature.revisions == REVISIONS else _revisions(feature.revisions),
         feature.carried,
         feature.how,
-        ", ".join(map(code, feature.methods)),
-        ", ".join(map(code, feature.events)),
-        str(len(feature.scenarios) or ""),
+        ", ".join(map(code, (*feature.methods, *feature.events))),
     )
 
 

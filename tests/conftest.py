@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import uvicorn
 from hypothesis import HealthCheck, settings
 
 from a2c_smcp.server import Limits, Settings, SMCPApp, create_app
@@ -24,6 +23,7 @@ from a2c_smcp.server.run import address_of, listen, serving
 from tests.fast import forbidden_processes, is_fast
 from tests.peer import Peer, Wire
 from tests.valkey import running_valkey
+from tests.web_server import by_uvicorn
 
 # A slow machine is not a failing test: there is no bound on the time of an example.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -80,22 +80,9 @@ async def serving_hub(settings: Settings, store: str | None, *, is_mounted: bool
 @asynccontextmanager
 async def mounted(app: SMCPApp, listener: socket.socket) -> AsyncIterator[None]:
     """Served as an application that somebody mounts it in would be."""
-    async with by_uvicorn(app, listener, app.settings.limits.max_transport):
+    size = app.settings.limits.max_transport
+    async with by_uvicorn(app, listener, waits_for_clients=False, ws="websockets-sansio", ws_max_size=size):
         yield
-
-
-@asynccontextmanager
-async def by_uvicorn(app: Any, listener: socket.socket, max_size: int) -> AsyncIterator[None]:
-    config = uvicorn.Config(app, ws="websockets-sansio", ws_max_size=max_size, log_config=None)
-    server = uvicorn.Server(config)
-    task = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
-        while not server.started:  # noqa: ASYNC110, uvicorn offers nothing to wait for
-            await asyncio.sleep(0.01)
-        yield
-    finally:
-        server.should_exit = server.force_exit = True
-        await task
 
 
 @pytest.fixture(scope="session")
@@ -104,21 +91,46 @@ def hosting() -> str:
     return "program"
 
 
+class SharedHubs:
+    """One Server with default settings for each way of hosting, for all tests that need no other."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._hubs: dict[str, Hub] = {}
+        self._store: str | None = None
+
+    def store(self, hosting: str) -> str | None:
+        if hosting == "nodes" and self._store is None:
+            self._store = self._stack.enter_context(running_valkey()).url
+        return self._store if hosting == "nodes" else None
+
+    def hub(self, hosting: str) -> Hub:
+        if hosting not in self._hubs:
+            hub = running(Settings(), self.store(hosting), is_mounted=hosting == "mounted")
+            self._hubs[hosting] = self._stack.enter_context(hub)
+        return self._hubs[hosting]
+
+
 @pytest.fixture(scope="session")
-def store(hosting: str) -> Iterator[str | None]:
+def shared_hubs() -> Iterator[SharedHubs]:
+    with ExitStack() as stack:
+        yield SharedHubs(stack)
+
+
+# A folder may have a `hosting` of its own, which pytest does not tell apart from that of others: what depends on it
+# must not be kept for the session, or a test of another folder gets the Server of the test before it.
+
+
+@pytest.fixture
+def store(hosting: str, shared_hubs: SharedHubs) -> str | None:
     """The URL of what nodes share, where there are some."""
-    if hosting != "nodes":
-        yield None
-        return
-    with running_valkey() as valkey:
-        yield valkey.url
+    return shared_hubs.store(hosting)
 
 
-@pytest.fixture(scope="session")
-def shared_hub(hosting: str, store: str | None) -> Iterator[Hub]:
+@pytest.fixture
+def shared_hub(hosting: str, shared_hubs: SharedHubs) -> Hub:
     """One Server with default settings for all tests that need no other."""
-    with running(Settings(), store, is_mounted=hosting == "mounted") as hub:
-        yield hub
+    return shared_hubs.hub(hosting)
 
 
 @contextmanager

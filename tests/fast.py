@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["forbidden_processes", "is_fast"]
 
-FOLDERS = {"agent", "computer", "core", "engine", "faults", "mcp_host", "registry", "server"}
+FOLDERS = {"agent", "computer", "core", "engine", "faults", "mcp_host", "registry", "server", "skills"}
 START_PROCESSES = {
     *("agent/test_program", "agent/test_transports"),
     *(f"computer/test_{name}" for name in ("approval", "canary", "computer", "execution", "hotplug", "import_program")),
@@ -22,6 +22,9 @@ START_PROCESSES = {
     *(f"mcp_host/test_{name}" for name in ("hostile_servers", "manager", "session", "stdio", "transforms")),
     *("mcp_host/test_direct_requests", "mcp_host/test_transports"),
     *(f"registry/test_{name}" for name in ("arguments", "remote", "serving", "telemetry", "wheel")),
+    *("skills/test_over_the_wire", "skills/test_staging"),
+    *(f"registry/test_{name}" for name in ("arguments", "progress", "remote", "remote_readable", "serving")),
+    *("registry/test_telemetry", "registry/test_wheel"),
     *(f"server/test_{name}" for name in ("http", "isolation", "key_command", "program", "proxy")),
 }
 WAIT = {

@@ -1,27 +1,27 @@
-"""Runs of `a2c-smcp`, forked by `zygote`, because a program that is started anew imports for half a second."""
+"""Runs of `a2c-smcp` and of scripts, forked by `zygote`: what is started anew imports for up to a second."""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import io
-import json
+import marshal
 import os
-import select
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
-from tempfile import TemporaryFile
-from threading import Lock
+from tempfile import TemporaryFile, mkdtemp
+from typing import Self
 
-__all__ = ["PROGRAM", "Running", "run_program", "start_program"]
+__all__ = ["PROGRAM", "ForkedScript", "Running", "folder_of_program", "forked", "run_program", "start_program"]
 
 PROGRAM = Path(sys.executable).with_name("a2c-smcp")
 PATIENCE = 60.0
@@ -29,8 +29,6 @@ PATIENCE = 60.0
 
 _REST = 1.0
 """How long the last words of a program that has ended may be on their way."""
-
-_asking = Lock()
 
 
 class Running:
@@ -113,19 +111,21 @@ async def start_program(
     stdout: int = PIPE,
     stderr: int = PIPE,
     session: bool = False,
+    script: Path | None = None,
 ) -> Running:
-    """As `asyncio.create_subprocess_exec` would start it. With `session`, a stream that is a terminal controls it."""
+    """As `asyncio.create_subprocess_exec` would start it. With `session`, a stream that is a terminal controls it.
+
+    With a script, that is run instead of `a2c-smcp`.
+    """
     ours: list[int | None] = []
     theirs: list[int] = []
     for wanted, is_input in ((stdin, True), (stdout, False), (stderr, False)):
         near, far = (None, os.dup(theirs[1])) if wanted == STDOUT else _ends(wanted, is_input=is_input)
         ours.append(near)
         theirs.append(far)
-    status, told = os.pipe()
     try:
-        _ask(words, cwd, env, [*theirs, told], session=session)
+        status = _begin(words, theirs, script=script, cwd=cwd, env=env, session=session).detach()
     finally:
-        os.close(told)
         for wanted, far in zip((stdin, stdout, stderr), theirs, strict=True):
             if far != wanted:
                 os.close(far)
@@ -135,33 +135,80 @@ async def start_program(
 
 
 def run_program(
-    *words: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None, typed: str = ""
+    *words: str | Path,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    typed: str = "",
+    script: Path | None = None,
 ) -> CompletedProcess[str]:
-    """As `subprocess.run` would, with everything it said as text."""
+    """As `subprocess.run` would, with everything it said as text. With a script, that is run instead of `a2c-smcp`."""
     with TemporaryFile() as stdin, TemporaryFile() as stdout, TemporaryFile() as stderr:
         stdin.write(typed.encode())
         stdin.seek(0)
-        status, told = os.pipe()
-        try:
-            _ask(words, cwd, env, [*(stream.fileno() for stream in (stdin, stdout, stderr)), told])
-        finally:
-            os.close(told)
-        with os.fdopen(status, "rb", 0) as news:
-            _, code = (int(_line(news, words)) for _ in range(2))
+        streams = [stream.fileno() for stream in (stdin, stdout, stderr)]
+        with _begin(words, streams, script=script, cwd=cwd, env=env) as status:
+            _, code = (_number(status, words) for _ in range(2))
         for stream in (stdout, stderr):
             stream.seek(0)
         return CompletedProcess(["a2c-smcp", *map(str, words)], code, stdout.read().decode(), stderr.read().decode())
 
 
-def _line(news: io.FileIO, words: tuple[object, ...]) -> bytes:
-    poll = select.poll()
-    poll.register(news, select.POLLIN)
-    line = b""
-    while not line.endswith(b"\n"):
-        if not poll.poll(PATIENCE * 1000):
-            raise TimeoutExpired(list(map(str, words)), PATIENCE)
-        line += news.read(1)
-    return line
+class ForkedScript:
+    """A Python script that was started with nothing to read: what `subprocess.Popen` would be."""
+
+    def __init__(self, script: Path, *words: object) -> None:
+        self._words = (script, *words)
+        with Path(os.devnull).open("r+b") as null:
+            self._status = _begin(words, [null.fileno(), 1, 2], script=script, is_leashed=True)
+        self.pid = _number(self._status, self._words)
+        self.returncode: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wait()
+
+    def wait(self) -> int:
+        if self.returncode is None:
+            with self._status:
+                self.returncode = _number(self._status, self._words)
+        return self.returncode
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            with suppress(ProcessLookupError):  # it has ended, and its code was not read yet
+                os.kill(self.pid, number)
+
+
+def forked(script: Path, *words: object, python: Path | None = None, needs: str = "") -> list[str]:
+    """A command that does what `python SCRIPT WORD…` would. Another Python needs to know what to import once."""
+    launcher, zygote = Path(__file__).with_name("launcher.py"), _zygote(python, needs) if python else _zygote()
+    return [sys.executable, "-I", "-S", *map(str, (launcher, zygote / "socket", script, *words))]
+
+
+@cache
+def folder_of_program() -> Path:
+    """A folder for the PATH, in which `a2c-smcp` is forked."""
+    folder = _zygote() / "bin"
+    folder.mkdir()
+    *launch, _ = forked(Path())
+    (folder / "a2c-smcp").write_text(f'#!/bin/sh\nexec {shlex.join([*launch, ""])} "$@"\n')
+    (folder / "a2c-smcp").chmod(0o700)
+    return folder
+
+
+def _number(status: socket.socket, words: tuple[object, ...]) -> int:
+    try:
+        return int(status.recv(32))
+    except TimeoutError:
+        raise TimeoutExpired(list(map(str, words)), PATIENCE) from None
 
 
 def _ends(wanted: int, *, is_input: bool) -> tuple[int | None, int]:
@@ -184,37 +231,51 @@ async def _all_of(stream: asyncio.StreamReader | None) -> bytes:
     return await stream.read() if stream else b""
 
 
-def _ask(
-    words: tuple[str | Path, ...],
-    cwd: Path | None,
-    env: Mapping[str, str] | None,
-    descriptors: list[int],
+def _begin(
+    words: Sequence[object],
+    streams: Sequence[int],
     *,
+    script: Path | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
     session: bool = False,
-) -> None:
+    is_leashed: bool = False,
+) -> socket.socket:
+    """The connection on which its process id and its exit code arrive."""
     request = {
+        "script": str(script or ""),
         "words": list(map(str, words)),
         "env": dict(os.environ if env is None else env),
         "cwd": str(cwd or Path.cwd()),
         "session": session,
+        "leash": is_leashed,
     }
-    with _asking:
-        socket.send_fds(_zygote(), [json.dumps(request).encode()], descriptors)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(PATIENCE)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    connection.connect(str(_zygote() / "socket"))
+    socket.send_fds(connection, [marshal.dumps(request)], streams)
+    return connection
 
 
 @cache
-def _zygote() -> socket.socket:
-    """One for each process that runs tests. It ends when its socket is closed."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    for end in (ours, theirs):
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    with theirs:
-        command = [sys.executable, "-P", Path(__file__).with_name("zygote.py"), str(theirs.fileno())]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+def _zygote(python: Path = Path(sys.executable), later: str = "mcp.server.mcpserver,uvicorn") -> Path:
+    """The folder of its socket. There is one for each process that runs tests, and it ends with that process."""
+    folder = Path(mkdtemp(prefix="a2c-"))
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    door.bind(str(folder / "socket"))
+    door.listen(64)
+    ours, theirs = socket.socketpair()
+    with door, theirs:
+        descriptors = [door.fileno(), theirs.fileno()]
+        at_once = "a2c_smcp.*" if python == Path(sys.executable) else ""
+        command = [python, "-P", Path(__file__).with_name("zygote.py"), *map(str, descriptors), at_once, later]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors)
 
     def end() -> None:
         ours.close()
         process.wait()
+        shutil.rmtree(folder)
 
     atexit.register(end)
-    return ours
+    return folder

@@ -6,15 +6,17 @@ import json
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.computer.pseudo_terminal import OnTerminal, on_a_terminal
+from tests.program import PROGRAM
 
 __all__ = ["Machine", "Step", "is_printed", "steps", "texts"]
+
+_FOR_A_SHELL = re.compile(r"[$`~*?|&;<>(){}]")
 
 
 class Step(NamedTuple):
@@ -54,7 +56,7 @@ class Machine:
         self.home, self.folder, self._stack = folder / "home", folder / "work", stack
         for each in (self.home, self.folder):
             each.mkdir()
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        path = f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}"
         keyring = {"PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring"}
         self.env = {"HOME": str(self.home), "PATH": path, "TERM": "xterm-256color", **keyring}
 
@@ -65,9 +67,12 @@ class Machine:
         file.write_text(json.dumps(configuration), "utf-8")
 
     async def starts(self, command: str, **environ: str) -> OnTerminal:
-        line = f"cd {shlex.quote(str(self.folder))} && {command}"
+        """Plain words that start our program start a forked one. A shell does the rest."""
+        name, *words = shlex.split(command)
+        is_ours = name == PROGRAM.name and not _FOR_A_SHELL.search(command)
+        line = [str(PROGRAM), *words] if is_ours else ["sh", "-c", command]
         return await self._stack.enter_async_context(
-            on_a_terminal("sh", "-c", line, env=self.env | environ, lines=60, columns=250)
+            on_a_terminal(*line, env=self.env | environ, lines=60, columns=250, cwd=self.folder)
         )
 
     async def runs(self, command: str, typed: str = "", **environ: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,11 +23,13 @@ from a2c_smcp.protocol.events import EVENTS
 from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider
 from reference.commands import environment
 from reference.pages import FOLDER, PAGES
+from tests.program import run_program
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SITE_TOOLS = ROOT / ".cache" / "docs"
 PATIENCE = 120
+IMPORTED = re.compile(r"^ *(?:from|import) ([\w.]+)", re.MULTILINE)
 
 TRANSLATED = ["index.md", "quick-start.md", "concepts.md", "server.md", "computer.md", "agent.md", "registry.md"]
 """The pages of `docs` that `docs/zh` has too."""
@@ -71,11 +75,15 @@ def test_there_are_examples() -> None:
 def test_a_python_example_runs(block: Block, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text(block.text, "utf-8")
-    command = [sys.executable, "-W", "error", script]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL, cwd=tmp_path
-    )
+    done = run_program(script=script, cwd=tmp_path, env={**os.environ, "PYTHONWARNINGS": "error"})
     assert done.returncode == 0, done.stderr
+
+
+def test_what_examples_import_causes_no_warning() -> None:
+    imported = {name for _, language, text in BLOCKS if language == "python" for name in IMPORTED.findall(text)}
+    code = "\n".join(f"import {name}" for name in sorted(imported))
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("block", blocks("sh"))
@@ -111,10 +119,13 @@ def commands_of(program: str) -> list[object]:
     ]
 
 
+_app = cache(build)
+
+
 @pytest.mark.parametrize("words", commands_of("a2c-smcp"))
 def test_a_command_in_an_example_exists_with_its_options(words: tuple[str, ...]) -> None:
     """`--help` parses all words before it and has no other effect."""
-    done = CliRunner().invoke(build(words[0] if words else None), [*words, "--help"])
+    done = CliRunner().invoke(_app(words[0] if words else None), [*words, "--help"])
     assert done.exit_code == 0, done.output
 
 
@@ -137,9 +148,18 @@ def test_a_file_in_an_example_can_be_read(block: Block, tmp_path: Path) -> None:
         DefaultAuthenticationProvider(keys_file=keys)
 
 
+_environment = cache(lambda: [*environment()])
+
+
+@cache
+def _variables_in_the_code() -> set[str]:
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "a2c_smcp").rglob("*.py"))
+    return {*re.findall(r'"(A2C_[A-Z_]+)"', source)}
+
+
 @pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in markdown()])
 def test_a_variable_that_is_named_exists(page: Path) -> None:
-    known = {variable for variable, _, _ in environment()}
+    known = {variable for variable, _, _ in _environment()} | _variables_in_the_code()
     named = set(re.findall(r"\bA2C_(?!INPUT_|RET_|TOOL_)[A-Z_]*[A-Z]\b", page.read_text("utf-8")))
     assert named - known == set()
 
@@ -180,6 +200,9 @@ def test_files_folders_and_classes_that_the_architecture_names_exist() -> None:
     assert [
         word for word in classes if not any(re.search(rf"(?:^|\.){re.escape(word)}$", name) for name in defined)
     ] == []
+    source = "".join(path.read_text("utf-8") for path in [*ROOT.glob("a2c_smcp/**/*.py"), *ROOT.glob("reference/*.py")])
+    private = {name for word in named for name in re.findall(r"(?:^|\.)(_[A-Za-z]\w+)$", word)}
+    assert [name for name in private if not re.search(rf"\b{name}\b", source)] == []
     assert page.count("\n") <= 160, "it fits on three screens"
 
 
@@ -234,6 +257,16 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     loaded = r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(https?:)?//"""
     assert len(pages) > len(PAGES)
     assert [page.name for page in pages if re.search(loaded, page.read_text("utf-8"))] == []
+
+
+def test_a_table_with_sentences_in_one_of_many_columns_is_a_list_of_rows_on_a_phone(site: Path) -> None:
+    command_line, performance = (
+        (site / page).read_text("utf-8") for page in ("reference/cli.html", "performance.html")
+    )
+    assert "<table data-stacked>" in command_line
+    assert '<td data-label="environment"><code>A2C_SERVER_PORT</code></td>' in command_line
+    assert "<table>" in performance, "numbers are compared in columns"
+    assert '<code><span class="unbroken">--version</span></code>' in command_line
 
 
 @pytest.mark.parametrize("name", PAGES)

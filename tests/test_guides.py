@@ -1,11 +1,10 @@
-"""The guides of sign-in, questions and long calls: their examples and commands do, and print, what the pages say."""
+"""Guides: their examples and commands do, and print, what the pages say."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import stat
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -19,6 +18,7 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer import Computer
 from tests.computer.hosted import hosted, ready
 from tests.computer.pseudo_terminal import OnTerminal
+from tests.program import forked
 from tests.shown_output import Machine, is_printed, steps, texts
 from tests.sign_in.authorization_server import AuthorizationServer
 from tests.sign_in.guarded_server import GuardedServer
@@ -27,14 +27,20 @@ from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]
 GUIDES = ROOT / "docs" / "guides"
-SIGN_IN, QUESTIONS, LONG_CALLS = (GUIDES / f"{name}.md" for name in ("sign-in", "questions", "long-calls"))
-RESTAURANT = {"command": sys.executable, "args": [str(ROOT / "examples" / "restaurant_server.py")]}
+SIGN_IN, QUESTIONS, LONG_CALLS, RESOURCES = (
+    GUIDES / f"{name}.md" for name in ("sign-in", "questions", "long-calls", "resources")
+)
 CALL, UP = r"a2c-smcp agent call \S+ book_table .*", r"a2c-smcp up .* --yes"
 ENTER, CTRL_C = "\r", "\x03"
 
 pytestmark = pytest.mark.covers("examples")
 
 Example = Callable[[AsyncSMCPAgentClient], Awaitable[str]]
+
+
+def example_server(name: str) -> dict[str, Any]:
+    program, *words = forked(ROOT / "examples" / f"{name}_server.py")
+    return {"command": program, "args": words}
 
 
 def examples(page: Path, function: str) -> list[Example]:
@@ -73,9 +79,10 @@ def is_shown(page: Path, beginning: str) -> Callable[[Any], bool]:
 async def agent(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[AsyncSMCPAgentClient]:
     """An agent in an office with the computer of the guides."""
     computer = Computer("laptop", approve=lambda request: True)
-    computer.add_server({"name": "restaurant", "type": "stdio", "server_parameters": RESTAURANT})
+    for name in ("restaurant", "library"):
+        computer.add_server({"name": name, "type": "stdio", "server_parameters": example_server(name)})
     async with hosted(computer, shared_hub.url, office, tmp_path):
-        await ready(computer, "restaurant")
+        await ready(computer, "restaurant", "library")
         async with AsyncSMCPAgentClient("planner", url=shared_hub.url, office=office) as client:
             yield client
 
@@ -97,6 +104,19 @@ async def test_progress_is_shown(agent: AsyncSMCPAgentClient, capsys: pytest.Cap
     assert "1.0 3.0 dish 2\n" in capsys.readouterr().out
 
 
+async def test_resources_prompts_links_and_subscriptions_are_used(
+    agent: AsyncSMCPAgentClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (read,), (ask,), (find,), (follow,) = (examples(RESOURCES, name) for name in ("read", "ask", "find", "follow"))
+    assert (await read(agent)).startswith("Emma Woodhouse, handsome, clever,")
+    assert "library://catalogue text/plain\n" in capsys.readouterr().out
+    assert (await ask(agent)).startswith("Write a review of Moby-Dick")
+    assert (await find(agent)).startswith("Call me Ishmael.")
+    assert capsys.readouterr().out == "library://books/Moby-Dick\n"
+    async with asyncio.timeout(60):
+        assert (await follow(agent)).startswith("Emma (lent)\n")
+
+
 # On terminals
 
 
@@ -115,12 +135,12 @@ class Up:
 
     @classmethod
     async def start(cls, machine: Machine, command: str, **environ: str) -> Up:
-        program = await machine.starts(f"exec {command} --port 0", **environ)
+        program = await machine.starts(f"{command} --port 0", **environ)
         said = await program.shows("try in another terminal")
         return cls(machine, program, re.findall(r"http://127\.0\.0\.1:\d+", said)[0])
 
     async def agent(self, command: str) -> OnTerminal:
-        return await self._machine.starts(f"exec {command}", A2C_URL=self._url)
+        return await self._machine.starts(command, A2C_URL=self._url)
 
     async def at(self, line: str, typed: str) -> None:
         """Types when this is the line of the cursor."""
@@ -130,7 +150,7 @@ class Up:
 
 @pytest.fixture
 def restaurant(machine: Machine) -> Machine:
-    machine.put("../work/restaurant.json", {"mcpServers": {"restaurant": RESTAURANT}})
+    machine.put("../work/restaurant.json", {"mcpServers": {"restaurant": example_server("restaurant")}})
     return machine
 
 
@@ -185,6 +205,18 @@ async def test_progress_and_logs_are_shown(restaurant: Machine) -> None:
     assert await logs.ends() == 0
     await up.at("laptop>", "logs restaurant --level info")
     await up.shows(is_shown(LONG_CALLS, "laptop> logs"))
+
+
+async def test_resources_and_prompts_are_shown(machine: Machine) -> None:
+    machine.put("../work/library.json", {"mcpServers": {"library": example_server("library")}})
+    up = await Up.start(machine, command(RESOURCES, UP))
+    shown = [step for step in steps(RESOURCES) if step.command.startswith("a2c-smcp agent ")]
+    assert len(shown) == 9
+    for step in shown:
+        program = await up.agent(step.command)
+        await program.shows(lambda screen, step=step: is_printed(step.prints, screen.text))
+        assert await program.ends() == ("which a terminal cannot show" in step.prints)
+    assert (machine.folder / "stamp.png").read_bytes().startswith(b"\x89PNG")
 
 
 # Sign-in
@@ -272,3 +304,49 @@ def redirect_of(page: str) -> str:
     except HTTPError as error:
         return str(error.headers["location"])
     raise AssertionError("it sends nowhere")
+
+
+# Skills
+
+
+SKILLS = GUIDES / "skills.md"
+
+
+async def test_skills_are_listed_and_read_and_saved(machine: Machine) -> None:
+    machine.put("../work/kitchen.json", {"mcpServers": {"kitchen": example_server("skill")}})
+    await machine.runs(command(SKILLS, r"mkdir -p .*(?s:.)*"))
+    up = await Up.start(machine, command(SKILLS, UP))
+    cooking = machine.home / ".a2c" / "skills" / "mcp" / "kitchen" / "cooking"
+    await until(cooking.exists)
+    await up.at("laptop>", "skills")
+    await up.shows(is_shown(SKILLS, "laptop> skills"))
+    for step in [each for each in steps(SKILLS) if each.command.startswith("a2c-smcp agent")]:
+        asked = await up.agent(step.command)
+        await asked.shows(lambda screen, step=step: is_printed(step.prints, screen.text))
+        assert await asked.ends() == int("has no skill" in step.prints)
+    (machine.home / ".a2c" / "skills" / "user" / "release-notes" / "logo.png").write_bytes(b"\x89PNG\0")
+    shown = await up.agent("a2c-smcp agent skill laptop release-notes logo.png")
+    await shown.shows("logo.png is binary (image/png), which a terminal cannot show. --output FILE saves it.")
+    assert await shown.ends() == 1
+    saved = await up.agent("a2c-smcp agent skill laptop release-notes logo.png --output saved.png")
+    await saved.shows("5 bytes written to saved.png")
+    assert await saved.ends() == 0
+    assert (machine.folder / "saved.png").read_bytes() == b"\x89PNG\0"
+    as_json = await up.agent("a2c-smcp agent skill laptop release-notes style.md --json | cat")
+    await as_json.shows('"body": "One line for each change. No names of people.\\n"')
+
+
+async def test_skills_are_read_by_the_example(
+    shared_hub: Any, office: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "skills" / "user" / "release-notes"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\ndescription: Notes.\n---\nGroup them.\n")
+    computer = Computer("laptop", skills=tmp_path / "skills")
+    computer.add_server({"name": "kitchen", "type": "stdio", "server_parameters": example_server("skill")})
+    async with hosted(computer, shared_hub.url, office, tmp_path / "state"):
+        await until(lambda: len(computer.skills.references()) == 2)
+        async with AsyncSMCPAgentClient("planner", url=shared_hub.url, office=office) as client:
+            (instructions,) = examples(SKILLS, "instructions")
+            assert await instructions(client) == "Group them.\n"
+    assert "mcp:kitchen:cooking - How to cook with the tools of this kitchen." in capsys.readouterr().out

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from a2c_smcp import __version__
+from a2c_smcp.cli.demo import mcp_servers
+from tests.program import forked
 from tests.shown_output import Machine, Step, is_printed, steps
 
 PAGES = [Path(__file__).parents[1] / "docs" / name for name in ("quick-start.md", "zh/quick-start.md")]
-ABACUS = {"command": sys.executable, "args": ["-m", "a2c_smcp.cli.demo.mcp_servers", "abacus"]}
-CONFIGURATION = {"mcpServers": {"abacus": {**ABACUS, "env": {"ABACUS_TOKEN": "tk-4bdc7306eb0e4a5b7a7c"}}}}
 NEXT = re.compile(r"^  (a2c-smcp agent call .*?) *$", re.MULTILINE)
 ENTER, CTRL_C = "\r", "\x03"
+
+
+def configuration() -> dict[str, Any]:
+    command, *words = forked(Path(mcp_servers.__file__), "abacus")
+    server = {"command": command, "args": words, "env": {"ABACUS_TOKEN": "tk-4bdc7306eb0e4a5b7a7c"}}
+    return {"mcpServers": {"abacus": server}}
 
 
 @pytest.fixture
 async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
     async with AsyncExitStack() as stack:
         machine = Machine(tmp_path, stack)
-        machine.put(".config/Claude/claude_desktop_config.json", CONFIGURATION)
+        machine.put(".config/Claude/claude_desktop_config.json", configuration())
         yield machine
 
 
@@ -44,7 +50,7 @@ async def test_it_leads_to_a_tool_that_was_called(machine: Machine) -> None:
     take_over, up = step("import claude-desktop"), step("a2c-smcp up")
     said = await machine.runs(take_over.command, typed=ENTER)
     assert is_printed(take_over.prints, said), said
-    running = await machine.starts(f"exec {up.command} --port 0")
+    running = await machine.starts(f"{up.command} --port 0")
     await running.shows("\nlaptop>")
     said = await running.shows(lambda screen: NEXT.search(screen.text))
     url = re.findall(r"http://127\.0\.0\.1:\d+", said)[0]
@@ -58,12 +64,20 @@ async def test_it_leads_to_a_tool_that_was_called(machine: Machine) -> None:
     assert await running.ends() == 0
 
 
-@pytest.mark.parametrize(("words", "options"), [("import cursor", ""), ("demo", " --fast"), ("key", "")])
-async def test_its_other_commands_print_what_it_says(machine: Machine, words: str, options: str) -> None:
-    machine.put(".cursor/mcp.json", CONFIGURATION)
+@pytest.mark.parametrize("words", ["import cursor", "key"])
+async def test_its_other_commands_print_what_it_says(machine: Machine, words: str) -> None:
+    machine.put(".cursor/mcp.json", configuration())
     wanted = step(f"^a2c-smcp {words}")
-    said = await machine.runs(wanted.command + options)
+    said = await machine.runs(wanted.command)
     assert is_printed(wanted.prints, said), said
+
+
+async def test_the_demo_prints_what_it_says_in_colours(machine: Machine) -> None:
+    wanted = step("^a2c-smcp demo")
+    program = await machine.starts(f"{wanted.command} --fast")
+    assert await program.ends() == 0
+    assert is_printed(wanted.prints, program.screen.text), program.screen.text
+    assert program.screen.colours
 
 
 def test_what_is_not_printed_is_noticed() -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from hashlib import sha256
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 COUNT = 11
@@ -78,3 +83,26 @@ def test_it_says_what_it_fetches_and_ends_when_pip_fails(lock: Path, quick_venv:
     done = make(tmp_path, quick_venv)
     assert done.returncode != 0
     assert not (tmp_path / TARGET).exists()
+
+
+ENVIRONMENTS = {"requirements.lock": ".venv", "tests/interop/peers-0.4.2.txt": ".cache/peers/0.4.2"}
+
+
+def wanted_extras(environment: Path) -> Iterator[tuple[str, str]]:
+    """The packages that others in an environment want with an extra, and the extra."""
+    folder = next(environment.glob("lib/python*/site-packages"))
+    for package in distributions(path=[str(folder)]):
+        for line in package.requires or ():
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                yield from ((canonicalize_name(requirement.name), extra) for extra in requirement.extras)
+
+
+@pytest.mark.parametrize("lock", ENVIRONMENTS)
+def test_a_lock_names_the_extras_that_packages_are_wanted_with(lock: str) -> None:
+    """pip prefers a release newer than the lock for a package that is wanted with an extra, and has no hash for it."""
+    pins = re.findall(r"^([\w.-]+)(?:\[([\w, -]+)\])?==", (ROOT / lock).read_text("utf-8"), re.MULTILINE)
+    named = {(canonicalize_name(name), extra) for name, extras in pins for extra in re.split(", *", extras)}
+    wanted = {(name, extra) for name, extra in wanted_extras(ROOT / ENVIRONMENTS[lock]) if name != "a2c-smcp"}
+    assert wanted
+    assert wanted - named == set()

@@ -9,12 +9,16 @@ from ssl import SSLContext
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from a2c_smcp.agent.blobs import MAX_RESULT
+from a2c_smcp.agent.blobs.methods import AsyncTransferMethods, TransferMethods
 from a2c_smcp.agent.connection import not_connected
 from a2c_smcp.agent.events import AgentEvents
 from a2c_smcp.agent.flows import Flows
 from a2c_smcp.agent.listening_calls import EmitOptions
 from a2c_smcp.agent.questions import OnQuestion
+from a2c_smcp.agent.reading.methods import AsyncReadingMethods, ReadingMethods
 from a2c_smcp.agent.requests import DEFAULT_TIMEOUT
+from a2c_smcp.agent.skills import AsyncSkillMethods, SkillMethods
 from a2c_smcp.agent.types import AgentAuthProvider
 from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect
 from a2c_smcp.errors import Unavailable
@@ -51,6 +55,8 @@ class _Agent(AgentEvents):
         reconnect: Reconnect | None = None,
         trusted_computers: Iterable[str] = (),
         on_question: OnQuestion | None = None,
+        max_result: int = MAX_RESULT,
+        list_resources: bool = True,
     ) -> None:
         """Does not connect yet. Raises `ConfigError` for a URL that is none.
 
@@ -59,7 +65,8 @@ class _Agent(AgentEvents):
         methods of `AgentEvents`. The tools of all computers appear in `registry`, beside those already in it. The tags
         and hints of tools of `trusted_computers` count for the registry's policy and retries; those of other computers
         are only shown. `on_question` answers what MCP servers ask during calls, also those of the registry; a call may
-        have its own (see `emit_tool_call`).
+        have its own (see `emit_tool_call`). One answer may bring at most `max_result` bytes of large contents into
+        memory. The registry shows the resources and prompts of computers, too, unless `list_resources` is false.
         """
         self.name = name
         self.registry = MCPRegistry() if registry is None else registry
@@ -68,7 +75,11 @@ class _Agent(AgentEvents):
         endpoint = Endpoint(url=url, credentials=credentials, ssl=ssl, proxy=proxy)
         listeners = [self] if event_handler is None else [self, event_handler]
         trusted = frozenset(trusted_computers)
-        self._flows = Flows(name, endpoint, self.registry, listeners, reconnect or Reconnect(), trusted, on_question)
+        self._flows = Flows(
+            name, endpoint, self.registry, listeners, reconnect or Reconnect(), trusted, on_question, max_result
+        )
+        self._reading, self._skills = self._flows.reading, self._flows.skills
+        self._reading.registered.is_wanted = list_resources
 
     @property
     def offices(self) -> list[str]:
@@ -93,7 +104,7 @@ class _Agent(AgentEvents):
         return self._flows.latest_desktop(computer, office)
 
 
-class AsyncSMCPAgentClient(_Agent):
+class AsyncSMCPAgentClient(AsyncReadingMethods, AsyncSkillMethods, AsyncTransferMethods, _Agent):
     """An agent: calls tools on the computers of its offices, and shows all their tools in one registry.
 
     It reconnects by itself when the connection is lost, and calls in flight continue. Its methods raise `SMCPError`:
@@ -141,8 +152,8 @@ class AsyncSMCPAgentClient(_Agent):
 
         `timeout` is in seconds; `expires` is its older name (003). A caller that stops waiting cancels the call on the
         computer. `options` are those of `EmitOptions`: `on_progress`, `on_question`, `questions`, `extend`, `meta`,
-        `input_responses`, `request_state` and `client_capabilities`. Raises an `SMCPError` for all other failures; its
-        `outcome` says whether the tool has run.
+        `input_responses`, `request_state`, `client_capabilities`, `save_to` and `on_transfer`. Raises an `SMCPError`
+        for all other failures; its `outcome` says whether the tool has run.
         """
         limit = _limit(timeout, expires)
         return await self._flows.call_tool(computer, tool_name, params or {}, limit, office, req_id, options)
@@ -212,7 +223,7 @@ class AsyncSMCPAgentClient(_Agent):
         return await self._flows.ask.send(event, computer, data or {}, timeout, office)
 
 
-class SMCPAgentClient(_Agent):
+class SMCPAgentClient(ReadingMethods, SkillMethods, TransferMethods, _Agent):
     """`AsyncSMCPAgentClient` with blocking methods that may be called from any thread; they do the same.
 
     Event handlers are called in threads, one at a time, and may use the client. `on_progress` and `on_question` are

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.loops import cancel_and_wait
+from a2c_smcp.published_events import A2CSkillRef
 from a2c_smcp.smcp import SMCPTool
 from a2c_smcp.types import Desktop
 
@@ -18,8 +19,15 @@ logger = logging.getLogger(__name__)
 Invoke: TypeAlias = Callable[..., Awaitable[Any]]
 """Calls a handler with its arguments and waits until it has returned."""
 
-
 _MAX_WAITING = 1000
+
+
+class _HandlerCall(NamedTuple):
+    """`once` is set if no second call that equals it may wait."""
+
+    handler: str | Callable[..., Any]
+    arguments: tuple[Any, ...]
+    once: Hashable | None = None
 
 
 class AgentEvents:
@@ -59,8 +67,23 @@ class AgentEvents:
         If this method is slow, the newest messages are dropped.
         """
 
+    def on_resource_updated(self, computer: str, server: str, uri: str, office: str) -> Any:
+        """A resource has changed, after `subscribe_resource`. The URI may be that of a part of the resource."""
+
+    def on_resources_changed(self, computer: str, server: str | None, office: str) -> Any:
+        """The list of resources of an MCP server has changed; `None` if the computer does not say which server."""
+
+    def on_prompts_changed(self, computer: str, server: str | None, office: str) -> Any:
+        """The list of prompts of an MCP server has changed."""
+
+    def on_skills_received(self, computer: str, skills: list[A2CSkillRef], office: str) -> Any:
+        """The skills that a computer offers now, after a change of them or of one of their files."""
+
     def on_notice(self, event: str, data: dict[str, Any]) -> Any:
-        """Any `notify:*` as it came, also one newer than this client; not progress and logs, which have their own."""
+        """Any `notify:*` as it came, also one newer than this client.
+
+        Progress, logs and updated resources do not come here, because they have their own methods.
+        """
 
 
 class EventDispatcher:
@@ -68,11 +91,13 @@ class EventDispatcher:
 
     def __init__(self, listeners: Iterable[object]) -> None:
         self._listeners = [*listeners]
-        self._queue: asyncio.Queue[tuple[str, tuple[Any, ...]]] = asyncio.Queue()
+        self._queue: asyncio.Queue[_HandlerCall] = asyncio.Queue()
+        self._waiting_once: set[Hashable] = set()
         self._dispatching: asyncio.Task[None] | None = None
 
     def open(self, invoke: Invoke) -> None:
         self._queue = asyncio.Queue()
+        self._waiting_once.clear()
         self._dispatching = asyncio.create_task(self._dispatch_all(invoke))
 
     async def close(self) -> None:
@@ -81,27 +106,42 @@ class EventDispatcher:
         if dispatching and dispatching is not asyncio.current_task():
             await cancel_and_wait(dispatching)
 
+    def has_handler(self, method: str) -> bool:
+        """Whether a listener does something in this method."""
+        return bool(self._handlers(method))
+
     def dispatch(self, method: str, *arguments: Any) -> None:
         """Queue a call of this method on every listener that has it."""
-        self._queue.put_nowait((method, arguments))
+        self._queue.put_nowait(_HandlerCall(method, arguments))
 
     def dispatch_if_free(self, method: str, *arguments: Any) -> None:
         """As `dispatch`, but dropped while `_MAX_WAITING` calls wait."""
         if self._queue.qsize() < _MAX_WAITING:
             self.dispatch(method, *arguments)
 
+    def dispatch_once(self, handler: str | Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        """As `dispatch`, unless the same call waits already. `handler` may be a function of the program."""
+        once = (handler if isinstance(handler, str) else id(handler), arguments)
+        if once not in self._waiting_once:
+            self._waiting_once.add(once)
+            self._queue.put_nowait(_HandlerCall(handler, arguments, once))
+
     async def _dispatch_all(self, invoke: Invoke) -> None:
         queue = self._queue
         while self._dispatching is asyncio.current_task():  # a handler may close, or open again
-            method, arguments = await queue.get()
-            for handler in self._handlers(method):
+            call = await queue.get()
+            if call.once:
+                self._waiting_once.discard(call.once)
+            for handler in self._handlers(call.handler):
                 try:
-                    await invoke(handler, *arguments)
+                    await invoke(handler, *call.arguments)
                 except Exception:
-                    logger.exception("%s failed", method)
+                    logger.exception("%s failed", call.handler)
 
-    def _handlers(self, method: str) -> list[Callable[..., Any]]:
+    def _handlers(self, method: str | Callable[..., Any]) -> list[Callable[..., Any]]:
         """The methods that do something: those of `AgentEvents` itself do nothing."""
+        if not isinstance(method, str):
+            return [method]
         found = (getattr(listener, method, None) for listener in self._listeners)
         nothing = getattr(AgentEvents, method, None)
         return [handler for handler in found if handler and getattr(handler, "__func__", None) is not nothing]

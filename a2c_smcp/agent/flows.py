@@ -11,23 +11,26 @@ import logging
 from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Sequence
 from typing import Any
 
-from a2c_smcp import mcp_events, smcp
+from a2c_smcp import mcp_events, published_events, smcp
+from a2c_smcp.agent.blobs import MAX_RESULT
 from a2c_smcp.agent.connection import AgentConnection
 from a2c_smcp.agent.desktops import Desktops, Screen
 from a2c_smcp.agent.events import EventDispatcher, Invoke
 from a2c_smcp.agent.listening_calls import EmitOptions, ListeningCalls, questions_in
-from a2c_smcp.agent.logs import LogLevels, LogSource
 from a2c_smcp.agent.questions import OnQuestion
+from a2c_smcp.agent.reading.requests import Reading
 from a2c_smcp.agent.refresh import Refresher
 from a2c_smcp.agent.requests import DEFAULT_TIMEOUT, Requests
 from a2c_smcp.agent.retries import ReturningComputers
+from a2c_smcp.agent.skills import SkillRequests
+from a2c_smcp.agent.standing_requests import LogSource, StandingRequests
 from a2c_smcp.agent.toolbox import Toolbox
 from a2c_smcp.agent.types import Seat
 from a2c_smcp.endpoint import Endpoint, Reconnect
 from a2c_smcp.errors import AmbiguousComputer, BadRequest, ComputerNotFound, SMCPError
 from a2c_smcp.protocol.questions import Question
 from a2c_smcp.protocol.results import CallToolResult
-from a2c_smcp.registry import MCPRegistry, OnProgress
+from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.types import Desktop
 
 __all__ = ["Flows"]
@@ -35,7 +38,12 @@ __all__ = ["Flows"]
 logger = logging.getLogger(__name__)
 
 _SETTLE = 5.0
-_NOT_REPEATED = (mcp_events.TELL_PROGRESS_NOTIFICATION, mcp_events.TELL_LOG_NOTIFICATION)
+_SETTLE_READING = 1.0
+_NOT_REPEATED = (
+    mcp_events.TELL_PROGRESS_NOTIFICATION,
+    mcp_events.TELL_LOG_NOTIFICATION,
+    mcp_events.TELL_RESOURCE_NOTIFICATION,
+)
 """Notices that may come many times a second."""
 
 
@@ -51,6 +59,7 @@ class Flows:
         reconnect: Reconnect,
         trusted_computers: Collection[str] = (),
         on_question: OnQuestion | None = None,
+        max_result: int = MAX_RESULT,
     ) -> None:
         self._listeners = EventDispatcher(listeners)
         self.connection = AgentConnection(
@@ -65,26 +74,32 @@ class Flows:
             expected_until=self._expected_until,
         )
         self._returning = ReturningComputers()
-        self.ask = Requests(self.connection)
+        self._ours: set[Seat] = set()
+        self.ask = Requests(self.connection, max_result)
         self._listening = ListeningCalls(self.ask, on_question, reconnect)
-        self._logs = LogLevels(self._send_log_level, reconnect)
+        self._logs = StandingRequests(self._send_log_level, reconnect)
         self.toolbox = Toolbox(registry, self._call, trusted_computers)
+        self.reading = Reading(self.ask, self._listeners, self.toolbox, reconnect)
         self._desktops = Desktops(self._on_desktop)
         self._members = Refresher(self._fetch_members, reconnect)
         self._tools = Refresher(self._fetch_tools, reconnect)
         self._screens = Refresher(self._fetch_screen, reconnect)
+        self.skills = SkillRequests(self.ask, self._listeners, reconnect)
+        self._refreshes = (self._members, self._tools, self._screens, self.skills.refreshes)
         self._reactions = {
             smcp.ENTER_OFFICE_NOTIFICATION: self._on_enter,
             smcp.LEAVE_OFFICE_NOTIFICATION: self._on_leave,
             smcp.UPDATE_CONFIG_NOTIFICATION: self._on_update_config,
             smcp.UPDATE_TOOL_LIST_NOTIFICATION: self._on_update_tools,
             smcp.UPDATE_DESKTOP_NOTIFICATION: self._on_update_desktop,
+            published_events.UPDATE_SKILLS_NOTIFICATION: self.skills.on_update,
         }
         self._tells = {
             mcp_events.TELL_PROGRESS_NOTIFICATION: self._listening.on_progress,
             mcp_events.TELL_QUESTION_NOTIFICATION: self._listening.on_question_told,
             mcp_events.TELL_QUESTION_ENDED_NOTIFICATION: self._listening.on_question_ended,
             mcp_events.TELL_LOG_NOTIFICATION: self._on_log,
+            **self.reading.notices,
         }
 
     async def connect(self, invoke: Invoke, offices: Iterable[str]) -> None:
@@ -93,11 +108,11 @@ class Flows:
         await self.disconnect()
         self.toolbox.open()
         self.ask.open()
+        self.ask.transfers.open(invoke)
         self._listeners.open(invoke)
         self._listening.open(invoke)
-        self._logs.open()
-        for refreshes in (self._members, self._tools, self._screens):
-            refreshes.open()
+        for opening in (self._logs, self.reading, *self._refreshes):
+            opening.open()
         try:
             await self.connection.open()
             for office in offices:
@@ -108,29 +123,36 @@ class Flows:
 
     async def disconnect(self) -> None:
         try:
-            for closing in (self._listening, self._logs, self._members, self._tools, self._screens):
+            for closing in (self._listening, self._logs, self.reading, *self._refreshes):
                 await closing.close()
         finally:
             try:
                 await self.connection.close()
             finally:
+                self.ask.transfers.close()
                 self.toolbox.close()
                 self._returning.clear()
                 self._desktops.close()
                 await self._listeners.close()
 
     async def join_office(self, office: str) -> None:
-        """Join an office, and give its computers `_SETTLE` seconds to send their tools."""
+        """Join an office, and give its computers `_SETTLE` seconds to send their tools.
+
+        Resources and prompts get a moment, and only on computers of this make, which certainly answer.
+        """
         await self.connection.take_seat(office)
         self._on_seated(office)
         await self._members.settle([office], _SETTLE)
         await self._tools.settle(self.toolbox.seats(office), _SETTLE)
+        await self.reading.registered.settle(self._ours & {*self.toolbox.seats(office)}, _SETTLE_READING)
 
     async def leave_office(self, office: str) -> None:
         self._members.drop(office)
         for seat in self.toolbox.seats(office):
             self._forget(seat)
         self._desktops.close(office)
+        self._logs.leave(office)
+        self.reading.leave(office)
         await self.connection.give_up_seat(office)
 
     def call_tool(
@@ -206,11 +228,13 @@ class Flows:
 
     def _on_enter(self, seat: Seat) -> None:
         self._returning.discard(seat)
-        if self.toolbox.enter(seat):
+        is_new = self.toolbox.enter(seat)
+        if is_new:
             self._listening.on_enter(seat)
             self._logs.on_enter(seat)
             self._listeners.dispatch("on_computer_enter_office", _data_of(seat))
         self._tools.request(seat)
+        self.reading.on_enter(seat, is_new=is_new)
         self._on_update_desktop(seat)
 
     def _on_leave(self, seat: Seat) -> None:
@@ -220,17 +244,20 @@ class Flows:
     def _on_lost(self, seat: Seat) -> None:
         """A computer has lost its connection, and may return."""
         self._returning.discard(seat)
+        self.reading.forget(seat)
         self.toolbox.lose(seat)
         self._stop_following(seat)
         self._listeners.dispatch("on_computer_leave_office", _data_of(seat))
 
     def _on_update_config(self, seat: Seat) -> None:
-        self._tools.request(seat)
+        self._on_update_tools(seat)
         self._listeners.dispatch("on_computer_update_config", _data_of(seat))
         self._listeners.dispatch("on_computer_update_mcp_config", _data_of(seat))
 
     def _on_update_tools(self, seat: Seat) -> None:
         self._tools.request(seat)
+        self._logs.on_change(seat)
+        self.reading.on_change(seat)
 
     def _on_update_desktop(self, seat: Seat) -> None:
         for screen in self._desktops.screens(seat):
@@ -238,12 +265,14 @@ class Flows:
 
     def _on_connection_lost(self) -> None:
         self._returning.lose(self.toolbox.seats())
+        self.reading.on_connection_lost()
 
     def _on_seated(self, office: str) -> None:
         self._returning.expect(office, lambda: self._members.request(office))
         self._members.request(office)
         self._listening.on_seated(office)
         self._logs.on_seated(office)
+        self.reading.on_seated(office)
 
     def _on_seat_lost(self, office: str, error: SMCPError) -> None:
         logger.warning("%s could not return to office %s: %s", self.connection.name, office, error)
@@ -264,7 +293,7 @@ class Flows:
 
     def _on_log(self, data: dict[str, Any]) -> None:
         for seat in self._seats_in(mcp_events.TELL_LOG_NOTIFICATION, data)[:1]:
-            if self._logs.is_wanted(seat):
+            if self._logs.at(seat):
                 self._listeners.dispatch_if_free("on_log", seat.computer, data, seat.office)
 
     # What is kept current
@@ -272,6 +301,8 @@ class Flows:
     async def _fetch_members(self, office: str) -> None:
         def apply(members: list[smcp.SessionInfo]) -> None:
             self.connection.is_deduplicated = any(_is_deduplicated(each, self.connection.name) for each in members)
+            ours = {Seat(office, each["name"]) for each in members if _is_computer(each) and each.get("dedup")}
+            self._ours = {seat for seat in self._ours if seat.office != office} | ours
             self._apply_members(office, [each["name"] for each in members if _is_computer(each)])
 
         await self.ask.members(office, then=apply)
@@ -304,18 +335,19 @@ class Flows:
 
     def _forget(self, seat: Seat) -> None:
         self._returning.discard(seat)
+        self.reading.forget(seat)
         self.toolbox.leave(seat)
         self._stop_following(seat)
 
     def _stop_following(self, seat: Seat) -> None:
         self._tools.drop(seat)
+        self.skills.refreshes.drop(seat)
         for screen in self._desktops.screens(seat):
             self._screens.drop(screen)
 
     def _call(
-        self, seat: Seat, tool: str, arguments: dict[str, Any], on_progress: OnProgress | None
+        self, seat: Seat, tool: str, arguments: dict[str, Any], options: EmitOptions
     ) -> Coroutine[Any, Any, CallToolResult]:
-        options: EmitOptions = {"on_progress": on_progress} if on_progress else {}
         return self.call_tool(seat.computer, tool, arguments, DEFAULT_TIMEOUT, seat.office, None, options)
 
     def _seat(self, computer: str, office: str | None) -> Seat:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any, Literal, NamedTuple, TypedDict
 
+from a2c_smcp.agent.blobs import AnyPath, Receive
 from a2c_smcp.agent.events import Invoke
 from a2c_smcp.agent.questions import CallQuestions, OnQuestion
 from a2c_smcp.agent.refresh import Refresher
@@ -51,6 +52,9 @@ class EmitOptions(TypedDict, total=False):
       to `on_notice`, to be answered with `answer_question`.
     - `extend`: `timeout` is the longest silence of the tool, and not the longest time that it may take.
     - `meta` is passed on to the MCP server as `_meta`.
+    - `save_to` is a folder: images, audio and other binary content of the result are written to files there, whatever
+      their size, and `result.files` has their paths. Without it all of the result is in memory, see `max_result`.
+    - `on_transfer(bytes, total, None)` is called while large contents of the result are fetched.
     """
 
     on_progress: OnProgress | None
@@ -61,6 +65,8 @@ class EmitOptions(TypedDict, total=False):
     input_responses: Mapping[str, Any] | None
     request_state: str | None
     client_capabilities: Mapping[str, Any] | None
+    save_to: AnyPath | None
+    on_transfer: OnProgress | None
 
 
 _PASSED_ON = {
@@ -122,9 +128,11 @@ class ListeningCalls:
         fields = _fields(options, on_question)
         req_id = req_id or token_hex(16)
         call = self._begun(_Target(office, computer), options, on_question, timeout)
+        save_to, on_transfer = options.get("save_to"), options.get("on_transfer")
+        receive = Receive(save_to, on_transfer) if save_to is not None or on_transfer else None
         self._calls[req_id] = call
         try:
-            result = await self._ask.call_tool(computer, tool, params, timeout, office, req_id, fields)
+            result = await self._ask.call_tool(computer, tool, params, timeout, office, req_id, fields, receive)
         except asyncio.CancelledError:
             if call.progress:
                 call.progress.stop()

@@ -9,10 +9,10 @@ from secrets import token_hex
 from typing import Any, cast
 
 from a2c_smcp import mcp_events, smcp
+from a2c_smcp.agent.blobs import MAX_RESULT, Receive, Transfers, is_complete
 from a2c_smcp.agent.connection import AgentConnection
 from a2c_smcp.agent.retries import AGENT_MARGIN, Resend
 from a2c_smcp.errors import (
-    AnswerTooLarge,
     BadRequest,
     CallCancelled,
     CallTimeout,
@@ -20,9 +20,10 @@ from a2c_smcp.errors import (
     SMCPError,
     UnsupportedEvent,
 )
+from a2c_smcp.protocol.chunks import with_blob
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 from a2c_smcp.protocol.questions import Answer
-from a2c_smcp.protocol.results import CallToolResult
+from a2c_smcp.protocol.results import CallOrigin, CallToolResult
 from a2c_smcp.types import Desktop
 
 __all__ = ["DEFAULT_TIMEOUT", "Requests"]
@@ -38,9 +39,11 @@ _CANCEL_ANSWER = 2.0  # a Server that knows a cancelled call answers it within 1
 class Requests:
     """Each method raises the error that its answer carries."""
 
-    def __init__(self, connection: AgentConnection) -> None:
+    def __init__(self, connection: AgentConnection, max_result: int = MAX_RESULT) -> None:
         self._connection = connection
         self._calls: dict[str, asyncio.Timeout] = {}
+        self.transfers = Transfers(self.ask_newer, self._until_changed, max_result)
+        self.downloads = self.transfers.downloads
         self.open()
 
     def open(self) -> None:
@@ -56,24 +59,30 @@ class Requests:
         office: str | None,
         req_id: str | None,
         more: Mapping[str, Any] | None = None,
+        receive: Receive | None = None,
     ) -> CallToolResult:
         """Call a tool. A caller that stops waiting cancels the call on the computer. `more` are further fields."""
         seconds = _whole_seconds(timeout)
         call = self._addressed(computer, office, req_id) | {"tool_name": tool, "params": params, "timeout": seconds}
+        call["blobs"] = True
         if more:
             call |= more
         try:
             async with asyncio.timeout(None) as unless_cancelled:
                 self._calls[call["req_id"]] = unless_cancelled
-                result = CallToolResult.from_wire(await self._ask_when_free(call, seconds))
+                answer = await self._ask_when_free(call, seconds)
+                result = CallToolResult.from_wire(answer, CallOrigin(computer, tool, office))
         except TimeoutError:
             raise CallCancelled(outcome="unknown") from None
         finally:
             self._calls.pop(call["req_id"], None)
         if result.is_error and result.meta.get("a2c_cancelled"):  # computers of other makes give no code with it
             raise CallCancelled(outcome="unknown")
-        _refuse_blob_handles(result)
-        return result
+        if result.is_timeout and result.error_code is None:
+            raise CallTimeout(result.text, outcome="unknown")
+        if receive is None and is_complete(result):
+            return result
+        return await self.transfers.complete(result, computer, office, receive or Receive())
 
     async def _ask_when_free(self, call: dict[str, Any], seconds: int) -> Any:
         """Send a call once fewer than `_IN_FLIGHT` others are in flight.
@@ -144,7 +153,7 @@ class Requests:
     ) -> None:
         """It may be sent several times: the same answer again is no other answer (WIRE §9)."""
         data = {"question_id": question_id, **answer.to_mcp()}
-        await self._ask_newer(mcp_events.ANSWER_QUESTION_EVENT, computer, data, office, timeout=max(timeout, _LIMIT))
+        await self.ask_newer(mcp_events.ANSWER_QUESTION_EVENT, computer, data, office, timeout=max(timeout, _LIMIT))
 
     async def questions(
         self, computer: str, office: str | None, then: Callable[[list[Any]], None] = lambda questions: None
@@ -156,16 +165,16 @@ class Requests:
                 then(_list_in(answer, "questions"))
             return answer
 
-        answer = await self._ask_newer(mcp_events.GET_QUESTIONS_EVENT, computer, {}, office, then=read)
+        answer = await self.ask_newer(mcp_events.GET_QUESTIONS_EVENT, computer, {}, office, then=read)
         return _list_in(answer, "questions")
 
     async def set_log_level(
         self, computer: str, level: mcp_events.LogLevel, mcp_server: str | None, office: str | None
     ) -> None:
         data = {"level": level} if mcp_server is None else {"level": level, "mcp_server": mcp_server}
-        await self._ask_newer(mcp_events.SET_LOG_LEVEL_EVENT, computer, data, office)
+        await self.ask_newer(mcp_events.SET_LOG_LEVEL_EVENT, computer, data, office)
 
-    async def _ask_newer(
+    async def ask_newer(
         self,
         event: str,
         computer: str,
@@ -174,12 +183,15 @@ class Requests:
         *,
         timeout: float = _LIMIT,
         then: Callable[[Any], Any] | None = None,
+        blob: str | None = None,
     ) -> Any:
-        """An event that is newer than published Servers and computers, which answer it with nothing.
+        """Send an event that is newer than published Servers and computers, which answer it with nothing.
 
-        Raises `NotCarried`, or `UnsupportedEvent` if it is the computer that does not know it.
+        `blob` is a large field of that name. Raises `NotCarried`, or `UnsupportedEvent` if it is the computer that does
+        not know it.
         """
         request = {**self._addressed(computer, office), **data}
+        request = request if blob is None else with_blob(request, blob)
         answer = await self._connection.ask(event, request, timeout, then=then)
         if answer is None and self._connection.is_deduplicated:  # a Server of ours, which carries all events
             raise UnsupportedEvent(f"computer {computer!r} does not know {event}")
@@ -190,6 +202,9 @@ class Requests:
     async def send(self, event: str, computer: str, data: dict[str, Any], timeout: float, office: str | None) -> Any:
         """Send any event. It is not sent twice, because its effect is unknown."""
         return await self._connection.ask(event, self._addressed(computer, office) | data, timeout, resend=Resend.NEVER)
+
+    async def _until_changed(self, timeout: float) -> None:
+        await self._connection.after_version(self._connection.version(), timeout)
 
     def _about(self, req_id: str | None) -> dict[str, Any]:
         return {"agent": self._connection.name, "req_id": req_id or token_hex(16)}
@@ -203,18 +218,6 @@ class Requests:
         if len(offices) != 1:
             raise BadRequest(f"this agent sits in {len(offices)} offices, say which with office=", offices=offices)
         return offices[0]
-
-
-def _refuse_blob_handles(result: CallToolResult) -> None:
-    """Computers of the 0.4 generation replace large binary content by a handle, which this agent cannot fetch."""
-    metas = (item.get("_meta") for item in result.content if isinstance(item, dict))
-    moved = [meta for meta in metas if isinstance(meta, dict) and meta.get("a2c_blob_handle")]
-    if moved:
-        size = sum(meta["a2c_total_size"] for meta in moved if isinstance(meta.get("a2c_total_size"), int))
-        raise AnswerTooLarge(
-            f"{size} bytes of binary content stayed on the computer, and this agent cannot fetch them; "
-            "ask the tool for less, or use a computer of this package, which sends all of it"
-        )
 
 
 def _whole_seconds(timeout: float) -> int:

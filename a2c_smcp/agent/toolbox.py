@@ -20,27 +20,33 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from threading import get_ident
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+from a2c_smcp.agent.listening_calls import EmitOptions
 from a2c_smcp.agent.tool_names import Offer, Renaming, ToolNames
 from a2c_smcp.agent.types import Seat
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.loops import LoopIsRunning, is_in_loop
 from a2c_smcp.protocol.names import MAX_TOOL_NAME
+from a2c_smcp.protocol.questions import ELICITATION, Answer, Question
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
-from a2c_smcp.registry.calls.progress import OnProgress, progress_listener
-from a2c_smcp.registry.results import value_of
+from a2c_smcp.registry.calls.caller import InputAsked, ToolCaller, tool_caller
+from a2c_smcp.registry.calls.progress import progress_listener
+from a2c_smcp.registry.results import note_result, value_of
 from a2c_smcp.smcp import SMCPTool
 
-__all__ = ["CallSeat", "RemoteTool", "Toolbox"]
+__all__ = ["AgentLoop", "CallSeat", "RemoteTool", "Toolbox"]
 
 logger = logging.getLogger(__name__)
 
-CallSeat: TypeAlias = Callable[[Seat, str, dict[str, Any], OnProgress | None], Coroutine[Any, Any, CallToolResult]]
-"""Calls a tool of a computer by the name that it has on that computer, and reports its progress."""
+Result = TypeVar("Result")
+
+CallSeat: TypeAlias = Callable[[Seat, str, dict[str, Any], EmitOptions], Coroutine[Any, Any, CallToolResult]]
+"""Calls a tool of a computer by the name that it has on that computer."""
 
 _MAY_COME_BACK = 60.0
 _SHOWN = (
@@ -49,6 +55,38 @@ _SHOWN = (
     ("annotations", "MCP_TOOL_ANNOTATION", dict),
 )
 """What MCP's list of tools shows of a tool: the field, the entry of its `meta`, and its type (WIRE §7, §9)."""
+
+
+class AgentLoop:
+    """The agent's event loop, for callers in any thread and in any other loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def wait(self, work: Coroutine[Any, Any, Result], remedy: str) -> Result:
+        """Block until it is done. Raises `LoopIsRunning` with the remedy in a thread with a running event loop."""
+        if is_in_loop():
+            work.close()
+            raise LoopIsRunning(f"it is remote, and this thread runs an event loop: {remedy}")
+        future = self.begin(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def done(self, work: Coroutine[Any, Any, Result]) -> Result:
+        if asyncio.get_running_loop() is self._loop:
+            return await work
+        return await asyncio.wrap_future(self.begin(work))
+
+    def begin(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Raises `Unavailable` after the end of the agent."""
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:  # the loop is closed
+            work.close()
+            raise Unavailable("the agent is closed") from None
 
 
 class RemoteTool:
@@ -60,7 +98,7 @@ class RemoteTool:
         seat: Seat,
         tool: SMCPTool,
         call: CallSeat,
-        loop: asyncio.AbstractEventLoop,
+        loop: AgentLoop,
         *,
         is_trusted: bool = False,
     ) -> None:
@@ -75,7 +113,8 @@ class RemoteTool:
         self.tags = [str(tag) for tag in tags] if isinstance(tags := ours.get("tags"), list) else []
         self.meta = _shown(meta)
         self.origin = str(seat)
-        self.trusts_tags = self.trusts_hints = is_trusted
+        self.trusts_hints = is_trusted
+        self.trusts_tags = is_trusted and not meta.get("a2c_tags_of_server")  # the owner vouches for no such tag
         self._call = call
         self._loop = loop
 
@@ -84,33 +123,25 @@ class RemoteTool:
 
     def call(self, arguments: dict[str, Any]) -> Any:
         """Call the tool and block. Raises `LoopIsRunning` in a thread with a running event loop."""
-        if is_in_loop():
-            raise LoopIsRunning(
-                f"tool {self.name!r} is remote, and this thread runs an event loop: await acall instead"
-            )
-        future = self._begin(arguments)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return self._value(self._loop.wait(self._request(arguments), f"await acall of {self.name!r} instead"))
 
     async def acall(self, arguments: dict[str, Any]) -> Any:
         """Call the tool from any event loop."""
-        if asyncio.get_running_loop() is self._loop:
-            return await self._value(arguments, progress_listener())
-        return await asyncio.wrap_future(self._begin(arguments))
+        return self._value(await self._loop.done(self._request(arguments)))
 
-    def _begin(self, arguments: dict[str, Any]) -> Future[Any]:
-        work = self._value(arguments, progress_listener())
-        try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # the loop is closed
-            work.close()
-            raise Unavailable(f"the agent of tool {self.name!r} is closed") from None
+    def _request(self, arguments: dict[str, Any]) -> Coroutine[Any, Any, CallToolResult]:
+        """The listeners belong to this context, not to the loop in which the coroutine will run."""
+        options: EmitOptions = {}
+        if listener := progress_listener():
+            options["on_progress"] = listener
+        if (caller := tool_caller()) and "elicitation" in caller.capabilities:
+            options["on_question"] = partial(_put_to, caller)
+        return self._call(self.seat, self.tool["name"], arguments, options)
 
-    async def _value(self, arguments: dict[str, Any], on_progress: OnProgress | None) -> Any:
-        return value_of((await self._call(self.seat, self.tool["name"], arguments, on_progress)).to_wire())
+    def _value(self, result: CallToolResult) -> Any:
+        whole = result.to_wire()
+        note_result(self, whole)
+        return value_of(whole)
 
 
 class Toolbox:
@@ -136,6 +167,7 @@ class Toolbox:
 
     def open(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._agent_loop = AgentLoop(self._loop)
         self._is_stale = True
         self._stop_listening = self.registry.on_change(self._on_change)
 
@@ -152,6 +184,11 @@ class Toolbox:
     def seats_of(self, computer: str, office: str | None) -> list[Seat]:
         """The computers of this name, in one office or in all."""
         return [seat for seat in self.seats(office) if seat.computer == computer]
+
+    def tool(self, seat: Seat, name: str) -> SMCPTool | None:
+        """A tool of a computer, by the name that it has there."""
+        computer = self._computers.get(seat)
+        return computer.tools.get(name) if computer else None
 
     def enter(self, seat: Seat) -> bool:
         """A computer has entered; its tools are not known yet. Return whether it was away before."""
@@ -267,7 +304,7 @@ class Toolbox:
     def _remote(self, name: str, offer: Offer) -> RemoteTool:
         tool = self._computers[offer.seat].tools[offer.tool]
         is_trusted = offer.seat.computer in self._trusted
-        return RemoteTool(name, offer.seat, tool, self._call, self._loop, is_trusted=is_trusted)
+        return RemoteTool(name, offer.seat, tool, self._call, self._agent_loop, is_trusted=is_trusted)
 
 
 class _Computer:
@@ -295,6 +332,15 @@ class _Computer:
     def stop_forgetting(self) -> None:
         if self.forgetting:
             self.forgetting.cancel()
+
+
+async def _put_to(caller: ToolCaller, question: Question) -> Answer:
+    """The answer of the program that has called the tool. Raises `CannotAsk`, which cancels the question."""
+    about: dict[str, Any] = {"requestedSchema": dict(question.schema)}
+    if question.mode == "url":
+        about = {"mode": "url", "url": question.url, "elicitationId": question.question_id}
+    given = await caller.request(InputAsked(ELICITATION, {"message": question.message, **about}))
+    return Answer(given["action"], given.get("content"))
 
 
 def _is_valid(tool: Any) -> bool:

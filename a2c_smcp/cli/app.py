@@ -42,7 +42,8 @@ def build_for(words: Sequence[str]) -> typer.Typer:
     """The command line, as far as these words need it, or the words that a shell wants to complete."""
     typed = next((os.environ[name].split()[1:] for name in _COMPLETED if name in os.environ), None)
     wanted = next((word for word in typed or words if not word.startswith("-")), None)
-    return _outline() if typed is not None and wanted not in COMMANDS else build(wanted)
+    needs_names_only = typed is not None or any(word.endswith("-completion") for word in words)
+    return _outline() if needs_names_only and wanted not in COMMANDS else build(wanted)
 
 
 def build(wanted: str | None = None) -> typer.Typer:

@@ -72,7 +72,10 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
     errors.ConfigError: _Advice("Correct that file, or name another; `a2c-smcp doctor` checks all of it."),
     errors.NotPrivate: _Advice("Run the command shown, then try again."),
     errors.UnsupportedEvent: _Advice("The computer is too old for that: update it."),
-    errors.NotCarried: _Advice("The Server is too old for that: update it."),
+    errors.NotCarried: _Advice(
+        "Update that Server; a2c-smcp server starts one that does.",
+        "The Server at {url} is older than this request, and does not pass it on to computers",
+    ),
     errors.InvalidWindowURI: _Advice("a2c-smcp agent desktop COMPUTER shows the windows with their URIs."),
     errors.VersionMismatch: _Advice("Install an a2c-smcp that speaks the version of this Server."),
     errors.NotAuthenticated: _Advice(
@@ -92,6 +95,19 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
     errors.ToolNotFound: _Advice("a2c-smcp agent tools shows what there is."),
     errors.ComputerLeft: _Advice("Whether the tool has run is not known; a2c-smcp agent watch shows who comes back."),
     errors.ServerNotFound: _Advice("a2c-smcp agent config COMPUTER shows its MCP servers."),
+    errors.ServerNotRegistered: _Advice("a2c-smcp agent config COMPUTER shows its MCP servers."),
+    errors.AuthorizationRequired: _Advice("Its owner signs in on that computer, with a2c-smcp login SERVER."),
+    errors.AuthorizationFailed: _Advice("Its owner signs in on that computer, with a2c-smcp login SERVER --again."),
+    errors.ResourceNotFound: _Advice("a2c-smcp agent resources COMPUTER shows what there is."),
+    errors.PromptNotFound: _Advice("a2c-smcp agent prompts COMPUTER shows what there is."),
+    errors.CapabilityNotSupported: _Advice("a2c-smcp agent servers COMPUTER shows what its MCP servers offer."),
+    errors.SkillNotFound: _Advice("a2c-smcp agent skills COMPUTER shows its skills."),
+    errors.InvalidSkillName: _Advice("a2c-smcp agent skills COMPUTER shows its skills."),
+    errors.SkillFileNotAccessible: _Advice("Its SKILL.md says which files it has."),
+    errors.BlobNotAccessible: _Advice(
+        "Ask again for what it was a part of: contents are kept for a quarter of an hour."
+    ),
+    errors.BlobWriteFailed: _Advice(_LATER),
     errors.CallTimeout: _Advice(_LATER),
     errors.ResultGone: _Advice("See what the tool has done before you call it again."),
     errors.TooLarge: _Advice("Ask for less at a time."),
@@ -117,6 +133,15 @@ _UNAVAILABLE = {
     ),
 }
 """By words in the message of `Unavailable`."""
+
+_BLOB_WRITE = {
+    "forbidden": _Advice("Its owner has to start it with --landing DIR, a folder that it can write into."),
+    "busy": _Advice("It takes only a few files at a time: try again in a moment."),
+    "too_large": _Advice("Its owner decides how large a file may be; send a smaller one."),
+    "io_error": _Advice("Its disk may be full; its log tells more."),
+    "integrity": _Advice("The file may have changed while it was sent: try again."),
+}
+"""By the reason of `BlobWriteFailed`."""
 
 _AGAIN = "It is tried again; correct its configuration if that does not help."
 
@@ -151,6 +176,8 @@ _UNSAID = {"url": "The Server", "office": "of this name"}
 def explained(error: SMCPError, tried: Mapping[str, str] = _UNSAID) -> Failed:
     """The error with its remedy. `tried` has the `url` and the `office` that were used."""
     advice = next(_ADVICE[kind] for kind in type(error).__mro__ if kind in _ADVICE)
+    if isinstance(error, errors.BlobWriteFailed):
+        advice = _BLOB_WRITE.get(error.details.get("reason", ""), advice)
     if isinstance(error, errors.Unavailable):
         advice = next((known for words, known in _UNAVAILABLE.items() if words in error.message), advice)
     return Failed(advice.what.format(message=error.message, **tried), advice.remedy)
@@ -207,7 +234,7 @@ _OTHER_MCP_ERROR = "The MCP server answered with the error {code}; --json shows 
 
 def result_remedy(result: CallToolResult, computer: str) -> str:
     """What to do about a result that is an error; empty if only the tool itself can say."""
-    server = result.mcp_server or "SERVER"
+    server = (result.auth_hint or {}).get("server") or result.mcp_server or "SERVER"
     if result.error_code in _OF_RESULTS:
         return _OF_RESULTS[result.error_code].format(server=server, computer=computer)
     if result.mcp_error is None:
@@ -258,11 +285,11 @@ def members_hint(office: str, computers: Sequence[str]) -> str:
     return f"Office {office!r} has {_enumerated(computers)}."
 
 
-def name_hint(name: str, known: Sequence[str]) -> str:
-    """Similar names, or all names there are."""
+def name_hint(name: str, known: Sequence[str], kind: str = "tools") -> str:
+    """Similar names, or all names there are, of things of this kind."""
     if close := difflib.get_close_matches(name, known, cutoff=0.5):
         return f"Did you mean {' or '.join(close)}?"
-    return f"It has {_enumerated(known)}." if known else "It has no tools at all."
+    return f"It has {_enumerated(known)}." if known else f"It has no {kind} at all."
 
 
 def _enumerated(names: Sequence[str]) -> str:

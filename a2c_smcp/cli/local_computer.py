@@ -42,9 +42,11 @@ __all__ = [
     "Desktop",
     "DesktopOption",
     "IdleStop",
+    "Landing",
     "LocalComputer",
     "NoInput",
     "OwnerOptions",
+    "SkillsFolder",
     "TrustChanges",
     "Yes",
     "policy_of",
@@ -71,7 +73,26 @@ TrustChanges = Annotated[
     ),
 ]
 IdleStop = Annotated[str | None, option(None, "--idle-stop", "Stop servers unused for so long, like 10m.")]
+Landing = Annotated[
+    Path | None,
+    option(
+        None,
+        "--landing",
+        "Folder for files that agents send; without it they are refused.",
+        show_default=False,
+        metavar="DIR",
+    ),
+]
 DesktopOption = Annotated[Desktop, option(None, "--desktop", _DESKTOP)]
+SkillsFolder = Annotated[
+    Path | None,
+    option(
+        "A2C_SKILL_HOME",
+        "--skill-home",
+        "Folder of skills; yours are the folders in its user/.",
+        show_default="~/.a2c/skills",
+    ),
+]
 
 
 def policy_of(idle_stop: str | None, desktop: Desktop) -> HostPolicy:
@@ -88,6 +109,8 @@ class OwnerOptions:
     no_browser: bool = False
     values: dict[str, Any] | None = None
     policy: HostPolicy | None = None
+    skills: Path | None = None
+    landing: Path | None = None
 
 
 class LocalComputer:
@@ -114,6 +137,8 @@ class LocalComputer:
             name,
             values=given.values,
             policy=given.policy,
+            skills=given.skills,
+            landing=given.landing,
             on_state=self._on_state,
             **_callbacks(questions, self._owner, guide, approve_everything=given.yes),
         )

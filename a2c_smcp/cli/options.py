@@ -36,6 +36,7 @@ __all__ = [
     "Proxy",
     "Url",
     "check_names",
+    "checked_folder",
     "default_agent_name",
     "endpoint",
     "exposed",
@@ -72,6 +73,13 @@ Proxy = Annotated[
     option("A2C_PROXY", "--proxy", "HTTP proxy; otherwise HTTPS_PROXY is used.", callback=_checked_proxy),
 ]
 LogLevelOption = Annotated[logs.LogLevel, option("A2C_LOG_LEVEL", "--log-level", "How much to log.")]
+
+
+def checked_folder(path: Path | None, flag: str) -> Path | None:
+    """A folder that exists, or can be made later. Raises `WrongUse`."""
+    if path is not None and path.exists() and not path.is_dir():
+        raise WrongUse(f"{flag}: {path} is not a folder", "Name a folder; it is made if it is missing.")
+    return path
 
 
 def check_names(*, name: str, office: str) -> None:

@@ -173,6 +173,9 @@ def _summary(servers: dict[str, _ServerLine], spinner: RenderableType) -> Render
     return line
 
 
+_MB = 1_000_000
+
+
 class Meter:
     """How far the work has come, as it says itself. Its message is written by others."""
 
@@ -186,6 +189,11 @@ class Meter:
         counted = f"{progress:g} of {total:g}" if total and total > 0 else f"{progress:g}"
         said = " ".join(str(message or "").split())
         self.words = printable(f"{counted}, {said}" if said else counted)
+
+    def report_bytes(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """As `report`, of bytes that are transferred."""
+        self.share = min(done / total, 1.0) if total else None
+        self.words = f"{done / _MB:.1f} of {total / _MB:.1f} MB" if total else f"{done / _MB:.1f} MB"
 
 
 @contextmanager

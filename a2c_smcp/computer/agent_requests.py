@@ -7,6 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Any, cast
 
 from a2c_smcp.computer.approval import Approvals, Caller
+from a2c_smcp.computer.blobs.offers import Blobs
+from a2c_smcp.computer.blobs.uploads import Uploads
+from a2c_smcp.computer.calls.delivery import ResultDelivery
 from a2c_smcp.computer.calls.execution import Execution
 from a2c_smcp.computer.calls.in_flight import Outcome
 from a2c_smcp.computer.calls.incoming import CallOptions, IncomingCall
@@ -15,8 +18,10 @@ from a2c_smcp.computer.calls.reports import OnProgress
 from a2c_smcp.computer.desktop.read import read_desktop
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
+from a2c_smcp.computer.reading.requests import ReadAnswers
 from a2c_smcp.computer.secrets import CONFIG, SERVER, Mask, mask_config
 from a2c_smcp.computer.server_logs import ServerLogs
+from a2c_smcp.computer.skills.skills import Skills
 from a2c_smcp.computer.tools.catalogue import Catalogue
 from a2c_smcp.computer.types import OwnedTool
 from a2c_smcp.errors import SMCPError
@@ -35,7 +40,12 @@ class AgentRequests:
     approvals: Approvals
     questions: OpenQuestions
     server_logs: ServerLogs
+    blobs: Blobs
+    skills: Skills
+    reading: ReadAnswers
+    uploads: Uploads
     _catalogue: Catalogue
+    _delivery: ResultDelivery
     _execution: Execution
     _definitions: dict[str, MCPServerInput]
     _hosting: Hosting | None
@@ -49,10 +59,17 @@ class AgentRequests:
         approved = self.approvals.approved(agent, self._catalogue.routes)
         return self._catalogue.written(self.mask, req_id, approved)
 
-    def get_config(self) -> GetComputerConfigRet:
-        """The configuration as agents may see it: placeholders stay, literal secrets are masked."""
-        inputs = [input_to_wire(each) for each in self._definitions.values()]
-        servers = {name: {**to_wire(each), "secrets": each.secrets} for name, each in self._host.configs.items()}
+    def get_config(self, *, labelled: bool = False) -> GetComputerConfigRet:
+        """The configuration as agents may see it: placeholders stay, literal secrets are masked.
+
+        The options of a pick list have labels if the owner has given them some, or if `labelled`.
+        """
+        inputs = [input_to_wire(each, labelled=labelled) for each in self._definitions.values()]
+        ids = self._host.bundle_ids
+        servers = {
+            name: {**to_wire(each), "bundle_id": ids.of(name), "secrets": each.secrets}
+            for name, each in self._host.configs.items()
+        }
         config: dict[str, Any] = mask_config({"inputs": inputs, "servers": servers})
         config["servers"] = {name: self.mask.data(each, SERVER, name) for name, each in config["servers"].items()}
         return cast("GetComputerConfigRet", self.mask.data(config, CONFIG))
@@ -100,7 +117,7 @@ class AgentRequests:
 
     def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
         """The answer, or, if it is too large to be sent, one that says so."""
-        return self._execution.fitting(answer)
+        return self._delivery.fitting(answer)
 
     def cancel(self, agent: str, req_id: str) -> None:
         """End a call of this agent, also if it comes after its cancel."""
@@ -113,15 +130,25 @@ class AgentRequests:
     def forget(self, office: str, agent: str | None = None) -> None:
         """Drop the results kept for an agent that has left, or for an office that this computer has left."""
         self._execution.forget(office, agent)
+        self.blobs.forget(office, agent)
+        self.uploads.forget(office, agent)
         if agent is None:
             self.questions.keep_only(office, None)
+        self.end_standing(office, agent)
+
+    def end_standing(self, office: str, agent: str | None = None) -> None:
+        """Stop telling an agent that has no seat any more what it has subscribed to; or all agents of an office."""
         self.server_logs.end(office, agent)
+        self.reading.subscriptions.end(office, agent)
 
     def keep_only(self, office: str, agent: str) -> None:
         """Drop the results kept for other agents: this one has entered the office."""
         self._execution.keep_only(office, agent)
+        self.blobs.keep_only(office, agent)
+        self.uploads.keep_only(office, agent)
         self.questions.keep_only(office, agent)
         self.server_logs.keep_only(office, agent)
+        self.reading.subscriptions.keep_only(office, agent)
 
     async def watch_logs(self, caller: Caller, server: str | None, level: str) -> None:
         """Tell an agent the messages of a server, or of all, of this level and above, as long as it is there.

@@ -13,6 +13,10 @@ from typing import Any, Self, TypeVar, overload
 
 from a2c_smcp.computer.agent_requests import AgentRequests
 from a2c_smcp.computer.approval import Approvals, Approve
+from a2c_smcp.computer.blobs.limits import BlobLimits
+from a2c_smcp.computer.blobs.offers import Blobs
+from a2c_smcp.computer.blobs.uploads import Uploads
+from a2c_smcp.computer.calls.delivery import ResultDelivery
 from a2c_smcp.computer.calls.execution import Execution
 from a2c_smcp.computer.calls.journal import journal_of
 from a2c_smcp.computer.hosting import Hosting
@@ -21,15 +25,18 @@ from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
 from a2c_smcp.computer.private_files import instance_of
 from a2c_smcp.computer.questions.answering import Answering, OnQuestion
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
+from a2c_smcp.computer.reading.contents import ReadContents
+from a2c_smcp.computer.reading.requests import ReadAnswers
 from a2c_smcp.computer.secrets import ARGUMENTS, NO_SERVER, Mask, masked_logs, secrets_of
 from a2c_smcp.computer.secrets.config import names_of_secrets
 from a2c_smcp.computer.secrets.rules import SecretName
 from a2c_smcp.computer.server_logs import LogLine, ServerLogs
 from a2c_smcp.computer.sign_in.browser import Browser, OpenURL, PasteRedirect
+from a2c_smcp.computer.skills.skills import Skills
 from a2c_smcp.computer.socketio.client import SMCPComputerClient
 from a2c_smcp.computer.tells import Tells
 from a2c_smcp.computer.tools.catalogue import Catalogue
-from a2c_smcp.computer.types import Update
+from a2c_smcp.computer.types import ServerUpdate, Update
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.loops import cancel_and_wait, ended_by_interrupt
 from a2c_smcp.mcp_host.config.servers import (
@@ -66,7 +73,9 @@ class Computer(AgentRequests):
     `inputs_file` have values of inputs. `on_state` is called with name, state and reason whenever the state of a server
     changes. Answers larger than `max_message` bytes are replaced by an error. `open_url` opens a page in the owner's
     browser, async or not: with it, a server that wants a sign-in begins one by itself; without it, `sign_in` has to be
-    called. Tokens are kept in the keyring, or in `state_folder`.
+    called. Tokens are kept in the keyring, or in `state_folder`. Files that agents send land in `landing`; without it
+    they are refused. `blob_limits` bounds what is kept on disk for agents. `skills` is the folder of skills; without
+    it, the one in A2C_SKILL_HOME, or else `~/.a2c/skills`.
     """
 
     def __init__(
@@ -84,6 +93,9 @@ class Computer(AgentRequests):
         max_message: int = _MAX_MESSAGE,
         open_url: OpenURL | None = None,
         state_folder: Path | None = None,
+        skills: Path | None = None,
+        landing: Path | None = None,
+        blob_limits: BlobLimits | None = None,
     ) -> None:
         self.name = name
         self.mask = Mask()
@@ -92,13 +104,28 @@ class Computer(AgentRequests):
         self._policy = policy or HostPolicy(largest_message=4 * max_message)
         self._on_state = on_state
         self._open_url, self._state_folder = open_url, state_folder
+        self._max_message = max_message
         self._catalogue = Catalogue(max_message)
+        blob_limits = blob_limits or BlobLimits()
+        self.blobs, self.uploads = Blobs(blob_limits), Uploads(landing, blob_limits)
+        self.skills = Skills(lambda: self._host, self.mask, self.blobs, lambda: self._notify("skills"), home=skills)
         self.tells = Tells(name)
         self.questions = OpenQuestions(self.tells, self.mask)
         self.server_logs = ServerLogs(self.tells, self.mask)
+        self._catalogue.functions.on_log = self.server_logs.add
         answering = Answering(on_question, self._questions_for_agents, self.questions, self.mask)
+        self._delivery = ResultDelivery(self.blobs, max_message)
         self._execution = Execution(
-            lambda: self._host, self._catalogue, self.approvals, answering, self.tells, self.mask, max_message
+            lambda: self._host, self._catalogue, self.approvals, answering, self.tells, self.mask, self._delivery
+        )
+        self.reading = ReadAnswers(
+            lambda: self._host,
+            self._execution.live,
+            answering,
+            ReadContents(self.blobs, self.mask, max_message),
+            self.tells,
+            self.mask,
+            self._policy.subscription_limit,
         )
         self.history, self.statistics = self._execution.history, self._execution.statistics
         self._definitions: dict[str, MCPServerInput] = {}
@@ -123,8 +150,11 @@ class Computer(AgentRequests):
         self._leaving.enter_context(masked_logs(self.mask))
         configs, self._waiting_configs = self._waiting_configs, {}
         try:
+            self.blobs.open(self._state_folder)
+            await self.uploads.open()
             for config in configs.values():
                 await self._hosting.put(config)
+            await self.skills.open()
         except BaseException:
             await self.__aexit__(None, None, None)
             raise
@@ -135,7 +165,11 @@ class Computer(AgentRequests):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         with self._leaving, self._many_changes():
+            self._leaving.callback(self.blobs.close)
             await self._execution.close()
+            await self.skills.close()
+            await self.reading.subscriptions.close()
+            await self.uploads.close()
             await self._host.close()
             self._hosting = None
 
@@ -191,6 +225,7 @@ class Computer(AgentRequests):
     async def remove_server(self, name: str) -> None:
         """Stop a server and forget its configuration. Raises `ServerNotFound`."""
         await self._host.remove(name)
+        self.skills.servers.forget(name)
         self._refresh()
         self._notify("config")
 
@@ -210,7 +245,7 @@ class Computer(AgentRequests):
     def tool(self, function: Any = None, /, *, name: str | None = None, **meta: Any) -> Any:
         """Offer a Python function as a tool. The keywords are its ToolMeta, such as `auto_apply=True`.
 
-        The function may call `a2c_smcp.registry.report_progress`.
+        The function may report progress, log and ask: see `a2c_smcp.registry.ToolContext`.
         Raises `TypeError` if the parameters of the function cannot be described by a schema.
         """
 
@@ -283,13 +318,13 @@ class Computer(AgentRequests):
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about tools, for the owner: clashes of names, unusable schemas, tools that are left out."""
+        """Warnings for the owner: clashes of names, unusable schemas, tools and skills that are left out."""
         left_out = [
             f"server {name!r}: {self.mask.text(warning, name)}"
             for name, each in (self._hosting.status() if self._hosting else {}).items()
             for warning in each.warnings
         ]
-        return self._catalogue.warnings + left_out
+        return self._catalogue.warnings + left_out + self.skills.warnings
 
     # What has changed for agents
 
@@ -297,6 +332,13 @@ class Computer(AgentRequests):
         """Call the listener with each update that agents are notified of. Returns a function that ends this."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    def limit_messages(self, largest: int) -> None:
+        """Take the largest message of the Server that this computer is connected to for its own, if that is less."""
+        largest = min(largest, self._max_message)
+        self._delivery.limit(largest)
+        self._catalogue.limit(largest)
+        self._refresh()
 
     # Inside
 
@@ -330,10 +372,19 @@ class Computer(AgentRequests):
             self._on_state(name, state, self.mask.text(reason, name))
         except Exception:  # the owner's own code; the supervision of the server goes on
             logger.exception("on_state failed")
+        self.skills.servers.on_state(name, state)
         self._refresh()
 
     def _on_event(self, name: str, kind: EventKind, about: str | None) -> None:
-        if kind in ("tools_changed", "lost"):
-            self._refresh()
-        else:
-            self._notify("desktop")
+        self.skills.servers.on_event(name, kind, about)
+        match kind:
+            case "tools_changed" | "lost":
+                self._refresh()
+            case "resource_list_changed":
+                self._notify(ServerUpdate("resource_list", name))
+            case "prompts_changed":
+                self._notify(ServerUpdate("prompts", name))
+            case "resource_updated":
+                self.reading.subscriptions.updated(name, about or "")
+            case "windows_changed" | "window_updated":
+                self._notify("desktop")

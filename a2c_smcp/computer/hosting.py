@@ -41,6 +41,7 @@ from a2c_smcp.mcp_host.processes.environment import proxies
 from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, ServerStatus, State
 from a2c_smcp.mcp_host.transforms import Mapper, Transform, VRLScript
+from a2c_smcp.protocol.bundle_ids import BundleIds
 
 __all__ = ["Hosting"]
 
@@ -65,6 +66,7 @@ class Hosting:
     ) -> None:
         self.inputs = inputs
         self.configs: dict[str, MCPServerConfig] = {}
+        self.bundle_ids = BundleIds()
         self.sign_ins = SignIns(
             mask,
             state_folder or default_folder(),
@@ -123,6 +125,7 @@ class Hosting:
             self._withdraw(config.name)
             self._learn(config)
             self.configs[config.name] = config
+            self.bundle_ids.put(source(config))
             self._waiting[config.name] = ""
             await self._forget_transforms(config.name)
             if script:
@@ -130,9 +133,11 @@ class Hosting:
 
     async def remove(self, name: str) -> None:
         async with self._changing[name]:
-            self.known(name)
+            if name not in self.configs:
+                raise _not_found(name)
             self._withdraw(name)
             del self.configs[name]
+            self.bundle_ids.remove(name)
             self._waiting.pop(name, None)
             await self._forget_transforms(name)
             if name in self.manager:
@@ -166,13 +171,14 @@ class Hosting:
         await asyncio.gather(*(self._stop(each) for each in self._named(name)))
 
     async def restart(self, name: str) -> None:
-        await self._stop(self.known(name))
+        name = self.known(name)
+        await self._stop(name)
         await self._start(name)
 
     def windows(self) -> list[Window]:
         """The windows of all servers, each with its position in the list of its server."""
         return [
-            Window(name, listed["uri"], index)
+            Window.listed(name, listed, index)
             for name in self.manager
             for index, listed in enumerate(self.manager.windows(name))
         ]
@@ -224,7 +230,7 @@ class Hosting:
         return await self.sign_ins.sign_out(await self._account(name))
 
     async def _account(self, name: str) -> Account:
-        config = self.configs[self.known(name)]
+        config = self.configs[name := self.known(name)]
         return self.sign_ins.known(name) or self.sign_ins.required(await self._filled(config))
 
     def _is_starting(self, name: str) -> bool:
@@ -343,11 +349,15 @@ class Hosting:
     def _named(self, name: str | None) -> list[str]:
         return [*self.configs] if name is None else [self.known(name)]
 
-    def known(self, name: str) -> str:
-        """The name, if it is that of a configured server. Raises `ServerNotFound`."""
-        if name not in self.configs:
-            raise ServerNotFound(repr(name), server=name)
-        return name
+    def known(self, server: str) -> str:
+        """The name of the configured server with this name or bundle id. Raises `ServerNotFound`."""
+        if name := self.bundle_ids.server(server):
+            return name
+        raise _not_found(server)
+
+
+def _not_found(server: str) -> ServerNotFound:
+    return ServerNotFound(repr(server), server=server)
 
 
 async def _compiled(config: MCPServerConfig) -> VRLScript | None:

@@ -10,8 +10,9 @@ is lost. Any other ack, such as the empty one of a published Server, or none wit
 more is told on this connection, and `on_not_carried` is called, once. A connection that is lost says nothing about
 its Server.
 
-**Rates.** A Server takes 200 tells a second of a computer. 150 of them are for progress and logs, of these 50 for logs;
-what is over is dropped and counted. So there is always room for questions, which are few and bounded elsewhere.
+**Rates.** A Server takes 200 tells a second of a computer. 150 of them are for progress, logs and changes of resources,
+of these 50 for logs. Progress and logs that are over are dropped and counted, changes are told later. So there is
+always room for questions, which are few and bounded elsewhere.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ __all__ = ["Delivery", "ProgressTells", "Rate", "TellKind", "TellLine", "Tells"]
 
 logger = logging.getLogger(__name__)
 
-TellKind: TypeAlias = Literal["progress", "question", "question_ended", "log"]
+TellKind: TypeAlias = Literal["progress", "question", "question_ended", "log", "resource"]
 
 _PATIENCE = 5.0
 _MOST, _MOST_LOGS = 150, 50
 _PROGRESS_PAUSE = 0.1  # seconds between two reports of one call
-_DROPPABLE = ("progress", "log")
+_RATED = ("progress", "log", "resource")
+_REPEATED = ("resource",)
 
 
 class Delivery(Enum):
@@ -93,19 +95,22 @@ class Tells:
         return line is None or line.is_carrying
 
     def tell(self, to: Caller, kind: TellKind, data: dict[str, Any], then: OnDelivery = lambda _: None) -> None:
-        """Send a tell now, or drop it. `then` is called with what became of it, unless it was dropped by a rate."""
+        """Send a tell now, or drop it. `then` is called with what became of it, unless it was dropped and counted."""
         line = self._lines.get(to.office)
         if line is None:
             then(Delivery.LOST)
         elif not line.is_carrying:
             then(Delivery.NOT_CARRIED)
         elif not self._is_allowed(kind):
-            self.dropped[kind] += 1
+            if kind in _REPEATED:
+                then(Delivery.LATER)
+            else:
+                self.dropped[kind] += 1
         else:
             line.send(f"server:tell_{kind}", {"agent": to.agent, "computer": self._name, **data}, then)
 
     def _is_allowed(self, kind: TellKind) -> bool:
-        if kind not in _DROPPABLE:
+        if kind not in _RATED:
             return True
         return (kind != "log" or self._log_rate.allows()) and self._rate.allows()
 

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from typing_extensions import TypedDict
 
 from a2c_smcp.smcp import SMCPTool
 
-__all__ = ["OwnedTool", "ToolCallRecord", "Update"]
+__all__ = ["OwnedTool", "ServerUpdate", "ToolCallRecord", "Update", "UpdateKind"]
 
-Update: TypeAlias = Literal["config", "tool_list", "desktop"]
+UpdateKind: TypeAlias = Literal["config", "tool_list", "desktop", "skills"]
+
+
+class ServerUpdate(NamedTuple):
+    """The list of resources, or of prompts, of one MCP server has changed."""
+
+    kind: Literal["resource_list", "prompts"]
+    server: str
+
+
+Update: TypeAlias = UpdateKind | ServerUpdate
 """What has changed for agents: they are notified with `server:update_<x>`."""
 
 
 class OwnedTool(SMCPTool):
-    """A tool with the name of its MCP server in `bundle_id`. 0.4 Servers do not pass on a list of tools without it."""
+    """A tool, and its MCP server: its name, and the bundle id by which the published 0.4 generation knows it.
+
+    0.4 Servers do not pass on a list of tools without bundle ids.
+    """
 
     bundle_id: str
+    mcp_server: str
 
 
 class ToolCallRecord(TypedDict):

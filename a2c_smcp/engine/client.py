@@ -29,14 +29,14 @@ __all__ = ["ClientSession"]
 class ClientSession(Session):
     """A session with one server."""
 
-    __slots__ = ("_is_pausing", "_max_payload", "_patience", "sid")
+    __slots__ = ("_is_pausing", "_patience", "max_payload", "sid")
 
     def __init__(self, limits: EngineLimits, transport: Transport = WEBSOCKET, *, raw: bool = False) -> None:
         super().__init__(limits, transport, raw=raw)
         self.sid = ""
         self.deadline = inf
         self._patience = inf
-        self._max_payload = limits.batch_bytes
+        self.max_payload = limits.batch_bytes
         self._is_pausing = False
 
     def connect(self, namespace: bytes, auth: Json = b"") -> None:
@@ -79,7 +79,7 @@ class ClientSession(Session):
         except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
             return self._end(Reason.PROTOCOL)
         self.sid = opened.sid
-        self._max_payload = opened.max_payload
+        self.max_payload = opened.max_payload
         self._patience = opened.ping_interval + opened.ping_timeout
         self.deadline = now + self._patience
         return opened
@@ -100,7 +100,7 @@ class ClientSession(Session):
     def take(self, transport: Transport) -> list[Outgoing]:
         if transport is WEBSOCKET or self.transport is not POLLING:
             return super().take(transport)
-        return [] if self._is_pausing else self._take_batch(self._max_payload)
+        return [] if self._is_pausing else self._take_batch(self.max_payload)
 
     def probe(self) -> bytes:
         """The first packet for a websocket that is to take over."""

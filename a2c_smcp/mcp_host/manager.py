@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self, get_args
 
 from a2c_smcp.errors import BadRequest, ServerNotFound
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig
-from a2c_smcp.mcp_host.failures import ServerExists
+from a2c_smcp.mcp_host.failures import AuthRequired, ServerExists
 from a2c_smcp.mcp_host.message_limits import MAX_BYTES
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
 from a2c_smcp.mcp_host.sessions.logs import LogLevel, is_log_level
-from a2c_smcp.mcp_host.sessions.tool_request import NOBODY, Asking, ToolRequest
+from a2c_smcp.mcp_host.sessions.server_info import AboutServer
+from a2c_smcp.mcp_host.sessions.tool_request import ReadRequest, ToolRequest
 from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, OnServerLog, ServerStatus, State
 from a2c_smcp.mcp_host.supervisor import Supervisor
@@ -69,6 +71,7 @@ class Manager:
         self._guard = ProcessGuard()
         self._start_slots = asyncio.Semaphore(self._policy.starting_at_once)
         self._servers: dict[str, Supervisor] = {}
+        self._subscribed: dict[str, set[str]] = defaultdict(set)
 
     async def __aenter__(self) -> Self:
         return self
@@ -90,6 +93,10 @@ class Manager:
     def state(self, name: str) -> State:
         return self._server(name).state
 
+    def is_asleep(self, name: str) -> bool:
+        """Return whether a server is stopped only until it is used again."""
+        return name in self._servers and self._servers[name].is_asleep
+
     def config(self, name: str) -> MCPServerConfig:
         return self._server(name).config
 
@@ -99,6 +106,14 @@ class Manager:
 
     def windows(self, name: str) -> list[dict[str, Any]]:
         return self._server(name).windows
+
+    def about(self, name: str) -> AboutServer:
+        """Return what the server said about itself when it was last started."""
+        return self._server(name).about
+
+    def refusal(self, name: str) -> AuthRequired | None:
+        """Return why a server is `auth_required`; `None` if it is not."""
+        return self._server(name).refusal
 
     def add(self, config: MCPServerConfig) -> None:
         """Add a server without starting it. Raises `ServerExists`."""
@@ -147,7 +162,7 @@ class Manager:
 
     async def call_tool(self, name: str, request: ToolRequest) -> dict[str, Any]:
         """Return the raw MCP result, also of a tool that failed. Raises `ServerFailure` or `CallTimeout`."""
-        return await self._server(name).call_tool(request)
+        return await self._server(name).callers.call_tool(request)
 
     async def set_log_level(self, name: str, level: str | None) -> None:
         """Have `on_log` called with the server's messages of this level and above; `None`: with as few as possible.
@@ -158,9 +173,26 @@ class Manager:
             raise BadRequest(f"{level!r} is not a log level: {', '.join(get_args(LogLevel))}")
         await self._server(name).set_log_level(level)
 
-    async def read_resource(self, name: str, uri: str, timeout: float, asking: Asking = NOBODY) -> dict[str, Any]:
-        """Return MCP's result. Raises `ServerFailure` or `CallTimeout`."""
-        return await self._server(name).read_resource(uri, timeout, asking)
+    async def read(self, name: str, request: ReadRequest) -> dict[str, Any]:
+        """Return MCP's result. Raises `ServerFailure`, `CallTimeout`, `CapabilityNotSupported`."""
+        return await self._server(name).callers.read(request)
+
+    async def read_resource(self, name: str, uri: str, timeout: float) -> dict[str, Any]:
+        """Return MCP's result; nobody answers questions. Raises as `read` does."""
+        return await self.read(name, ReadRequest("resources/read", {"uri": uri}, timeout))
+
+    async def subscribe(self, name: str, uri: str, timeout: float) -> None:
+        """Have `on_event` called with changes of a resource, until `unsubscribe`.
+
+        It holds also when the server has started again, or has another configuration. Raises as `read` does.
+        """
+        await self._server(name).subscribe(uri, timeout)
+
+    async def unsubscribe(self, name: str, uri: str) -> None:
+        """End it, also for a server that is not here any more."""
+        self._subscribed[name].discard(uri)
+        if name in self._servers:
+            await self._servers[name].unsubscribe(uri)
 
     def _server(self, name: str) -> Supervisor:
         try:
@@ -179,4 +211,5 @@ class Manager:
             on_event=self._on_event,
             on_log=self._on_log,
             account=account,
+            subscribed=self._subscribed[config.name],
         )

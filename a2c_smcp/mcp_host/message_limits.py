@@ -5,8 +5,8 @@ decompression, and in JSON values, because a few bytes (`{},`) can become many o
 is neither parsed nor kept. An error answer replaces it, so that the request it answers fails at once and the connection
 goes on. The id of that request is read from the beginning or the end of the message.
 
-A long list of tools or resources is the exception: before it is parsed it is cut, to more items than are ever used.
-Scanning a message costs a twentieth of parsing it, and it holds the event loop as parsing does.
+A long list of tools, resources or prompts is the exception: before it is parsed it is cut, to more items than are ever
+used. Scanning a message costs a twentieth of parsing it, and it holds the event loop as parsing does.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_BYTES = 16 * 1024 * 1024
 MAX_VALUES = 300_000
 """The SDK's models parse so many in a sixth of a second, and hold the event loop as long."""
 MAX_ITEMS = 2000
-"""Items that are kept of a list of tools or resources in a large message."""
+"""Items that are kept of a list in a large message."""
 LARGE = 1024 * 1024
 """Bytes. Lists in smaller messages are not cut."""
 MAX_RESULT_VALUES = 250_000
@@ -114,7 +114,7 @@ def cut_listing(text: str | bytes) -> bytes | None:
 
 
 def _lists(result: dict[str, msgspec.Raw]) -> Iterator[tuple[str, list[msgspec.Raw]]]:
-    for name in ("tools", "resources"):
+    for name in ("tools", "resources", "resourceTemplates", "prompts"):
         if name in result:
             yield name, _items.decode(result[name])
 

@@ -16,7 +16,8 @@ class HostPolicy:
 
     A server that is starting counts among those `starting_at_once` for `start_turn` seconds at the most. `desktop`
     holds for servers whose configuration does not set it. A server that fails `restarts` times within
-    `restarts_within` seconds is `failed`, and started again after `failed_pause`.
+    `restarts_within` seconds is `failed`, and started again after `failed_pause`. A list is kept for `shortest_ttl` at
+    least, also if its server allows less.
     """
 
     starting_at_once: int = 8
@@ -28,6 +29,7 @@ class HostPolicy:
 
     listing_limit: float = 10.0
     listing_pages: int = 100
+    shortest_ttl: float = 10.0
     read_limit: float = 10.0
     notice_pause: float = 0.1
     listen_again: float = 1.0
@@ -47,6 +49,7 @@ class HostPolicy:
     failed_pause: float = 300.0
 
     sign_in_limit: float = 300.0
+    subscription_limit: float = 900.0
 
     idle_stop: float | None = None
     desktop: Literal["subscribed", "any"] = "subscribed"

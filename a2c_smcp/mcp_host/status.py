@@ -24,7 +24,7 @@ class OnChange(Protocol):
 
 
 class OnServerEvent(Protocol):
-    """Called in the event loop; it must return at once. `about` is a window's URI, where there is one."""
+    """Called in the event loop; it must return at once. `about` is the URI of a resource, where there is one."""
 
     def __call__(self, name: str, kind: OfferChange, about: str | None) -> None: ...
 

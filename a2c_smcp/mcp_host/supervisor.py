@@ -15,8 +15,8 @@ what everything else goes by. Callers wait for `_state_changed`, a new event for
 - A session may be lost at any moment, also before `start` has returned. Its failure is kept in a future (`lost`), and
   the session is used only if that is not set. Events of a session that is not `_session` are ignored.
 - A call may come while an idle server stops. It sets `_wake`, which is cleared only when the next session begins, so
-  no wake-up is lost. A call that has begun counts in `_active_calls` before it waits for anything, so a server with
-  calls is never idle.
+  no wake-up is lost. A call that has begun counts in `callers.active` before it waits for anything, so a server with
+  calls is never idle. Nor is one with subscriptions, which could not announce changes.
 - When a server goes down, its state changes first and its tools vanish second. So a server in the state `ready`
   without tools offers none.
 """
@@ -27,18 +27,18 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
-from a2c_smcp.errors import CallTimeout, SMCPError
+from a2c_smcp.errors import SMCPError
+from a2c_smcp.mcp_host.callers import Callers
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig
 from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, ServerNotReady, SessionLost
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.listings import uris_of
 from a2c_smcp.mcp_host.sessions.logs import LogLevel
 from a2c_smcp.mcp_host.sessions.offers import OfferChange
+from a2c_smcp.mcp_host.sessions.server_info import AboutServer
 from a2c_smcp.mcp_host.sessions.session import EventKind, MCPSession
-from a2c_smcp.mcp_host.sessions.tool_request import Asking, ToolRequest
 from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, OnServerLog, Restarts, ServerStatus, State
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
@@ -47,11 +47,12 @@ __all__ = ["Supervisor"]
 
 logger = logging.getLogger(__name__)
 
-_MOMENT = 0.001  # seconds
-
 
 class Supervisor:
-    """Supervises one server. `tools` and `windows` are those that can be used now, or after it wakes up."""
+    """Supervises one server. `tools` and `windows` are those that can be used now, or after it wakes up.
+
+    `about` is what the server said when it was last started, `subscribed` the URIs that agents have subscribed to.
+    """
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Supervisor:
         on_event: OnServerEvent,
         on_log: OnServerLog,
         account: Account | None = None,
+        subscribed: set[str] | None = None,
     ) -> None:
         self.config = config
         self.name = config.name
@@ -71,6 +73,8 @@ class Supervisor:
         self.reason = ""
         self.tools: list[dict[str, Any]] = []
         self.windows: list[dict[str, Any]] = []
+        self.about = AboutServer()
+        self.subscribed = set() if subscribed is None else subscribed
         self._open_transport = open_transport
         self._policy = policy
         self._start_slots = start_slots
@@ -79,7 +83,7 @@ class Supervisor:
         self._on_log = on_log
         self._log_level: LogLevel | None = None
         self._account = account
-        self._refusal: AuthRequired | None = None
+        self.refusal: AuthRequired | None = None
         self._loop = asyncio.get_running_loop()
         self._session: MCPSession | None = None
         self._supervision: asyncio.Task[None] | None = None
@@ -88,11 +92,11 @@ class Supervisor:
         self._state_changed = asyncio.Event()
         self._wake = asyncio.Event()
         self._suspected = asyncio.Event()
-        self._call_slots = asyncio.Semaphore(policy.calls_at_once)
-        self._active_calls = 0
-        self._last_used = self._ready_since = 0.0
+        self.callers = Callers(
+            self.name, policy, self._current_session, self._ready_session, suspect=self._suspected.set
+        )
+        self._ready_since = 0.0
         self._restarts = Restarts(policy)
-        self._timeouts = 0
         self._asleep = False
         self._legacy = False
         self._starts = 0
@@ -116,6 +120,10 @@ class Supervisor:
     @property
     def is_wanted(self) -> bool:
         return self._supervision is not None
+
+    @property
+    def is_asleep(self) -> bool:
+        return self._asleep
 
     async def start(self) -> State:
         """Start the server, also during a pause, unless it is disabled. Return the state after the attempt."""
@@ -160,31 +168,17 @@ class Supervisor:
             await asyncio.wait([self._ending])
             self._ending = None
 
-    async def call_tool(self, request: ToolRequest) -> dict[str, Any]:
-        """Wait for a server that is starting or asleep, then for a free slot, and call. The timeout covers all."""
-        deadline = self._loop.time() + request.timeout
-        session = await self._acquire(request.timeout)
-        try:
-            left = max(deadline - self._loop.time(), _MOMENT)
-            if left + _MOMENT < request.timeout and not request.extend:  # it had to wait
-                request = replace(request, timeout=left)
-            request.begin()
-            result = await session.call_tool(request)
-        except CallTimeout:
-            self._count_timeout()
-            raise
-        finally:
-            self._release()
-        self._timeouts = 0
-        return result
+    async def subscribe(self, uri: str, timeout: float) -> None:
+        """Have changes of a resource announced, by this session and the next ones, until `unsubscribe`."""
+        await self.callers.subscribe(uri, timeout)
+        self.subscribed.add(uri)
 
-    async def read_resource(self, uri: str, timeout: float, asking: Asking) -> dict[str, Any]:
-        deadline = self._loop.time() + timeout
-        session = await self._acquire(timeout)
-        try:
-            return await session.read_resource(uri, max(deadline - self._loop.time(), 0.001), asking)
-        finally:
-            self._release()
+    async def unsubscribe(self, uri: str) -> None:
+        self.subscribed.discard(uri)
+        self.callers.last_used = self._loop.time()  # it may be idle from now on
+        if (session := self._session) is not None:
+            with suppress(SMCPError):
+                await session.unsubscribe(uri)
 
     async def set_log_level(self, level: LogLevel | None) -> None:
         """Set the level for this session and the next ones."""
@@ -193,53 +187,19 @@ class Supervisor:
             with suppress(SMCPError):  # the next session will ask again
                 await session.set_log_level(level)
 
-    async def _acquire(self, timeout: float) -> MCPSession:
-        """Wait for a usable session and a slot for a call. The caller gives the slot back with `_release`."""
-        self._active_calls += 1
-        try:
-            if self.state == "ready" and not self._call_slots.locked():
-                return await self._acquire_slot()
-            return await self._acquire_within(timeout)
-        except BaseException:
-            self._end_call()
-            raise
-
-    async def _acquire_within(self, timeout: float) -> MCPSession:
-        try:
-            async with asyncio.timeout(timeout):
-                return await self._acquire_slot()
-        except TimeoutError:
-            raise CallTimeout(f"{self.name!r} had no time for it within {timeout:g} s") from None
-
-    async def _acquire_slot(self) -> MCPSession:
-        session = await self._ready_session()
-        await self._call_slots.acquire()
-        return session
-
-    def _release(self) -> None:
-        self._call_slots.release()
-        self._end_call()
-
-    def _end_call(self) -> None:
-        self._active_calls -= 1
-        self._last_used = self._loop.time()
+    def _current_session(self) -> MCPSession | None:
+        return self._session if self.state == "ready" else None
 
     async def _ready_session(self) -> MCPSession:
         if self._asleep:
             self._wake.set()
         while self.state == "starting" or self._asleep:
             await self._state_changed.wait()
-        if self.state == "auth_required" and self._refusal is not None:
-            raise type(self._refusal)(f"{self.name!r} ({self.reason})")
+        if self.state == "auth_required" and self.refusal is not None:
+            raise type(self.refusal)(f"{self.name!r} ({self.reason})")
         if self._session is None or self.state != "ready":
             raise ServerNotReady(f"{self.name!r} is {self.state}" + (f" ({self.reason})" if self.reason else ""))
         return self._session
-
-    def _count_timeout(self) -> None:
-        self._timeouts += 1
-        if self._timeouts >= self._policy.timeouts_in_a_row:
-            self._timeouts = 0
-            self._suspected.set()
 
     async def _supervise(self) -> None:
         try:
@@ -270,6 +230,7 @@ class Supervisor:
             on_event=on_event,
             policy=self._policy,
             on_log=lambda message: self._on_log(self.name, message),
+            subscribed=self.subscribed,
             all_windows=(self.config.desktop or self._policy.desktop) == "any",
             legacy=self._legacy,
         )
@@ -303,13 +264,23 @@ class Supervisor:
                 self._start_slots.release()
 
     def _use(self, session: MCPSession) -> None:
-        self._legacy, self._revision = session.legacy, session.revision
+        self._legacy, self._revision, self.about = session.legacy, session.revision, session.about
         self._session = session
-        self._last_used = self._ready_since = self._loop.time()
-        self._timeouts = 0
+        self._ready_since = self._loop.time()
+        self.callers.begin()
         self._suspected.clear()
         self._set_offers(session.tools, session.windows)
         self._set_state("ready")
+        self._announce_all()
+
+    def _announce_all(self) -> None:
+        """Nothing is known about changes before this session: lists and subscribed resources count as changed."""
+        if self.about.declares("resources"):
+            self._on_event(self.name, "resource_list_changed", None)
+        if self.about.declares("prompts"):
+            self._on_event(self.name, "prompts_changed", None)
+        for uri in list(self.subscribed):
+            self._on_event(self.name, "resource_updated", uri)
 
     async def _watch(self, session: MCPSession, lost: asyncio.Future[float | None]) -> float | None:
         """Return when the session is lost, the server does not answer any more, or it is idle."""
@@ -333,9 +304,9 @@ class Supervisor:
     def _idle_left(self) -> float | None:
         if self._policy.idle_stop is None:
             return None
-        if self._active_calls:
+        if self.callers.active or self.subscribed:
             return self._policy.idle_stop
-        return max(0.0, self._last_used + self._policy.idle_stop - self._loop.time())
+        return max(0.0, self.callers.last_used + self._policy.idle_stop - self._loop.time())
 
     async def _is_healthy(self, session: MCPSession) -> bool:
         try:
@@ -350,9 +321,9 @@ class Supervisor:
         ready_for = now - self._ready_since if self._session else 0.0
         recovery = self._restarts.after(failure, ready_for=ready_for, now=now)
         self._session = None
-        self._refusal = failure if isinstance(failure, AuthRequired) else None
+        self.refusal = failure if isinstance(failure, AuthRequired) else None
         self._set_state(recovery.state, failure.message)
-        if self._refusal:
+        if self.refusal:
             self._set_offers(self.tools, [])
         elif not isinstance(failure, SessionLost):
             self._set_offers([], [])

@@ -23,6 +23,7 @@ __all__ = [
     "checks_beside",
     "decode",
     "dumps",
+    "dumps_each",
     "loads",
     "loads_exactly",
     "timeout_of",
@@ -72,6 +73,13 @@ def dumps(value: Any) -> str:
     except TypeError:
         return _dumps(value)  # perhaps a huge number, a lone surrogate or a key that is a number
     return written.decode() if orjson.loads(written) == value else _dumps(value)  # it writes NaN, UUIDs and enums too
+
+
+def dumps_each(values: list[Any]) -> str:
+    """Writes a JSON array. Values that are `Written` are not written again. Raises `BadRequest`."""
+    if not any(isinstance(value, Written) for value in values):
+        return dumps(values)
+    return f"[{','.join(value.text if isinstance(value, Written) else dumps(value) for value in values)}]"
 
 
 def decode(event: EventSpec, data: object, known: frozenset[str] | None = None) -> dict[str, Any]:
@@ -167,7 +175,7 @@ def _tool_fault(value: object) -> str | None:
     return fault_in(value, MAX_TOOL_NAME)
 
 
-def _window_fault(value: object) -> str | None:
+def _uri_fault(value: object) -> str | None:
     return fault_in(value, MAX_WINDOW_URI)
 
 
@@ -216,7 +224,7 @@ _RULES: dict[str, Rule] = {
     "params": _object_fault,
     "timeout": _integer_fault,
     "desktop_size": _integer_fault,
-    "window": _window_fault,
+    "window": _uri_fault,
     "progress": _boolean_fault,
     "questions": _questions_fault,
     "extend": _boolean_fault,
@@ -233,7 +241,16 @@ _RULES: dict[str, Rule] = {
     "logger": _text_fault,
     "message": _text_fault,
     "total": _number_fault,
+    "uri": _uri_fault,
+    "cursor": _text_fault,
+    "arguments": _object_fault,
+    "ref": _object_fault,
+    "argument": _object_fault,
+    "context": _object_fault,
+    "blobs": _boolean_fault,
 }
+_RULES_OF_REQUESTS = _RULES | {"name": _text_fault, "rel_path": _text_fault}
+"""What a computer is asked for by name, a skill or a prompt, has rules of its own."""
 _RULES_OF_TELLS = _RULES | {"progress": _number_fault}
 """A call asks for progress with `true`; what is told is a number."""
 
@@ -249,5 +266,5 @@ def _rules(checked: frozenset[str], action: Action) -> tuple[tuple[str, Rule], .
     """Cached by the set of fields, of which there are few, and not by the event, which a client may invent."""
     spellings = [(field, field) for field in sorted(checked)]
     spellings += [(older, field) for field, older in OLDER_FIELDS.items() if field in checked]
-    rules = _RULES_OF_TELLS if action is Action.TELL else _RULES
+    rules = {Action.TELL: _RULES_OF_TELLS, Action.FORWARD: _RULES_OF_REQUESTS}.get(action, _RULES)
     return tuple((spelling, rules[field]) for spelling, field in spellings if field in rules)

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from functools import cached_property
 from typing import Any
 
-from a2c_smcp import mcp_events, smcp
+from a2c_smcp import mcp_events, published_events, smcp
 from a2c_smcp.errors import UnsupportedEvent
 from a2c_smcp.protocol.names import MAX_NAME, fault_in
 from a2c_smcp.types import Role
@@ -117,6 +117,27 @@ EVENTS = (
         older_notice="notify:desktop_refresh",
     ),
     EventSpec(
+        published_events.UPDATE_SKILLS_EVENT,
+        Action.BROADCAST,
+        _COMPUTER,
+        published_events.UpdateSkillsNotification,
+        published_events.UPDATE_SKILLS_NOTIFICATION,
+    ),
+    EventSpec(
+        mcp_events.UPDATE_RESOURCE_LIST_EVENT,
+        Action.BROADCAST,
+        _COMPUTER,
+        mcp_events.UpdateServerListNotification,
+        mcp_events.UPDATE_RESOURCE_LIST_NOTIFICATION,
+    ),
+    EventSpec(
+        mcp_events.UPDATE_PROMPTS_EVENT,
+        Action.BROADCAST,
+        _COMPUTER,
+        mcp_events.UpdateServerListNotification,
+        mcp_events.UPDATE_PROMPTS_NOTIFICATION,
+    ),
+    EventSpec(
         mcp_events.TELL_PROGRESS_EVENT,
         Action.TELL,
         _COMPUTER,
@@ -144,6 +165,13 @@ EVENTS = (
         mcp_events.TellLogNotification,
         mcp_events.TELL_LOG_NOTIFICATION,
     ),
+    EventSpec(
+        mcp_events.TELL_RESOURCE_EVENT,
+        Action.TELL,
+        _COMPUTER,
+        mcp_events.TellResourceNotification,
+        mcp_events.TELL_RESOURCE_NOTIFICATION,
+    ),
     EventSpec(smcp.TOOL_CALL_EVENT, Action.FORWARD, _AGENT, smcp.ToolCallReq, options=mcp_events.ToolCallOptions),
     EventSpec(smcp.GET_TOOLS_EVENT, Action.FORWARD, _AGENT, smcp.GetToolsReq),
     EventSpec(smcp.GET_CONFIG_EVENT, Action.FORWARD, _AGENT, smcp.GetComputerConfigReq, older="client:get_mcp_config"),
@@ -151,6 +179,27 @@ EVENTS = (
     EventSpec(mcp_events.ANSWER_QUESTION_EVENT, Action.FORWARD, _AGENT, mcp_events.AnswerQuestionReq),
     EventSpec(mcp_events.GET_QUESTIONS_EVENT, Action.FORWARD, _AGENT, mcp_events.GetQuestionsReq),
     EventSpec(mcp_events.SET_LOG_LEVEL_EVENT, Action.FORWARD, _AGENT, mcp_events.SetLogLevelReq),
+    EventSpec(mcp_events.GET_SERVERS_EVENT, Action.FORWARD, _AGENT, mcp_events.GetServersReq),
+    EventSpec(published_events.GET_RESOURCES_EVENT, Action.FORWARD, _AGENT, published_events.GetResourcesReq),
+    EventSpec(mcp_events.GET_RESOURCE_TEMPLATES_EVENT, Action.FORWARD, _AGENT, mcp_events.GetResourceTemplatesReq),
+    EventSpec(
+        mcp_events.READ_RESOURCE_EVENT,
+        Action.FORWARD,
+        _AGENT,
+        mcp_events.ReadResourceReq,
+        options=mcp_events.InputOptions,
+    ),
+    EventSpec(mcp_events.SUBSCRIBE_RESOURCE_EVENT, Action.FORWARD, _AGENT, mcp_events.SubscribeResourceReq),
+    EventSpec(mcp_events.UNSUBSCRIBE_RESOURCE_EVENT, Action.FORWARD, _AGENT, mcp_events.SubscribeResourceReq),
+    EventSpec(mcp_events.GET_PROMPTS_EVENT, Action.FORWARD, _AGENT, mcp_events.GetPromptsReq),
+    EventSpec(
+        mcp_events.GET_PROMPT_EVENT, Action.FORWARD, _AGENT, mcp_events.GetPromptReq, options=mcp_events.InputOptions
+    ),
+    EventSpec(mcp_events.COMPLETE_EVENT, Action.FORWARD, _AGENT, mcp_events.CompleteReq),
+    EventSpec(published_events.GET_SKILLS_EVENT, Action.FORWARD, _AGENT, published_events.GetSkillsReq),
+    EventSpec(published_events.GET_SKILL_EVENT, Action.FORWARD, _AGENT, published_events.GetSkillReq),
+    EventSpec(published_events.GET_BLOB_EVENT, Action.FORWARD, _AGENT, published_events.GetBlobReq),
+    EventSpec(published_events.PUT_BLOB_EVENT, Action.FORWARD, _AGENT, published_events.PutBlobReq),
 )
 
 OLDER_FIELDS = {"agent": "robot_id"}

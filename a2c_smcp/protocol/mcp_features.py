@@ -1,4 +1,4 @@
-"""What of MCP an agent can use through an office: a row for each feature of each revision.
+"""The features of MCP, one row each, and whether an agent can use them through an office.
 
 `make reference` prints this table. The tests compare it with the methods that MCP has, with the events of the protocol,
 with what a Computer sends and declares, and with the scenarios of MCP's conformance suite.
@@ -6,170 +6,13 @@ with what a Computer sends and declares, and with the scenarios of MCP's conform
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from a2c_smcp import mcp_events, published_events, smcp
+from a2c_smcp.protocol.connection_features import CONNECTION, NEWEST, OLDER, REVISIONS, SIGN_IN, MCPFeature
 
-from a2c_smcp import mcp_events, smcp
+__all__ = ["FEATURES", "REVISIONS", "MCPFeature"]
 
-__all__ = ["FEATURES", "REVISIONS", "Carried", "MCPFeature"]
-
-REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
-
-Carried = Literal["yes", "partly", "no"]
-
-_OLDER = REVISIONS[:-1]
-_NEWEST = REVISIONS[-1:]
 _SINCE_ELICITATION = REVISIONS[2:4]
 _SINCE_TASKS = REVISIONS[3:4]
-
-
-class MCPFeature(NamedTuple):
-    """One row.
-
-    `methods` are MCP's requests and notifications, `capabilities` what a Computer declares to servers for it, `events`
-    those of this protocol by which an agent uses it, `scenarios` those of the conformance suite that test it. An
-    `extension` of MCP is not in the lists of its revisions.
-    """
-
-    area: str
-    name: str
-    carried: Carried
-    how: str
-    methods: tuple[str, ...] = ()
-    revisions: tuple[str, ...] = REVISIONS
-    events: tuple[str, ...] = ()
-    capabilities: tuple[str, ...] = ()
-    scenarios: tuple[str, ...] = ()
-    extension: bool = False
-
-
-_CONNECTION = (
-    MCPFeature(
-        "Connection",
-        "handshake of older revisions",
-        "yes",
-        "Done by the Computer, with the newest revision that both know.",
-        methods=("initialize", "notifications/initialized"),
-        revisions=_OLDER,
-        scenarios=("initialize",),
-    ),
-    MCPFeature(
-        "Connection",
-        "discovery, metadata in every request",
-        "yes",
-        "Tried first; a server that does not answer it gets the older handshake.",
-        methods=("server/discover",),
-        revisions=_NEWEST,
-        scenarios=("request-metadata",),
-    ),
-    MCPFeature(
-        "Connection",
-        "ping",
-        "yes",
-        "A Computer answers it, and sends it to a server that has been silent for long.",
-        methods=("ping",),
-        revisions=_OLDER,
-    ),
-    MCPFeature(
-        "Connection",
-        "stdio, streamable HTTP, HTTP with SSE",
-        "yes",
-        "`type` in the configuration. A stream that is cut is taken up where it ended.",
-        scenarios=("sse-retry",),
-    ),
-    MCPFeature(
-        "Connection",
-        "HTTP headers for methods, names and marked parameters",
-        "yes",
-        "Sent by the Computer. A tool that marks its parameters wrongly is left out, with a warning. "
-        "`null` for a marked parameter that is not required is the same as no value.",
-        revisions=_NEWEST,
-        scenarios=("http-standard-headers", "http-custom-headers", "http-invalid-tool-headers"),
-    ),
-)
-
-_SIGN_IN = (
-    MCPFeature(
-        "Sign-in",
-        "OAuth 2.1 with PKCE: discovery of the resource and its authorization server",
-        "yes",
-        "On the Computer: by browser, or by pasting the redirect. Tokens never leave the machine.",
-        scenarios=(
-            "auth/metadata-default",
-            "auth/metadata-var1",
-            "auth/metadata-var2",
-            "auth/metadata-var3",
-            "auth/resource-mismatch",
-            "auth/authorization-server-migration",
-            "auth/2025-03-26-oauth-metadata-backcompat",
-            "auth/2025-03-26-oauth-endpoint-fallback",
-        ),
-    ),
-    MCPFeature(
-        "Sign-in",
-        "client metadata documents, dynamic registration, registered clients",
-        "yes",
-        "`auth` in the configuration of the server: `client_metadata_url`, nothing, or `client_id`.",
-        scenarios=(
-            "auth/basic-cimd",
-            "auth/pre-registration",
-            "auth/token-endpoint-auth-basic",
-            "auth/token-endpoint-auth-post",
-            "auth/token-endpoint-auth-none",
-        ),
-    ),
-    MCPFeature(
-        "Sign-in",
-        "scopes, and further ones when a tool needs them",
-        "yes",
-        "The call waits for the sign-in if the owner is there; otherwise its result has the code 4007.",
-        scenarios=(
-            "auth/scope-from-www-authenticate",
-            "auth/scope-from-scopes-supported",
-            "auth/scope-omitted-when-undefined",
-            "auth/scope-step-up",
-            "auth/scope-retry-limit",
-            "auth/offline-access-scope",
-            "auth/offline-access-not-supported",
-        ),
-    ),
-    MCPFeature(
-        "Sign-in",
-        "check of the issuer",
-        "yes",
-        "A redirect that names another issuer, or metadata of another, ends the sign-in.",
-        revisions=_NEWEST,
-        scenarios=(
-            "auth/iss-supported",
-            "auth/iss-not-advertised",
-            "auth/iss-supported-missing",
-            "auth/iss-wrong-issuer",
-            "auth/iss-unexpected",
-            "auth/iss-normalized",
-            "auth/metadata-issuer-mismatch",
-        ),
-    ),
-    MCPFeature(
-        "Sign-in",
-        "client credentials: a secret, or a signed assertion",
-        "yes",
-        '`"grant": "client_credentials"` in `auth`.',
-        scenarios=("auth/client-credentials-basic", "auth/client-credentials-jwt"),
-        extension=True,
-    ),
-    MCPFeature(
-        "Sign-in",
-        "DPoP, enterprise-managed authorization, workload identity",
-        "no",
-        "Extensions that the MCP SDK does not have, or that need an identity provider of an organisation.",
-        scenarios=(
-            "auth/dpop",
-            "auth/dpop-nonce",
-            "auth/enterprise-managed-authorization",
-            "auth/wif-jwt-bearer",
-        ),
-        extension=True,
-    ),
-)
 
 _TOOLS = (
     MCPFeature(
@@ -226,7 +69,7 @@ _TOOLS = (
         "yes",
         "Followed to its end like a task of 2025-11-25.",
         methods=("tasks/get", "tasks/update", "tasks/cancel", "notifications/tasks"),
-        revisions=_NEWEST,
+        revisions=NEWEST,
         events=(smcp.TOOL_CALL_EVENT,),
         capabilities=("extensions.io.modelcontextprotocol/tasks",),
         extension=True,
@@ -265,8 +108,8 @@ _ASKING = (
         "yes",
         "Answered like a question of older revisions, or handed to an agent that speaks MCP itself "
         '(`questions: "result"`), with its request state.',
-        revisions=_NEWEST,
-        events=(smcp.TOOL_CALL_EVENT,),
+        revisions=NEWEST,
+        events=(smcp.TOOL_CALL_EVENT, mcp_events.READ_RESOURCE_EVENT, mcp_events.GET_PROMPT_EVENT),
         capabilities=("elicitation",),
         scenarios=("sep-2322-client-request-state",),
     ),
@@ -277,7 +120,7 @@ _ASKING = (
         'Only for calls with `questions: "result"` that declare it in `client_capabilities`: the agent asks its model. '
         "MCP deprecates it.",
         methods=("sampling/createMessage",),
-        revisions=_OLDER,
+        revisions=OLDER,
         events=(smcp.TOOL_CALL_EVENT,),
         capabilities=("sampling",),
     ),
@@ -288,7 +131,7 @@ _ASKING = (
         'Only for calls with `questions: "result"` that declare it in `client_capabilities`; otherwise the list is '
         "empty. MCP deprecates it.",
         methods=("roots/list",),
-        revisions=_OLDER,
+        revisions=OLDER,
         events=(smcp.TOOL_CALL_EVENT,),
         capabilities=("roots",),
     ),
@@ -298,7 +141,7 @@ _ASKING = (
         "no",
         "A Computer has no roots of its own.",
         methods=("notifications/roots/list_changed",),
-        revisions=_OLDER,
+        revisions=OLDER,
     ),
 )
 
@@ -317,61 +160,117 @@ _REST = (
         "yes",
         "The lowest that the owner or an agent asks for. On 2026-07-28 it is said in each request.",
         methods=("logging/setLevel",),
-        revisions=_OLDER,
+        revisions=OLDER,
         events=(mcp_events.SET_LOG_LEVEL_EVENT,),
     ),
     MCPFeature(
+        "Servers",
+        "title, version, icons, instructions and capabilities of a server",
+        "yes",
+        "As the server said them when it was last started.",
+        events=(mcp_events.GET_SERVERS_EVENT,),
+    ),
+)
+
+_READING = (
+    MCPFeature(
         "Resources",
-        "windows of the desktop: list, read, notices of changes",
-        "partly",
-        "Resources whose URI begins with `window://`; no others yet.",
-        methods=(
-            "resources/list",
-            "resources/read",
-            "notifications/resources/list_changed",
-            "notifications/resources/updated",
+        "list and read, of any scheme",
+        "yes",
+        "Page by page, with MCP's cursors; the agent follows them. Large binary contents go by the side band. Those "
+        "whose URI begins with `window://` are also windows of the desktop.",
+        methods=("resources/list", "resources/read"),
+        events=(
+            published_events.GET_RESOURCES_EVENT,
+            mcp_events.READ_RESOURCE_EVENT,
+            published_events.GET_BLOB_EVENT,
+            smcp.GET_DESKTOP_EVENT,
         ),
-        events=(smcp.GET_DESKTOP_EVENT, smcp.UPDATE_DESKTOP_NOTIFICATION),
+    ),
+    MCPFeature(
+        "Resources",
+        "templates",
+        "yes",
+        "As the server lists them.",
+        methods=("resources/templates/list",),
+        events=(mcp_events.GET_RESOURCE_TEMPLATES_EVENT,),
+    ),
+    MCPFeature(
+        "Resources",
+        "notices of changes",
+        "yes",
+        "Of lists to all agents, with the name of the server; of a resource to the agents that have subscribed to it.",
+        methods=("notifications/resources/list_changed", "notifications/resources/updated"),
+        events=(
+            mcp_events.UPDATE_RESOURCE_LIST_NOTIFICATION,
+            mcp_events.TELL_RESOURCE_NOTIFICATION,
+            smcp.UPDATE_DESKTOP_NOTIFICATION,
+        ),
     ),
     MCPFeature(
         "Resources",
         "subscriptions of older revisions",
-        "partly",
-        "To windows.",
+        "yes",
+        "To windows, and to what agents subscribe to. They survive a restart of the server, which counts as a change.",
         methods=("resources/subscribe", "resources/unsubscribe"),
-        revisions=_OLDER,
+        revisions=OLDER,
+        events=(mcp_events.SUBSCRIBE_RESOURCE_EVENT, mcp_events.UNSUBSCRIBE_RESOURCE_EVENT),
     ),
     MCPFeature(
         "Resources",
         "one stream for all subscriptions",
-        "partly",
-        "To windows and to the lists of tools and resources.",
+        "yes",
+        "A new stream is opened before the old one is closed. One that ends is opened again, which counts as a change.",
         methods=("subscriptions/listen", "notifications/subscriptions/acknowledged"),
-        revisions=_NEWEST,
+        revisions=NEWEST,
+        events=(mcp_events.SUBSCRIBE_RESOURCE_EVENT, mcp_events.UNSUBSCRIBE_RESOURCE_EVENT),
     ),
-    MCPFeature("Resources", "templates", "no", "Not yet.", methods=("resources/templates/list",)),
     MCPFeature(
         "Prompts",
         "prompts",
-        "no",
-        "Not yet.",
+        "yes",
+        "Of one server, or of all. A prompt or resource that asks first is answered by the owner, or by an agent that "
+        'speaks MCP itself (`questions: "result"`).',
         methods=("prompts/list", "prompts/get", "notifications/prompts/list_changed"),
+        events=(
+            mcp_events.GET_PROMPTS_EVENT,
+            mcp_events.GET_PROMPT_EVENT,
+            mcp_events.UPDATE_PROMPTS_NOTIFICATION,
+        ),
     ),
-    MCPFeature("Completion", "completion of arguments", "no", "Not yet.", methods=("completion/complete",)),
+    MCPFeature(
+        "Completion",
+        "completion of arguments",
+        "yes",
+        "Of prompts and of templates, with the arguments that are known already.",
+        methods=("completion/complete",),
+        events=(mcp_events.COMPLETE_EVENT,),
+    ),
     MCPFeature(
         "Extensions",
-        "skills, user interfaces of tools",
+        "user interfaces of tools (MCP Apps)",
+        "yes",
+        "`ui://` resources are read like any other; what a tool says about its own in `_meta` arrives. An agent that "
+        "can show them says so in `client_capabilities`.",
+        events=(mcp_events.READ_RESOURCE_EVENT, smcp.GET_TOOLS_EVENT),
+        extension=True,
+    ),
+    MCPFeature(
+        "Extensions",
+        "skills",
         "no",
         "Not yet. What a server says about them in `_meta` arrives.",
         extension=True,
     ),
     MCPFeature(
         "Caching",
-        "how long a list may be kept (`ttlMs`)",
-        "no",
-        "A Computer lists again when a server announces a change.",
-        revisions=_NEWEST,
+        "how long a list or a resource may be kept (`ttlMs`)",
+        "yes",
+        "Agents get it and keep answers that long, unless a change is announced. A Computer asks the server each time; "
+        "its own lists of tools and windows are renewed at a notice, or after that time if the server sends none.",
+        revisions=NEWEST,
+        events=(published_events.GET_RESOURCES_EVENT, mcp_events.READ_RESOURCE_EVENT, mcp_events.GET_PROMPTS_EVENT),
     ),
 )
 
-FEATURES = (*_CONNECTION, *_SIGN_IN, *_TOOLS, *_ASKING, *_REST)
+FEATURES = (*CONNECTION, *SIGN_IN, *_TOOLS, *_ASKING, *_REST, *_READING)

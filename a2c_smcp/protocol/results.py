@@ -3,30 +3,75 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from a2c_smcp.errors import CallCancelled, SMCPError
+from a2c_smcp import published_events
+from a2c_smcp.errors import (
+    BlobNotAccessible,
+    BlobWriteFailed,
+    CallCancelled,
+    CallTimeout,
+    NotFound,
+    RateLimited,
+    ServerNotRegistered,
+    SkillFileNotAccessible,
+    SMCPError,
+    TooLarge,
+)
 from a2c_smcp.protocol.events import Action, EventSpec
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
-__all__ = ["CallToolResult", "error_ack", "failed_call"]
+__all__ = ["SAVED_TO", "CallOrigin", "CallToolResult", "computer_error_ack", "error_ack", "failed_call"]
+
+SAVED_TO = "a2c_saved_to"
+"""In the `_meta` of a content item: the file into which an agent has written its content. Never on the wire."""
+
+
+class CallOrigin(NamedTuple):
+    """Where a result is from. Without an office, the computer was found by its name alone."""
+
+    computer: str
+    tool: str
+    office: str | None = None
 
 
 @dataclass(frozen=True)
 class CallToolResult:
-    """The result of an MCP tool. Fields that this class does not know are kept in `extra`."""
+    """The result of an MCP tool. Fields that this class does not know are kept in `extra`.
+
+    `origin` is known to the agent that made the call, and not sent.
+    """
 
     content: list[dict[str, Any]] = field(default_factory=list)
     is_error: bool = False
     structured_content: dict[str, Any] | None = None
     meta: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+    origin: CallOrigin | None = field(default=None, compare=False, repr=False)
 
     @property
     def text(self) -> str:
         """All text blocks, joined by line breaks."""
         blocks = (block for block in self.content if isinstance(block, dict))
-        return "\n".join(block["text"] for block in blocks if isinstance(block.get("text"), str))
+        texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
+        return "\n".join(texts) if texts or not self.is_error else self._structured_error
+
+    @property
+    def _structured_error(self) -> str:
+        """How computers of the published 0.4 generation say that there is no such tool."""
+        error = (_object(self.structured_content) or {}).get("error")
+        return error if isinstance(error, str) else ""
+
+    @property
+    def links(self) -> list[dict[str, Any]]:
+        """All blocks that link to a resource (`resource_link`). An agent follows one with `read_link`."""
+        return [block for block in self.content if isinstance(block, dict) and block.get("type") == "resource_link"]
+
+    @property
+    def files(self) -> list[str]:
+        """The files into which contents were written, with `save_to`."""
+        metas = (block.get("_meta") for block in self.content if isinstance(block, dict))
+        return [str(meta[SAVED_TO]) for meta in metas if isinstance(meta, dict) and SAVED_TO in meta]
 
     @property
     def is_input_required(self) -> bool:
@@ -76,7 +121,7 @@ class CallToolResult:
         return _object(self.meta.get("a2c_mcp_error")) if self.is_error else None
 
     @classmethod
-    def from_wire(cls, answer: object) -> CallToolResult:
+    def from_wire(cls, answer: object, origin: CallOrigin | None = None) -> CallToolResult:
         """Reads a result in MCP's spelling. `meta` is accepted for `_meta` (WIRE §3). Raises `SMCPError`."""
         if not isinstance(answer, dict):
             raise SMCPError("the computer's answer is not a tool result")
@@ -89,6 +134,7 @@ class CallToolResult:
             structured_content=structured,
             meta=next((each for each in (meta, older_meta) if each and isinstance(each, dict)), {}),
             extra=rest,
+            origin=origin,
         )
 
     def to_wire(self) -> dict[str, Any]:
@@ -104,6 +150,15 @@ def _object(value: object) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def _marks(error: SMCPError) -> dict[str, Any]:
+    """What the published 0.4 generation reads in the result of a call that failed (PROTOCOL-0.4 §7)."""
+    if isinstance(error, CallCancelled):
+        return {"a2c_cancelled": True, "a2c_cancel_reason": "agent_requested"}
+    if isinstance(error, CallTimeout) and error.outcome != "not_run":  # a call that waits for approval has not run
+        return {"a2c_timeout": True}
+    return {}
+
+
 def error_ack(event: EventSpec | None, error: SMCPError) -> dict[str, Any] | tuple[bool, str]:
     """The answer to a request that failed, in the shape that its sender expects (WIRE §3).
 
@@ -113,11 +168,43 @@ def error_ack(event: EventSpec | None, error: SMCPError) -> dict[str, Any] | tup
         return error.to_wire()
     if event.action in (Action.JOIN, Action.LEAVE):
         return False, str(error)
-    return failed_call(error) if event.name == TOOL_CALL_EVENT else error.to_wire()
+    if event.name == TOOL_CALL_EVENT:
+        return failed_call(error)
+    return error.to_wire()
+
+
+def computer_error_ack(event: EventSpec | None, error: SMCPError) -> dict[str, Any] | tuple[bool, str]:
+    """As `error_ack`, from a computer: agents of the published 0.4 generation find an error that they know."""
+    if event is not None and event.name in _PUBLISHED:
+        return _for_published_agents(event.name, error)
+    return error_ack(event, error)
+
+
+_PUBLISHED: dict[str, type[SMCPError]] = {
+    published_events.GET_RESOURCES_EVENT: ServerNotRegistered,
+    published_events.GET_SKILLS_EVENT: NotFound,
+    published_events.GET_SKILL_EVENT: SkillFileNotAccessible,
+    published_events.GET_BLOB_EVENT: BlobNotAccessible,
+    published_events.PUT_BLOB_EVENT: BlobWriteFailed,
+}
+"""By request, the error that agents of the published 0.4 generation expect for whatever has no code of its own."""
+_KNOWN_CODES = frozenset((404, 4006, 4007, 4008, *range(4014, 4020)))
+_REASONS = {TooLarge.code: "too_large", RateLimited.code: "busy"}
+
+
+def _for_published_agents(event: str, error: SMCPError) -> dict[str, Any]:
+    """An error in a code that these agents know as one; any other is nothing to them (PROTOCOL-0.4 §1).
+
+    `error`, which they do not read, has the code as it is.
+    """
+    wire = error.to_wire()
+    if error.code in _KNOWN_CODES:
+        return wire
+    details = {"reason": _REASONS.get(error.code, "forbidden"), **wire["details"]}
+    return {**wire, "code": _PUBLISHED[event].code, "details": details}
 
 
 def failed_call(error: SMCPError) -> dict[str, Any]:
     """An error that is also a valid MCP result. Its `details.outcome` says whether the tool has run (WIRE §5)."""
-    meta = {"a2c_cancelled": True} if isinstance(error, CallCancelled) else {}
-    result = CallToolResult([{"type": "text", "text": error.message}], is_error=True, meta=meta)
+    result = CallToolResult([{"type": "text", "text": error.message}], is_error=True, meta=_marks(error))
     return {**error.to_wire(outcome=error.outcome), **result.to_wire()}

@@ -1,18 +1,26 @@
-"""MCPRegistry: tools in this process by name, described to a planner and called (001 and its §9)."""
+"""MCPRegistry: tools in this process by name, described to a planner and called (001 and its §9).
+
+And what a tool may return beside plain values, what it may ask its caller, resources and prompts.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.loops import LoopIsRunning
+from a2c_smcp.protocol.questions import Answer, Question
+from a2c_smcp.registry.calls.caller import CannotAsk, OnLog, OnQuestion
+from a2c_smcp.registry.calls.context import AsyncToolContext, ToolContext
 from a2c_smcp.registry.calls.hooks import Hook, ToolCall
 from a2c_smcp.registry.calls.limits import QueueFull, ToolTimeout
 from a2c_smcp.registry.calls.progress import OnProgress, report_progress
+from a2c_smcp.registry.content import Audio, EmbeddedResource, Image, PromptMessage, ResourceLink, Text, ToolResult
 from a2c_smcp.registry.functions import FunctionTool
 from a2c_smcp.registry.parameters import InvalidArguments
 from a2c_smcp.registry.planning.plan import BadPlan, Failure, PlanRun, StepOutcome, run_plan, run_plan_async
 from a2c_smcp.registry.planning.recorder import NotRecorded, RecordedError, Recorder, ReplayedTool, replay
 from a2c_smcp.registry.planning.telemetry import OpenTelemetryHook
+from a2c_smcp.registry.readable.entries import UnknownPrompt, UnknownResource
 from a2c_smcp.registry.registry import MCPRegistry
 from a2c_smcp.registry.results import ToolFailed, ToolNeedsPermission, ToolNeedsSignIn
 from a2c_smcp.registry.rules import Limit, Policy, Retry
@@ -22,31 +30,47 @@ if TYPE_CHECKING:
     from a2c_smcp.registry.remote import RemoteMCPAdapter
 
 __all__ = [
+    "Answer",
+    "AsyncToolContext",
+    "Audio",
     "BadPlan",
+    "CannotAsk",
+    "EmbeddedResource",
     "Failure",
     "FunctionTool",
     "Hook",
+    "Image",
     "InvalidArguments",
     "Limit",
     "LoopIsRunning",
     "MCPRegistry",
     "NotRecorded",
+    "OnLog",
     "OnProgress",
+    "OnQuestion",
     "OpenTelemetryHook",
     "PlanRun",
     "Policy",
+    "PromptMessage",
+    "Question",
     "QueueFull",
     "RecordedError",
     "Recorder",
     "RemoteMCPAdapter",
     "ReplayedTool",
+    "ResourceLink",
     "Retry",
     "StepOutcome",
+    "Text",
     "ToolCall",
+    "ToolContext",
     "ToolFailed",
     "ToolNeedsPermission",
     "ToolNeedsSignIn",
+    "ToolResult",
     "ToolTimeout",
+    "UnknownPrompt",
+    "UnknownResource",
     "UnknownTool",
     "replay",
     "report_progress",

@@ -18,7 +18,8 @@ class FunctionTool:
     """A tool that calls a function, sync or async. `call` of an async function is a coroutine function.
 
     Pydantic checks and converts the arguments before the function is called; `call` raises `InvalidArguments`.
-    `meta` is anything else known of the tool; MCP clients see its `title`, `annotations` and `_meta`.
+    A parameter that is annotated with `ToolContext` (`AsyncToolContext` in an async function) is given the context of
+    the call. `meta` is anything else known of the tool; MCP clients see `title`, `icons`, `annotations` and `_meta`.
     """
 
     call: Callable[[dict[str, Any]], Any]
@@ -41,7 +42,11 @@ class FunctionTool:
         self.function = function
         self._by_name = by_name(function)
         self.meta = meta
-        self.call = self._call_async if inspect.iscoroutinefunction(function) else self._call
+        is_async, takes_context = inspect.iscoroutinefunction(function), bool(self._parameters.contexts)
+        if takes_context:
+            self.call = self._call_async_in_context if is_async else self._call_in_context
+        else:
+            self.call = self._call_async if is_async else self._call
 
     def __repr__(self) -> str:
         return f"FunctionTool({self.name!r})"
@@ -61,6 +66,12 @@ class FunctionTool:
 
     async def _call_async(self, arguments: dict[str, Any]) -> Any:
         return await self._by_name(**self._parameters.bind(arguments))
+
+    def _call_in_context(self, arguments: dict[str, Any]) -> Any:
+        return self._by_name(**self._parameters.bind(arguments), **self._parameters.context())
+
+    async def _call_async_in_context(self, arguments: dict[str, Any]) -> Any:
+        return await self._by_name(**self._parameters.bind(arguments), **self._parameters.context())
 
 
 def _name_of(function: Callable[..., Any]) -> str:

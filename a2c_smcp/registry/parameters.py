@@ -29,6 +29,8 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, core_schema
 from typing_extensions import TypedDict
 
 from a2c_smcp.errors import BadRequest
+from a2c_smcp.registry.calls.context import AsyncToolContext, ToolContext
+from a2c_smcp.registry.content import Content, ToolResult
 from a2c_smcp.registry.schemas.check import Fault, pointer
 
 __all__ = ["Fit", "InvalidArguments", "Parameters", "by_name", "object_schema"]
@@ -51,6 +53,9 @@ _KNOWN = frozenset(get_args(core_schema.ErrorType))
 _PLAIN = (str, int, float, bool, NoneType, None)
 _MADE_OF = (list, dict, Union, UnionType)
 """For annotations made of these, what pydantic accepts strictly fits their JSON schema, with the same conversion."""
+
+_CONTEXTS = (ToolContext, AsyncToolContext)
+_CONTENT = (Content, ToolResult)
 
 _CLOSED = ConfigDict(extra="forbid")
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -76,15 +81,20 @@ Fit: TypeAlias = Callable[[object], Fitting | None]
 
 
 class Parameters:
-    """The parameters of one function, compiled."""
+    """The parameters of one function, compiled. A parameter for a context is apart: arguments have no value for it."""
 
     def __init__(self, function: Callable[..., Any], descriptions: Mapping[str, str]) -> None:
         """Raises `TypeError` for a function whose parameters have no JSON schema."""
         parameters = _signature(function)
         hints = _hints(function, [*parameters])
+        self.contexts = {name: kind for name, kind in hints.items() if kind in _CONTEXTS}
+        for kind in self.contexts.values():
+            if kind.is_for_async is not inspect.iscoroutinefunction(function):
+                raise TypeError("a function takes a ToolContext, an async function an AsyncToolContext")
         fields = {
             name: _Field(parameter, hints.get(name, Any), descriptions.get(name))
             for name, parameter in parameters.items()
+            if name not in self.contexts
         }
         try:
             self.schema = _adapter(fields, _CLOSED, with_defaults=True).json_schema(schema_generator=_Schema)
@@ -94,6 +104,10 @@ class Parameters:
         del self.schema["title"]
         is_plain = all(field.is_plain for field in fields.values())
         self.fit = _fit(_adapter(fields, _STRICT)) if is_plain else None
+
+    def context(self) -> dict[str, Any]:
+        """The context of the call that is being made, by the name of its parameter; empty if there is none."""
+        return {name: kind.current() for name, kind in self.contexts.items()}
 
     def bind(self, arguments: object) -> dict[str, Any]:
         """The given arguments by name, converted. Missing ones are not filled in. Raises `InvalidArguments`."""
@@ -129,9 +143,11 @@ def _fit(strict: TypeAdapter[Any]) -> Fit:
 
 
 def object_schema(function: Callable[..., Any]) -> dict[str, Any] | None:
-    """The JSON schema of the function's result, if its annotation is an object."""
+    """The JSON schema of the function's result, if its annotation is an object. Content is not structured."""
     try:
         returned = _hints(function, ["return"])["return"]
+        if isinstance(returned, type) and issubclass(returned, _CONTENT):
+            return None
         schema = TypeAdapter(returned).json_schema(mode="serialization", schema_generator=_Schema)
     except (KeyError, TypeError, *_UNUSABLE):
         return None

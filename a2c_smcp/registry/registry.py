@@ -1,4 +1,4 @@
-"""MCPRegistry: the registry of 001, its options (001 §9), Python functions and MCP servers as tools."""
+"""MCPRegistry: the registry of 001, its options (001 §9), functions and MCP servers as tools, resources and prompts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
 from a2c_smcp.loops import is_cancelled
 from a2c_smcp.registry.calls.hooks import Hooks
 from a2c_smcp.registry.functions import FunctionTool
+from a2c_smcp.registry.readable_registry import ReadableRegistry
 from a2c_smcp.registry.rules import Limit, Policy, Retry, Rules
-from a2c_smcp.registry.tool_registry import ToolRegistry
 
 if TYPE_CHECKING:
     from a2c_smcp.registry.remote.server_tools import MCPServers, MCPServerTools, ServerOptions
     from a2c_smcp.registry.remote.servers import ServerConfig
-    from a2c_smcp.registry.remote.serving import RegistryServer
+    from a2c_smcp.registry.remote.serving import RegistryServer, ServerIdentity
 
 __all__ = ["MCPRegistry"]
 
@@ -25,8 +25,8 @@ CallSpec: TypeAlias = tuple[str, dict[str, Any]] | Mapping[str, Any]
 """A call to make: `(name, arguments)`, or an object with `name` and `arguments` like a plan's step."""
 
 
-class MCPRegistry(ToolRegistry):
-    """In-process tools: registered, described to a planner, and called by name (001).
+class MCPRegistry(ReadableRegistry):
+    """In-process tools: registered, described to a planner, and called by name (001). Resources and prompts, too.
 
     A tool is any object with a `name` and `call(arguments)`; `description` and `input_schema` are shown if it has
     them. These are read once, when the tool is registered. Usable from several threads.
@@ -125,12 +125,16 @@ class MCPRegistry(ToolRegistry):
         return MCPServerTools(self, config, self.mcp_servers, **options)
 
     def as_mcp_server(
-        self, name: str = "registry", *, version: str = "", instructions: str | None = None
+        self, name: str = "registry", *, page_size: int = 1000, **identity: Unpack[ServerIdentity]
     ) -> RegistryServer:
-        """This registry as an MCP server: `run_stdio()`, or `http_app()` for streamable HTTP."""
+        """This registry as an MCP server: `run_stdio()`, or `http_app()` for streamable HTTP.
+
+        `identity` may have `version`, `title`, `description`, `instructions`, `website_url` and `icons`. `page_size` is
+        the most items of a list in one answer.
+        """
         from a2c_smcp.registry.remote.serving import RegistryServer
 
-        return RegistryServer(self, name, version=version, instructions=instructions)
+        return RegistryServer(self, name, page_size=page_size, **identity)
 
 
 async def _call_each(

@@ -1,18 +1,23 @@
-"""Results of tools: 001 §7's envelope, an MCP result as a Python value, a Python value as an MCP result."""
+"""Results of tools: 001 §7's envelope, an MCP result as a Python value, a Python value as an MCP result.
+
+The Python value of an MCP result leaves things out, such as content beside `structuredContent`. A program that passes
+results on shall lose nothing, so a remote tool also says what its whole result was (`note_result`). `mcp_result` uses
+that if this tool, and not a function around it, was called.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-import math
 from collections.abc import Awaitable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
-
-from pydantic_core import to_jsonable_python
 
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import is_cancelled
+from a2c_smcp.registry.content import ToolResult, blocks_of, has_content, json_of
 
 __all__ = [
     "ContentBlocks",
@@ -22,6 +27,7 @@ __all__ = [
     "ToolNeedsSignIn",
     "envelope",
     "mcp_result",
+    "note_result",
     "text_of",
     "value_of",
 ]
@@ -111,13 +117,38 @@ def text_of(result: Mapping[str, Any]) -> str:
     return "\n".join(block["text"] for block in result.get("content") or [] if _is_text(block))
 
 
-async def mcp_result(tool: str, call: Awaitable[Any]) -> dict[str, Any]:
-    """Awaits a call of `tool` and returns its outcome as an MCP result: what it raises becomes an error result.
+@dataclass(slots=True)
+class _Noted:
+    """The last whole result of a remote tool in the call that is being made."""
 
-    Raises only `CancelledError`, if the current task is cancelled.
+    tool: object = None
+    result: Mapping[str, Any] | None = None
+
+
+_NOTED: ContextVar[_Noted | None] = ContextVar("noted_result", default=None)
+
+
+def note_result(tool: object, result: Mapping[str, Any]) -> None:
+    """Says that this is the whole result of a remote tool, whose value its caller gets."""
+    if noted := _NOTED.get():
+        noted.tool, noted.result = tool, result
+
+
+async def mcp_result(
+    name: str, call: Awaitable[Any], tool: object = None, *, passing: tuple[type[Exception], ...] = ()
+) -> dict[str, Any]:
+    """Awaits a call of the tool `name` and returns its outcome as an MCP result: errors become error results.
+
+    If `tool` is a remote one, its own result is returned. Raises errors of the classes in `passing`, and
+    `CancelledError` if the current task is cancelled.
     """
+    noted = _Noted()
+    token = _NOTED.set(noted)
     try:
-        return _success(await call)
+        value = await call
+        return _success(value) if noted.result is None or noted.tool is not tool else dict(noted.result)
+    except passing:
+        raise
     except asyncio.CancelledError:
         if is_cancelled():
             raise
@@ -127,8 +158,10 @@ async def mcp_result(tool: str, call: Awaitable[Any]) -> dict[str, Any]:
     except SMCPError as error:
         return _error(error.message)
     except (Exception, SystemExit) as error:  # a function that exits must not end the program that hosts it
-        logger.warning("Tool %r failed", tool, exc_info=True)
+        logger.warning("Tool %r failed", name, exc_info=True)
         return _error(str(error) or type(error).__name__)
+    finally:
+        _NOTED.reset(token)
 
 
 def _is_envelope(result: Any) -> bool:
@@ -151,35 +184,24 @@ def _structured_reason(structured: Any) -> str:
 def _success(value: Any) -> dict[str, Any]:
     if isinstance(value, RawResult):
         return dict(value)
+    if isinstance(value, ToolResult):
+        return value.to_mcp()
     if isinstance(value, ContentBlocks):
         return {"content": [*value], "isError": False}
-    plain = _without_nan(to_jsonable_python(value, bytes_mode="base64", fallback=str))
-    if plain is None:
-        return {"content": [], "isError": False}
-    if isinstance(plain, str):
-        return {"content": [_text(plain)], "isError": False}
+    if has_content(value):
+        return {"content": blocks_of(value), "isError": False}
+    plain = json_of(value)
+    if plain is None or isinstance(plain, str):
+        return {"content": blocks_of(plain), "isError": False}
     return {
-        "content": [_text(json.dumps(plain, ensure_ascii=False))],
+        "content": blocks_of(plain),
         "structuredContent": plain if isinstance(plain, dict) else {"result": plain},
         "isError": False,
     }
 
 
-def _without_nan(value: Any) -> Any:
-    """JSON has no NaN and no infinities: they become null, as in JavaScript."""
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _error(text: str) -> dict[str, Any]:
-    return {"content": [_text(text)], "isError": True}
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
+    return {"content": blocks_of(text), "isError": True}
 
 
 def _is_text(block: Any) -> bool:

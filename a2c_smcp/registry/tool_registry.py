@@ -14,9 +14,10 @@ from time import perf_counter
 from typing import Any, overload
 
 from a2c_smcp.errors import SMCPError
+from a2c_smcp.registry.calls.caller import OnLog, OnQuestion, called_from_loop, called_from_thread
 from a2c_smcp.registry.calls.methods import Arguments
 from a2c_smcp.registry.calls.pipeline import compile_tool, refused_tool
-from a2c_smcp.registry.calls.progress import OnProgress, progress_in_loop, progress_in_thread
+from a2c_smcp.registry.calls.progress import OnProgress
 from a2c_smcp.registry.planning.provider_formats import Format
 from a2c_smcp.registry.results import envelope as in_envelope
 from a2c_smcp.registry.rules import Limit, Rules
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class ToolRegistry:
-    """Tools by name. `MCPRegistry` adds functions and MCP servers to it."""
+    """Tools by name."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -81,18 +82,27 @@ class ToolRegistry:
         """
         return self._tools.describe(format, as_words(tags))
 
+    # The options of both are not keyword-only: Python would look each of them up in a dict, at every call.
+
     def call(
-        self, name: str, arguments: Arguments, *, envelope: bool = False, on_progress: OnProgress | None = None
+        self,
+        name: str,
+        arguments: Arguments,
+        envelope: bool = False,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+        on_question: OnQuestion | None = None,
     ) -> Any:
         """Returns or raises what the tool does. Raises `KeyError` for an unknown name.
 
         An async tool runs in an event loop of its own; raises `LoopIsRunning` inside a running loop.
         With `envelope`, the result is `{"output": …, "meta": {…}}` (001 §7). `on_progress(progress, total, message)` is
         called, in a thread, when the tool reports progress: tools of computers and MCP servers do, and functions that
-        call `report_progress`.
+        call `report_progress`. `on_log(level, data, logger)` gets log messages of functions with a `ToolContext`.
+        `on_question(question)` answers the questions of these and of MCP servers.
         """
-        if on_progress is not None:
-            with progress_in_thread(on_progress):
+        if on_progress is not None or on_log is not None or on_question is not None:
+            with called_from_thread(on_progress, on_log, on_question):
                 return self.call(name, arguments, envelope=envelope)
         tool = self._tools.allowed.get(name) or self._find(name)
         if not envelope:
@@ -102,14 +112,20 @@ class ToolRegistry:
         return in_envelope(result, tool=tool.info.name, duration=perf_counter() - began)
 
     async def acall(
-        self, name: str, arguments: Arguments, *, envelope: bool = False, on_progress: OnProgress | None = None
+        self,
+        name: str,
+        arguments: Arguments,
+        envelope: bool = False,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+        on_question: OnQuestion | None = None,
     ) -> Any:
         """As `call`, without blocking the event loop: async tools are awaited, the others run in a thread.
 
-        `on_progress` is called in this event loop, and may be async.
+        The callbacks are called in this event loop; `on_progress` and `on_question` may be async.
         """
-        if on_progress is not None:
-            async with progress_in_loop(on_progress):
+        if on_progress is not None or on_log is not None or on_question is not None:
+            async with called_from_loop(on_progress, on_log, on_question):
                 return await self.acall(name, arguments, envelope=envelope)
         tool = self._tools.allowed.get(name) or self._find(name)
         if not envelope:

@@ -17,6 +17,7 @@ from a2c_smcp.protocol.codec import dumps
 
 __all__ = [
     "MAX_UNAUTHENTICATED",
+    "VERSION_HEADER",
     "Headers",
     "HttpRequest",
     "HttpResponse",
@@ -34,6 +35,9 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 MAX_UNAUTHENTICATED = 64 * 1024
 """Bytes of a body that are read from a client before it is authenticated (WIRE §6)."""
+
+VERSION_HEADER = b"x-a2c-error-code"
+"""In a refusal of the version of the protocol: its code, 4008 (WIRE §1)."""
 
 _MAX_HEAD = 32 * 1024  # a session keeps its headers; web servers that this is mounted in may accept more
 
@@ -89,7 +93,7 @@ def json_response(status: int, body: Mapping[str, object], headers: Headers = ()
 def refusal_response(error: SMCPError) -> HttpResponse:
     """An error before there is a session: HTTP, with the error as its body (WIRE §1)."""
     status = 400 if isinstance(error, BadRequest) else error.code
-    headers = ((b"x-a2c-error-code", b"%d" % error.code),) if isinstance(error, VersionMismatch) else ()
+    headers = ((VERSION_HEADER, b"%d" % error.code),) if isinstance(error, VersionMismatch) else ()
     return json_response(status, {"code": error.code, "message": error.message, **error.details}, headers)
 
 

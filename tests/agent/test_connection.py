@@ -21,7 +21,7 @@ from tests.waiting import until
 PATIENCE = 60.0
 MEGABYTE = 1024 * 1024
 TURNS = 50  # of the event loop
-OPEN = {"sid": "s", "upgrades": [], "maxPayload": 10**6}
+OPEN = {"sid": "s", "upgrades": [], "maxPayload": 10**8}
 ODD = [
     *("42/smcp,", "42/smcp,[]", "42/smcp,{}", "42/smcp,x[1]", "42/smcp,7"),
     *("43/smcp,", "43/smcp,0", "43/smcp,0[]", "43/smcp,98", "43/smcp,x[]", "43/smcp,99[]", '460-/smcp,0["x"]'),

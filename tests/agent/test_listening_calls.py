@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.agent import Answer, AsyncSMCPAgentClient, Question, logs
+from a2c_smcp.agent import Answer, AsyncSMCPAgentClient, Question
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, UnsupportedEvent
 from a2c_smcp.registry import ToolNeedsSignIn, report_progress
@@ -100,13 +100,13 @@ async def test_progress_reaches_the_callback_before_the_result(kind: Any, laptop
 
 
 @pytest.mark.covers("agent-progress")
-async def test_a_plain_call_asks_for_nothing(laptop: Laptop, start: Any) -> None:
+async def test_a_plain_call_asks_for_nothing_but_whole_results(laptop: Laptop, start: Any) -> None:
     async def work(call: dict[str, Any]) -> None: ...
 
     laptop.does(work)
     async with start(AsyncSMCPAgentClient) as agent:
         await agent.emit_tool_call("laptop", "echo")
-    assert laptop.calls[0].keys() == {"agent", "req_id", "computer", "tool_name", "params", "timeout"}
+    assert laptop.calls[0].keys() == {"agent", "req_id", "computer", "tool_name", "params", "timeout", "blobs"}
 
 
 @pytest.mark.covers("agent-progress")
@@ -693,6 +693,7 @@ async def test_options_are_sent_as_fields(kind: Any, laptop: Laptop, start: Any)
         "tool_name": "echo",
         "params": {},
         "timeout": 60,
+        "blobs": True,
         "questions": "result",
         "extend": True,
         "_meta": {"traceparent": "00-1"},
@@ -844,17 +845,6 @@ async def test_a_level_is_set_again_after_a_lost_connection(
     assert "mcp_server" not in second
 
 
-@pytest.mark.covers("9-set_log_level", "agent-logs")
-async def test_a_level_is_set_again_before_it_lapses(
-    laptop: Laptop, start: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logs, "_RENEWAL", 0.05)
-    laptop.peer.answers("client:set_log_level", lambda data: {"req_id": data["req_id"]})
-    async with start(AsyncSMCPAgentClient) as agent:
-        await agent.set_log_level("laptop", "debug")
-        await laptop.peer.was_asked("client:set_log_level", 3)
-
-
 @both
 @pytest.mark.covers("agent-not-carried")
 async def test_an_empty_answer_through_our_server_means_that_the_computer_does_not_know_it(
@@ -870,4 +860,4 @@ async def test_an_empty_answer_through_our_server_means_that_the_computer_does_n
             await agent.get_questions("laptop")
         with pytest.raises(UnsupportedEvent):
             await agent.set_log_level("laptop", "debug")
-        assert not agent.client._flows._logs._levels
+        assert not agent.client._flows._logs.all()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError
+from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, SMCPError
 from tests.agent.twins import KINDS, at_work
 from tests.peer import Peer, Wire
 from tests.waiting import until
@@ -71,6 +71,27 @@ async def test_a_malformed_result_is_an_error(
     async with at_work(kind, url=shared_hub.url, office=office) as agent:
         with pytest.raises(SMCPError):
             await agent.emit_tool_call("laptop", "add")
+
+
+@both
+@pytest.mark.covers("agent-asks", "peer-marks")
+async def test_marks_of_the_published_generation_become_errors(
+    kind: Any, shared_hub: Any, office: str, computer: Peer
+) -> None:
+    marks: list[tuple[dict[str, Any], type[SMCPError]]] = [
+        ({"a2c_timeout": True}, CallTimeout),
+        ({"a2c_cancelled": True, "a2c_cancel_reason": "agent_requested"}, CallCancelled),
+    ]
+    computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
+    async with at_work(kind, url=shared_hub.url, office=office) as agent:
+        for meta, raised in marks:
+            marked = {"isError": True, "content": [{"type": "text", "text": "too slow"}], "meta": meta}
+            computer.answers("client:tool_call", marked)
+            with pytest.raises(raised) as failure:
+                await agent.emit_tool_call("laptop", "add")
+            assert failure.value.outcome == "unknown"
+            computer.answers("client:tool_call", {**marked, "isError": False})
+            assert (await agent.emit_tool_call("laptop", "add")).text == "too slow"
 
 
 @pytest.mark.covers("agent-asks")

@@ -9,46 +9,45 @@ import os
 import platform
 import re
 import signal
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from a2c_smcp.cli.commands.agent import agent as group
 from a2c_smcp.computer.approval import Grant, approve_all
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.tools.catalogue import FUNCTIONS
+from a2c_smcp.computer.tools.functions import FUNCTIONS
+from a2c_smcp.registry import Image
 from a2c_smcp.server import DefaultAuthenticationProvider
+from tests.agent.conftest import Ended
 from tests.computer.hosted import hosted, ready
-from tests.computer.pseudo_terminal import on_a_terminal
 from tests.computer.supervised import good
 from tests.peer import Peer
-from tests.program import PROGRAM, Running, run_program, start_program
+from tests.program import folder_of_program
 from tests.waiting import until
 
 PATIENCE = 60.0
+LIBRARY = Path(__file__).parents[2] / "examples" / "library_server.py"
 
 pytestmark = pytest.mark.covers("agent-program")
-
-
-class Ended(NamedTuple):
-    """What became of a run."""
-
-    code: int
-    out: str
-    err: str
 
 
 class Desk:
     """A computer, and what has become of the calls of its slow tool."""
 
-    def __init__(self) -> None:
-        self.computer = Computer("laptop")
+    def __init__(self, folder: Path) -> None:
+        landing, self.skills = folder / "landing", folder / "skills"
+        landing.mkdir()
+        self.computer = Computer("laptop", landing=landing, skills=self.skills)
         self.started = self.cancelled = 0
         self.computer.tool(self.wait, auto_apply=True)
         self.computer.tool(self.odd, auto_apply=True)
         self.computer.tool(self.broken, auto_apply=True)
+        self.computer.tool(self.screenshot, auto_apply=True)
+        self.computer.tool(self.read_pdf, auto_apply=True)
         self.computer.tool(self.guarded)
         self.computer.add_server(good(default_tool_meta={"auto_apply": True}, tool_meta={"add": {"tags": ["sums"]}}))
 
@@ -67,51 +66,30 @@ class Desk:
     def broken(self) -> None:
         raise ValueError("this tool always fails")
 
+    def screenshot(self) -> Image:
+        return Image(b"\x89PNG")
+
+    def read_pdf(self, path: str) -> str:
+        return Path(path).read_text("utf-8")
+
     def guarded(self) -> str:
         return "secret"
+
+    def add_skill(self, *files: str) -> None:
+        """A skill of the owner, with these files beside its SKILL.md."""
+        folder = self.skills / "user" / "code-review"
+        for name in ("SKILL.md", *files):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("---\ndescription: How to review.\n---\nRead it twice.\n", "utf-8")
 
 
 @pytest.fixture
 async def desk(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[Desk]:
-    desk = Desk()
+    desk = Desk(tmp_path)
+    desk.add_skill("scripts/check.py", "images/logo.png")
     async with hosted(desk.computer, shared_hub.url, office, tmp_path):
         await ready(desk.computer, "good")
         yield desk
-
-
-@pytest.fixture
-def surroundings(shared_hub: Any, office: str) -> dict[str, str]:
-    known = {name: value for name, value in os.environ.items() if not name.startswith(("A2C_", "NO_COLOR"))}
-    return {**known, "A2C_URL": shared_hub.url, "A2C_OFFICE": office, "COLUMNS": "200"}
-
-
-@pytest.fixture
-def start(surroundings: dict[str, str]) -> Callable[..., Any]:
-    async def run(*arguments: str, **environ: str) -> Running:
-        return await start_program("agent", *arguments, env={**surroundings, **environ}, stdin=asyncio.subprocess.PIPE)
-
-    return run
-
-
-@pytest.fixture
-def run(surroundings: dict[str, str]) -> Callable[..., Any]:
-    async def run(*arguments: str, typed: str = "", **environ: str) -> Ended:
-        env = {**surroundings, **environ}
-        done = await asyncio.to_thread(run_program, "agent", *arguments, env=env, typed=typed)
-        assert "Traceback" not in done.stderr
-        return Ended(done.returncode, done.stdout, done.stderr)
-
-    return run
-
-
-@pytest.fixture
-def terminal(surroundings: dict[str, str]) -> Callable[..., Any]:
-    def run(*arguments: str, **environ: str) -> Any:
-        environ = {**surroundings, "TERM": "xterm-256color", **environ}
-        del environ["COLUMNS"]
-        return on_a_terminal(str(PROGRAM), "agent", *arguments, env=environ)
-
-    return run
 
 
 async def test_tools_of_all_computers_are_json_where_there_is_no_terminal(desk: Desk, run: Any) -> None:
@@ -170,18 +148,6 @@ async def test_only_what_really_asks_is_shown_as_asking(
 
 
 # Completion in a shell
-
-
-@pytest.fixture
-def complete(surroundings: dict[str, str]) -> Callable[..., Any]:
-    async def complete(line: str, **environ: str) -> list[str]:
-        words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
-        env = {**surroundings, "_A2C_SMCP_COMPLETE": "complete_bash", **words, **environ}
-        done = await asyncio.to_thread(run_program, env=env)
-        assert (done.returncode, done.stderr) == (0, "")
-        return [name for name in done.stdout.split("\n") if name]
-
-    return complete
 
 
 async def test_a_shell_completes_computers_and_tools_and_offers_nothing_that_it_would_evaluate(
@@ -289,7 +255,6 @@ FAILING = {
         "--timeout gives it more time, --extend as much as it needs while it shows progress.",
     ),
     "no Server": (["room", "--url", "http://127.0.0.1:9"], "say with --url where it is."),
-    "too large": (["call", "laptop", "big", "size=5000000"], "Ask for less at a time."),
     "no TLS": (["room", "--url", "https://127.0.0.1:9"], "https://127.0.0.1:9 cannot be reached"),
 }
 
@@ -381,7 +346,13 @@ async def test_a_watch_tells_of_each_event_in_a_line_and_ends_well(
 
     await tells(event="enter", computer="laptop")
     await tells(event="tools", tools=["add"])
-    for kind, update in (("config", "config"), ("desktop", "desktop"), ("notify:update_mood", "mood")):
+    for kind, update in (
+        ("config", "config"),
+        ("desktop", "desktop"),
+        ("resources", "resource_list"),
+        ("prompts", "prompts"),
+        ("notify:update_mood", "mood"),
+    ):
         await computer.ask(f"server:update_{update}", {"computer": "laptop"})
         await tells(event=kind, computer="laptop")
     await computer.ask("server:leave_office", {"office_id": office})
@@ -454,15 +425,22 @@ async def test_a_second_ctrl_c_quits_at_once_though_the_computer_does_not_answer
 
 @pytest.mark.parametrize("command", ["", *(command.callback.__name__ for command in group.registered_commands)])
 async def test_the_examples_in_the_help_work_when_pasted(
-    command: str, desk: Desk, run: Any, surroundings: dict[str, str]
+    command: str, desk: Desk, run: Any, surroundings: dict[str, str], tmp_path: Path
 ) -> None:
     shown = (await run(*command.split(), "--help")).out
     examples = re.findall(r"^ (?:.* \| )?a2c-smcp agent .*$", shown, re.MULTILINE)
     assert examples
+    (tmp_path / "report.pdf").write_text("a report", "utf-8")
+    await until(lambda: desk.computer.skills.references())
+    if any("library" in line for line in examples):
+        await desk.computer.put_server(
+            {"name": "library", "server_parameters": {"command": sys.executable, "args": [str(LIBRARY)]}}
+        )
+        await ready(desk.computer, "library")
     for line in examples:
         if not line.rstrip().endswith("--watch") and not re.search(" agent (watch|logs)", line):
-            environ = {**surroundings, "PATH": f"{PROGRAM.parent}{os.pathsep}{surroundings['PATH']}"}
-            process = await asyncio.create_subprocess_shell(line, env=environ, stdout=-1, stderr=-1)
+            environ = {**surroundings, "PATH": f"{folder_of_program()}{os.pathsep}{surroundings['PATH']}"}
+            process = await asyncio.create_subprocess_shell(line, env=environ, cwd=tmp_path, stdout=-1, stderr=-1)
             async with asyncio.timeout(PATIENCE):
                 _, err = await process.communicate()
             assert process.returncode == 0, (line, err)

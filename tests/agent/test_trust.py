@@ -14,7 +14,7 @@ from tests.computer.hosted import Relay
 from tests.peer import Peer
 from tests.waiting import until
 
-PAY = {
+PAY: dict[str, Any] = {
     "name": "pay",
     "description": "",
     "params_schema": {},
@@ -71,6 +71,18 @@ async def test_tags_allow_a_tool_only_on_trusted_computers(
     where = {"url": shared_hub.url, "office": office}
     async with at_work(AsyncSMCPAgentClient, registry=registry, trusted_computers=trusted, **where):
         assert ("pay" in registry) is is_there
+
+
+@pytest.mark.covers("agent-registry", "tools-meta")
+async def test_tags_that_only_an_mcp_server_vouches_for_allow_nothing(
+    shared_hub: Any, office: str, computer: Peer
+) -> None:
+    own = {**PAY, "meta": {**PAY["meta"], "a2c_tags_of_server": True}}
+    computer.answers("client:get_tools", {"tools": [own, {**PAY, "name": "look"}], "req_id": "x"})
+    registry = MCPRegistry(policy=Policy(allow_tags=["safe"]))
+    where = {"url": shared_hub.url, "office": office}
+    async with at_work(AsyncSMCPAgentClient, registry=registry, trusted_computers=["laptop"], **where):
+        assert set(registry) == {"look"}
 
 
 @pytest.mark.covers("agent-registry", "agent-rejoins")

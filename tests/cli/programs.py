@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.computer.supervised import SERVERS
-from tests.program import PROGRAM, run_program, start_program
+from tests.program import PROGRAM, folder_of_program, run_program, start_program
 from tests.server.test_program import Program
 
 __all__ = ["PATIENCE", "PROGRAM", "Ended", "Place", "good"]
@@ -70,7 +70,8 @@ class Place:
 
     async def paste(self, line: str) -> Ended:
         """Into a shell, as a person would."""
-        return await self._ended("sh", "-c", line)
+        path = f"{folder_of_program()}{os.pathsep}{self.environ['PATH']}"
+        return await self._ended("sh", "-c", line, PATH=path)
 
     async def end(self) -> None:
         for program in self.started:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+import shlex
 import subprocess
 import sys
 from collections import defaultdict
@@ -17,10 +17,9 @@ import typer
 from a2c_smcp import __version__
 from a2c_smcp.cli.app import COMMANDS, build
 from tests.computer.pseudo_terminal import on_a_terminal
+from tests.program import PROGRAM, folder_of_program
 
-PROGRAM = Path(sys.executable).with_name("a2c-smcp")
 PATIENCE = 120
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 pytestmark = pytest.mark.covers("commands")
 
@@ -31,9 +30,9 @@ def surroundings(**more: str) -> dict[str, str]:
     return {**known, "PATH": f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}", **more}
 
 
-def bash(script: str) -> str:
+def bash(script: str, **environ: str) -> str:
     done = subprocess.run(
-        ["bash", "--norc", "-c", script], env=surroundings(), capture_output=True, text=True, timeout=PATIENCE
+        ["bash", "--norc", "-c", script], env=surroundings(**environ), capture_output=True, text=True, timeout=PATIENCE
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
@@ -49,18 +48,32 @@ COMPLETED = {
 }
 
 
-@pytest.mark.parametrize("line", COMPLETED)
-def test_bash_completes_commands_options_and_choices(line: str) -> None:
-    words = line.split(" ")
-    found = bash(
-        f"""
-        eval "$(a2c-smcp --show-completion; :)"
-        COMP_WORDS=({" ".join(f"'{word}'" for word in words)}); COMP_CWORD={len(words) - 1}
-        _a2c_smcp_completion a2c-smcp
-        printf '%s\\n' "${{COMPREPLY[@]}}"
-        """
-    )
-    assert set(found.split()) == COMPLETED[line]
+@pytest.fixture(scope="module")
+def completion() -> subprocess.CompletedProcess[str]:
+    """The script for the shell that the program was started in. The modules that it imported are on stderr."""
+    words = [sys.executable, "-X", "importtime", str(PROGRAM), "--show-completion"]
+    shell = ["bash", "--norc", "-c", f"{shlex.join(words)}; :"]
+    return subprocess.run(shell, env=surroundings(), capture_output=True, text=True, timeout=PATIENCE)
+
+
+def test_bash_completes_commands_options_and_choices(completion: subprocess.CompletedProcess[str]) -> None:
+    script = completion.stdout
+    for words in (line.split(" ") for line in COMPLETED):
+        script += f"""
+            COMP_WORDS=({" ".join(f"'{word}'" for word in words)}); COMP_CWORD={len(words) - 1}
+            _a2c_smcp_completion a2c-smcp
+            echo "${{COMPREPLY[@]}}"
+            """
+    found = bash(script, PATH=f"{folder_of_program()}{os.pathsep}{os.environ['PATH']}")
+    assert [set(line.split()) for line in found.splitlines()] == [*COMPLETED.values()]
+
+
+def test_the_script_for_a_shell_is_shown_without_importing_a_command(
+    completion: subprocess.CompletedProcess[str],
+) -> None:
+    assert "_a2c_smcp_completion" in completion.stdout
+    assert "a2c_smcp.server" not in completion.stderr
+    assert "a2c_smcp.computer" not in completion.stderr
 
 
 def test_completing_inside_a_command_imports_only_that_command() -> None:
@@ -88,24 +101,18 @@ def test_version_prints_the_version() -> None:
     assert bash("python -m a2c_smcp --version") == f"a2c-smcp {__version__}\n"
 
 
-LOUD = {"a story": ("demo", "--fast"), "an error": ("agent", "room", "--url", "http://127.0.0.1:9")}
+LOUD = {"a table": ("doctor",), "an error": ("agent", "room", "--url", "http://127.0.0.1:9")}
 
 
 @pytest.mark.parametrize("words", LOUD.values(), ids=LOUD)
 @pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}], ids=["colour", "NO_COLOR"])
 async def test_output_has_colours_on_a_terminal_unless_no_color_is_set(
-    words: tuple[str, ...], variables: dict[str, str]
+    words: tuple[str, ...], variables: dict[str, str], tmp_path: Path
 ) -> None:
     environ = surroundings(TERM="xterm-256color", **variables)
-    async with on_a_terminal(str(PROGRAM), *words, env=environ) as program:
+    async with on_a_terminal(str(PROGRAM), *words, env=environ, cwd=tmp_path) as program:
         await program.ends()
-        assert bool(_colours(program.screen.raw)) is not bool(variables)
-
-
-def _colours(raw: str) -> set[str]:
-    """The colours that were asked for; bold and dim are none, and neither is the way back."""
-    codes = {code for found in COLOUR.findall(raw) for code in found[2:-1].split(";") if code}
-    return {code for code in codes if 30 <= int(code) <= 49 or 90 <= int(code) <= 107}
+        assert bool(program.screen.colours) is not bool(variables)
 
 
 # One name, one meaning

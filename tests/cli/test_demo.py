@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from tests.computer.hosted import pids_with
+from tests.computer.pseudo_terminal import on_a_terminal
+from tests.program import PROGRAM
+from tests.waiting import until
 
-PROGRAM = Path(sys.executable).with_name("a2c-smcp")
 CLAIMS = (
     "a stranger is turned away",
     "tools of two MCP servers and a Python function in one list",
@@ -28,37 +27,35 @@ CLAIMS = (
 
 
 @pytest.mark.covers("demo")
-def test_the_demo_runs_all_steps_and_lists_what_it_has_proven() -> None:
-    done = subprocess.run([PROGRAM, "demo", "--fast"], capture_output=True, text=True, timeout=60)
+def test_the_demo_runs_all_steps_lists_what_it_has_proven_and_leads_on_to_commands_that_exist(tmp_path: Path) -> None:
+    """`make demo` starts it by its path, with no virtual environment on the PATH."""
+    (tmp_path / "bin").symlink_to(PROGRAM.parent)
+    folders = [folder for folder in os.environ["PATH"].split(os.pathsep) if Path(folder) != PROGRAM.parent]
+    elsewhere = {"env": {**os.environ, "PATH": os.pathsep.join(folders)}, "cwd": tmp_path, "timeout": 60}
+    done = subprocess.run(["bin/a2c-smcp", "demo", "--fast"], capture_output=True, text=True, **elsewhere)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     _, _, summary = done.stdout.partition("What has been proven")
     assert [claim for claim in CLAIMS if f"✓ {claim}" not in summary] == []
+    commands = done.stdout.splitlines()[-1].removeprefix("next: ").split(", ")
+    assert [command.split()[0] for command in commands] == ["bin/a2c-smcp"] * 3
+    shown = subprocess.run(commands[0], shell=True, capture_output=True, text=True, check=True, **elsewhere).stdout
+    assert "Usage" in shown
 
 
 @pytest.mark.covers("demo")
-def test_ctrl_c_leaves_no_process_behind() -> None:
-    assert_it_can_be_left(at="'planner' joins")
+async def test_ctrl_c_leaves_no_process_behind() -> None:
+    await assert_it_can_be_left(at="'planner' joins")
 
 
-def assert_it_can_be_left(*options: str, at: str) -> None:
-    """By Ctrl-C, once it has said this: quietly, and with everything that it has started."""
+async def assert_it_can_be_left(*options: str, at: str) -> None:
+    """By Ctrl-C, once it has said this: quietly, and with everything that it has started. It has no colours there."""
     marker = uuid4().hex
-    process = subprocess.Popen(
-        [PROGRAM, "demo", *options],
-        env={**os.environ, "MARKER": marker, "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout
-    while at not in process.stdout.readline():
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "Traceback" not in err
-    give_up = time.monotonic() + 10
-    while pids_with(marker) and time.monotonic() < give_up:
-        time.sleep(0.05)
-    assert pids_with(marker) == []
+    environ = {**os.environ, "MARKER": marker, "TERM": "xterm-256color", "NO_COLOR": "1"}
+    async with on_a_terminal(str(PROGRAM), "demo", *options, env=environ, lines=60, columns=200) as program:
+        await program.shows(at)
+        program.types("\x03")
+        assert await program.ends() == 1
+        assert "Traceback" not in program.screen.text
+        assert not program.screen.colours
+    await until(lambda: not pids_with(marker))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,7 +12,8 @@ import pytest
 from a2c_smcp.cli.demo.cluster import CallCounts, Load
 from a2c_smcp.cli.demo.nodes import LoadBalancer
 from a2c_smcp.errors import ComputerLeft
-from tests.cli.test_demo import PROGRAM, assert_it_can_be_left
+from tests.cli.test_demo import assert_it_can_be_left
+from tests.program import run_program
 
 PATIENCE = 60.0
 CLAIMS = (
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.covers("demo-cluster")
 
 
 def test_a_node_is_killed_under_load_and_no_call_is_lost_or_run_twice() -> None:
-    done = subprocess.run([PROGRAM, "demo", "--cluster", "--fast"], capture_output=True, text=True, timeout=120)
+    done = run_program("demo", "--cluster", "--fast")
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert done.stderr == ""
     _, _, summary = done.stdout.partition("What has been proven")
@@ -40,8 +40,8 @@ def test_a_node_is_killed_under_load_and_no_call_is_lost_or_run_twice() -> None:
     assert figures["nodes after"] == "east, west"
 
 
-def test_ctrl_c_leaves_no_process_behind() -> None:
-    assert_it_can_be_left("--cluster", at="calls a second")
+async def test_ctrl_c_leaves_no_process_behind() -> None:
+    await assert_it_can_be_left("--cluster", at="calls a second")
 
 
 # The front

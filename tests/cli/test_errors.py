@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import shlex
 import socket
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
 from tests.computer.hosted import hosted, ready
 from tests.computer.supervised import good
-from tests.program import run_program
+from tests.program import folder_of_program, run_program
 from tests.server.test_program import certificate
 
 SCRIPT = Path(sys.executable).with_name("a2c-smcp")
@@ -50,6 +49,8 @@ def run(*command: str | Path, folder: Path, typed: str = "") -> Ended:
     environ = {**theirs, "XDG_STATE_HOME": str(folder / "state"), "COLUMNS": "80"}
     if command[0] == SCRIPT:
         done = run_program(*command[1:], cwd=folder, env=environ, typed=typed)
+    elif isinstance(command[0], Path):
+        done = run_program(*command[1:], cwd=folder, env=environ, typed=typed, script=command[0])
     else:
         done = subprocess.run(command, cwd=folder, env=environ, input=typed, capture_output=True, text=True, timeout=60)
     return Ended(done.returncode, done.stdout, done.stderr)
@@ -424,7 +425,7 @@ def until_said(process: subprocess.Popen[str], wanted: set[str]) -> list[str]:
 def watched(line: str, folder: Path) -> subprocess.Popen[str]:
     theirs = {name: value for name, value in os.environ.items() if not name.startswith("A2C_")}
     environ = {**theirs, "XDG_STATE_HOME": str(folder / "state")}
-    command = [SCRIPT, *line.split()]
+    command = [folder_of_program() / "a2c-smcp", *line.split()]
     return subprocess.Popen(command, cwd=folder, env=environ, stdin=-3, stdout=-1, stderr=-1, text=True)
 
 
@@ -474,13 +475,20 @@ BUG = (
 )
 
 
-def test_an_unexpected_error_is_called_a_bug_and_its_text_is_not_shown(tmp_path: Path) -> None:
-    ended = run(sys.executable, "-c", UNFORESEEN, "divide", "hunter2", folder=tmp_path)
+@pytest.fixture
+def divides(tmp_path: Path) -> Path:
+    script = tmp_path / "divides.py"
+    script.write_text(UNFORESEEN)
+    return script
+
+
+def test_an_unexpected_error_is_called_a_bug_and_its_text_is_not_shown(divides: Path, tmp_path: Path) -> None:
+    ended = run(divides, "divide", "hunter2", folder=tmp_path)
     assert ended == Ended(1, "", BUG)
 
 
-def test_debug_shows_the_traceback_of_an_unexpected_error(tmp_path: Path) -> None:
-    ended = run(sys.executable, "-c", UNFORESEEN, "--debug", "divide", "hunter2", folder=tmp_path)
+def test_debug_shows_the_traceback_of_an_unexpected_error(divides: Path, tmp_path: Path) -> None:
+    ended = run(divides, "--debug", "divide", "hunter2", folder=tmp_path)
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.startswith("Traceback (most recent call last):")
     assert ended.err.endswith(f"ZeroDivisionError: hunter2\n{BUG}")
@@ -504,7 +512,7 @@ def test_without_its_extra_the_program_says_how_to_get_it(tmp_path: Path) -> Non
 
 
 def test_a_closed_stdout_ends_the_program_quietly(places: dict[str, str], tmp_path: Path) -> None:
-    line = f"{shlex.quote(str(SCRIPT))} agent tools --url {places['hub']} --office nobody-{os.getpid()} | true"
+    line = f"{folder_of_program()}/a2c-smcp agent tools --url {places['hub']} --office nobody-{os.getpid()} | true"
     assert run("bash", "-c", f"set -o pipefail; {line}", folder=tmp_path).err == ""
 
 

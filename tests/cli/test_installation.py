@@ -97,35 +97,23 @@ registry = MCPRegistry()
 @registry.tool
 def add(a: int, b: int) -> int: "Add two numbers."; return a + b
 assert registry.call("add", {{"a": 1, "b": 2}}) == 3
-try: {statement}
-except ModuleNotFoundError as error: print(error)
+for statement in {statements}:
+    try: exec(statement)
+    except ModuleNotFoundError as error: print(error)
 """
 
 
 @pytest.mark.covers("agent-beside-frameworks")
-@pytest.mark.parametrize(
-    ("statement", "feature"),
-    [
-        ("from a2c_smcp.computer import Computer", "a Computer"),
-        ("from a2c_smcp.registry import RemoteMCPAdapter", "an MCP server in a registry"),
-        ("registry.as_mcp_server()", "an MCP server in a registry"),
-    ],
-    ids=["Computer", "remote", "serving"],
-)
-def test_only_what_hosts_mcp_servers_needs_mcp(tmp_path: Path, statement: str, feature: str) -> None:
-    code = WITHOUT_MCP.format(modules=EXTRAS["computer"], statement=statement)
+def test_only_what_hosts_mcp_servers_needs_mcp(tmp_path: Path) -> None:
+    features = {
+        "from a2c_smcp.computer import Computer": "a Computer",
+        "from a2c_smcp.registry import RemoteMCPAdapter": "an MCP server in a registry",
+        "registry.as_mcp_server()": "an MCP server in a registry",
+    }
+    code = WITHOUT_MCP.format(modules=EXTRAS["computer"], statements=[*features])
     said = run(sys.executable, "-c", code, cwd=tmp_path)
-    assert said == f"{feature} needs the extra `computer`: {install_command('computer')}\n"
-
-
-def test_the_demo_leads_on_to_commands_that_exist(tmp_path: Path) -> None:
-    """`make demo` starts it by its path, with no virtual environment on the PATH."""
-    (tmp_path / "bin").symlink_to(BIN)
-    path = os.pathsep.join(each for each in os.environ["PATH"].split(os.pathsep) if Path(each) != BIN)
-    last = run("bin/a2c-smcp", "demo", "--fast", cwd=tmp_path, PATH=path).splitlines()[-1]
-    commands = last.removeprefix("next: ").split(", ")
-    assert [command.split()[0] for command in commands] == ["bin/a2c-smcp"] * 3
-    assert "Usage" in run("sh", "-c", commands[0], cwd=tmp_path, PATH=path)
+    needed = f"needs the extra `computer`: {install_command('computer')}"
+    assert said.splitlines() == [f"{feature} {needed}" for feature in features.values()]
 
 
 def test_the_bare_name_is_printed_where_the_path_leads_to_it(tmp_path: Path) -> None:

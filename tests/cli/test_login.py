@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import stat
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from a2c_smcp.cli.sign_in import read_redirect
 from tests.cli.programs import PROGRAM, Place, good
 from tests.computer.pseudo_terminal import OnTerminal, on_a_terminal
 from tests.executables import executable
+from tests.program import start_program
 from tests.sign_in.authorization_server import AuthorizationServer
 from tests.sign_in.guarded_server import GuardedServer
 
@@ -174,9 +176,7 @@ async def test_without_a_browser_the_page_is_printed_and_its_end_is_pasted(
 
 
 async def test_the_address_can_be_given_on_stdin_by_a_program(desk: Desk) -> None:
-    process = await asyncio.create_subprocess_exec(
-        str(PROGRAM), "login", "files", cwd=desk.folder, env=desk.environ, stdin=-1, stdout=-1, stderr=-1
-    )
+    process = await start_program("login", "files", cwd=desk.folder, env=desk.environ, stdin=PIPE)
     assert process.stdin
     assert process.stderr
     try:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -20,14 +19,14 @@ from a2c_smcp.computer.computer import Computer
 from tests.cli.test_prompt import Opens, asks, opens, planner  # noqa: F401, fixtures
 from tests.computer.hosted import hosted, ready
 from tests.computer.pseudo_terminal import OnTerminal, on_a_terminal
-from tests.computer.supervised import SERVERS
+from tests.computer.supervised import command_of
 from tests.program import PROGRAM, run_program, start_program
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("question-forms")
 
 ENTER, CTRL_C, CTRL_D = "\r", "\x03", "\x04"
-ASKING, OLDER = SERVERS / "asking.py", SERVERS / "older_asking.py"
+ASKING, OLDER = "asking.py", "older_asking.py"
 
 
 def notes(path: Path) -> list[str]:
@@ -49,9 +48,9 @@ async def test_two_questions_in_a_row_are_answered_at_the_prompt_and_the_tool_ru
     planner: AsyncSMCPAgentClient,  # noqa: F811
     office: str,
     tmp_path: Path,
-    script: Path,
+    script: str,
 ) -> None:
-    prompt = await opens({"travel": [str(script), str(tmp_path / "notes")]}, "--yes")
+    prompt = await opens({"travel": command_of(script, tmp_path / "notes")[1:]}, "--yes")
     call = await asks(planner, "book")
     await prompt.shows(
         f"#1 travel, while book runs for planner in {office}, asks:\n│ Which city?\n  answer / decline\n"
@@ -91,7 +90,7 @@ async def test_a_question_is_declined_left_unanswered_and_withdrawn(
     planner: AsyncSMCPAgentClient,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    prompt = await opens({"travel": [str(OLDER), str(tmp_path / "notes")]}, "--yes")
+    prompt = await opens({"travel": command_of(OLDER, tmp_path / "notes")[1:]}, "--yes")
     call = await asks(planner, "book")
     await prompt.shows("#1 travel")
     await prompt.enters("decline")
@@ -124,7 +123,7 @@ async def test_a_secret_answer_is_seen_nowhere_and_other_output_waits_for_the_en
     planner: AsyncSMCPAgentClient,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    prompt = await opens({"travel": [str(OLDER), str(tmp_path / "notes")]}, "--yes", "--log-level", "debug")
+    prompt = await opens({"travel": command_of(OLDER, tmp_path / "notes")[1:]}, "--yes", "--log-level", "debug")
     call = await asks(planner, "sign")
     await prompt.shows("#1 travel")
     await prompt.enters("answer")
@@ -150,7 +149,7 @@ async def test_the_logs_of_a_server_are_shown_from_a_level_on(
     planner: AsyncSMCPAgentClient,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    prompt = await opens({"travel": [str(OLDER), str(tmp_path / "notes")]}, "--yes")
+    prompt = await opens({"travel": command_of(OLDER, tmp_path / "notes")[1:]}, "--yes")
     await prompt.enters("logs travel")
     await prompt.shows("travel has written nothing to stderr, and logged nothing")
     await prompt.enters("logs travel --level debug")
@@ -194,10 +193,10 @@ class Office:
 async def desk(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     async with AsyncExitStack() as stack:
 
-        async def start(script: Path, **options: Any) -> Office:
+        async def start(script: str, **options: Any) -> Office:
             computer = Computer("laptop", approve=lambda _: True)
-            args = [str(script), str(tmp_path / "notes")]
-            computer.add_server({"name": "travel", "command": sys.executable, "args": args, **options})
+            command, *args = command_of(script, tmp_path / "notes")
+            computer.add_server({"name": "travel", "command": command, "args": args, **options})
             await stack.enter_async_context(hosted(computer, shared_hub.url, office, tmp_path))
             await ready(computer, "travel")
             return Office(shared_hub.url, office, computer, stack, tmp_path)
@@ -207,7 +206,7 @@ async def desk(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[Ca
 
 @pytest.mark.covers("agent-program")
 @pytest.mark.parametrize("script", [ASKING, OLDER])
-async def test_agent_call_asks_the_person_at_the_terminal(desk: Any, script: Path) -> None:
+async def test_agent_call_asks_the_person_at_the_terminal(desk: Any, script: str) -> None:
     office = await desk(script)
     program = await office.terminal("call", "laptop", "book", "--json")
     await program.shows("book on laptop asks:\n│ Which city?\nYour answer goes to the MCP server travel of laptop.")

@@ -44,9 +44,9 @@ class Crew:
         self.program, self.url, self._marker, self._folder = program, url, marker, folder
 
     @classmethod
-    async def start(cls, place: Place, *options: str, count: int = 2, **environ: str) -> Crew:
+    async def start(cls, place: Place, *options: str, **environ: str) -> Crew:
         marker = uuid4().hex
-        words = ("server", "--port", "0", "--workers", str(count), "--node", "w", *options)
+        words = ("server", "--port", "0", "--workers", "2", "--node", "w", *options)
         program = await place.start(*words, MARKER=marker, **environ)
         return cls(program, (await program.says("listening on ")).split()[2], marker, place.folder)
 
@@ -100,7 +100,7 @@ async def until_answered_by(url: str, names: set[str]) -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_all_workers_answer_on_one_port_and_share_a_store_of_their_own(place: Place) -> None:
+async def test_all_workers_answer_on_one_port_of_their_own_and_share_a_store_that_nodes_finds(place: Place) -> None:
     crew = await Crew.start(place)
     assert await crew.program.says("listening on ") == f"listening on {crew.url} with 2 workers, w-1 to w-2"
     await until_answered_by(crew.url, {"w-1", "w-2"})
@@ -111,6 +111,12 @@ async def test_all_workers_answer_on_one_port_and_share_a_store_of_their_own(pla
     assert [node["name"] for node in listed] == ["w-1", "w-2"]
     for node in listed:
         assert await names_at(node["url"]) == node["name"]
+    ended = await place.run("nodes", A2C_REDIS="redis://127.0.0.1:1")
+    assert "not used by the Server: A2C_REDIS" in ended.err
+    assert [node["name"] for node in json.loads(ended.out)] == ["w-1", "w-2"]
+    ended = await place.run("server", "--workers", "1", "--port", crew.url.rpartition(":")[2])
+    assert ended.code == 1, "all workers share the port, and another program must not"
+    assert "Address already in use" in ended.err
     crew.program.signal(signal.SIGTERM)
     assert await crew.program.ends() == 0
     assert crew.left() == []
@@ -121,16 +127,20 @@ LOG = {"mcp_server": "files", "level": "info", "data": "text"}
 
 
 @pytest.mark.covers("tell-routing")
-@pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_an_office_spans_workers_without_sticky_sessions(place: Place, transport: str) -> None:
+async def test_an_office_spans_workers_without_sticky_sessions(place: Place) -> None:
     crew = await Crew.start(place)
-    computers, agent = [], await Peer.connect(crew.url, transports=TRANSPORTS[transport])
+    for transport in TRANSPORTS:
+        await an_office_spans_workers(crew.url, f"desk-{transport}", TRANSPORTS[transport])
+
+
+async def an_office_spans_workers(url: str, office: str, transports: list[str]) -> None:
+    computers, agent = [], await Peer.connect(url, transports=transports)
     try:
-        await agent.join("agent", "planner", "desk")
+        await agent.join("agent", "planner", office)
         for number in range(4):
-            computers.append(await Peer.connect(crew.url, transports=TRANSPORTS[transport]))
-            await computers[-1].join("computer", f"computer-{number}", "desk")
-        room = await agent.ask("server:list_room", {"agent": "planner", "req_id": "1", "office_id": "desk"})
+            computers.append(await Peer.connect(url, transports=transports))
+            await computers[-1].join("computer", f"computer-{number}", office)
+        room = await agent.ask("server:list_room", {"agent": "planner", "req_id": "1", "office_id": office})
         assert {member["name"] for member in room["sessions"]} == {
             "planner",
             *(f"computer-{each}" for each in range(4)),
@@ -143,20 +153,16 @@ async def test_an_office_spans_workers_without_sticky_sessions(place: Place, tra
             await peer.close()
 
 
-async def test_a_worker_that_dies_is_started_again_under_a_new_name(place: Place) -> None:
+async def test_what_dies_is_started_again_a_worker_under_a_new_name_and_the_private_valkey(place: Place) -> None:
     crew = await Crew.start(place)
     os.kill(crew.workers()["w-1"], signal.SIGKILL)
     assert "[w] worker w-1 was killed by SIGKILL, and is started again" in await crew.program.says("w-1 was killed")
     await until_answered_by(crew.url, {"w-1-2", "w-2"})
-
-
-async def test_a_private_valkey_that_dies_is_started_again_and_the_workers_come_back_to_it(place: Place) -> None:
-    crew = await Crew.start(place)
     (valkey,) = crew.valkeys()
     os.kill(valkey, signal.SIGKILL)
-    for name in ("w-1", "w-2"):
+    for name in ("w-1-2", "w-2"):
         await crew.program.says(f"node {name} is back")
-    await until_answered_by(crew.url, {"w-1", "w-2"})
+    await until_answered_by(crew.url, {"w-1-2", "w-2"})
 
 
 async def test_no_worker_outlives_a_killed_parent(place: Place) -> None:
@@ -222,13 +228,6 @@ async def test_options_keys_and_hangups_reach_all_workers(place: Place) -> None:
     assert len(crew.workers()) == 2
 
 
-async def test_a_port_of_another_program_is_refused_even_if_it_allows_sharing(place: Place) -> None:
-    crew = await Crew.start(place, count=1)
-    ended = await place.run("server", "--workers", "1", "--port", crew.url.rpartition(":")[2])
-    assert ended.code == 1
-    assert "Address already in use" in ended.err
-
-
 async def test_workers_use_the_store_given_with_redis(place: Place) -> None:
     with running_valkey() as valkey:
         crew = await Crew.start(place, A2C_SERVER_REDIS=valkey.url)
@@ -238,18 +237,11 @@ async def test_workers_use_the_store_given_with_redis(place: Place) -> None:
         assert await crew.program.ends() == 0
 
 
-async def test_nodes_finds_the_private_store_of_workers_or_says_that_there_is_none(place: Place) -> None:
+async def test_nodes_says_that_there_is_no_private_store_of_workers(place: Place) -> None:
     ended = await place.run("nodes", A2C_REDIS="redis://127.0.0.1:1")
     assert ended.code == 2
     assert "not used by the Server: A2C_REDIS" in ended.err
     assert "--redis or A2C_SERVER_REDIS" in ended.err
-    crew = await Crew.start(place)
-    ended = await place.run("nodes", A2C_REDIS="redis://127.0.0.1:1")
-    assert "not used by the Server: A2C_REDIS" in ended.err
-    listed = json.loads(ended.out)
-    assert [node["name"] for node in listed] == ["w-1", "w-2"]
-    crew.program.signal(signal.SIGTERM)
-    assert await crew.program.ends() == 0
 
 
 async def test_without_the_valkey_wheel_it_names_the_alternatives(place: Place) -> None:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from a2c_smcp.computer.computer import Computer
+from tests.program import Running, start_program
 
 __all__ = ["killable_computer", "notes_in"]
 
@@ -20,10 +21,9 @@ def notes_in(folder: Path) -> list[str]:
 
 
 @asynccontextmanager
-async def killable_computer(url: str, office: str, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def killable_computer(url: str, office: str, folder: Path) -> AsyncIterator[Running]:
     """A computer called `laptop`, joined. Its tool is `note(text, ends)`; without `ends` it waits for ever."""
-    command = [sys.executable, "-m", __name__, url, office, str(folder)]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    process = await start_program(url, office, folder, script=Path(__file__), stderr=2)
     try:
         assert process.stdout
         async with asyncio.timeout(60):

@@ -8,10 +8,12 @@ import os
 import pty
 import re
 import struct
+import sys
 import termios
 from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from tests.program import PROGRAM, Running, start_program
@@ -22,6 +24,7 @@ PATIENCE = 60.0
 """A bound against hanging, nothing that is measured."""
 
 _PIECES = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])|\x1b[=>]|([\r\n\b\a])|([^\x1b\r\n\b\a]+)")
+_COLOUR = re.compile(r"\x1b\[([0-9;]*)m")
 _UNFINISHED = re.compile(r"\x1b(?:\[[?\d;]*)?$")
 
 
@@ -72,6 +75,12 @@ class Screen:
     def line(self) -> str:
         """The one that the cursor is in."""
         return self.lines[self._row]
+
+    @property
+    def colours(self) -> set[str]:
+        """The colours that were asked for; bold and dim are none, and neither is the way back."""
+        codes = {code for found in _COLOUR.findall(self.raw) for code in found.split(";") if code}
+        return {code for code in codes if 30 <= int(code) <= 49 or 90 <= int(code) <= 107}
 
     def _put(self, plain: str) -> None:
         for char in plain:
@@ -149,29 +158,31 @@ class OnTerminal:
         self._news.set()
 
 
-async def _started(command: Sequence[str], env: Mapping[str, str], slave: int, streams: Mapping[str, int]) -> Any:
-    """In a session of its own, whose terminal this is."""
+async def _started(command: Sequence[str], env: Mapping[str, str], slave: int, options: Mapping[str, Any]) -> Any:
+    """In a session of its own, whose terminal this is. Our program and scripts are forked."""
     if command[0] == str(PROGRAM):
-        return await start_program(*command[1:], env=env, session=True, **streams)
+        return await start_program(*command[1:], env=env, session=True, **options)
+    if command[0] == sys.executable and command[1].endswith(".py"):
+        return await start_program(*command[2:], script=Path(command[1]), env=env, session=True, **options)
 
     def take_terminal() -> None:
         fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
     return await asyncio.create_subprocess_exec(
-        *command, env=dict(env), start_new_session=True, preexec_fn=take_terminal, **streams
+        *command, env=dict(env), start_new_session=True, preexec_fn=take_terminal, **options
     )
 
 
 @asynccontextmanager
 async def on_a_terminal(
-    *command: str, env: Mapping[str, str], lines: int = 24, columns: int = 100, **streams: Any
+    *command: str, env: Mapping[str, str], lines: int = 24, columns: int = 100, **options: Any
 ) -> AsyncIterator[OnTerminal]:
-    """Runs it with a terminal of its own, and ends it in the end."""
+    """Runs it with a terminal of its own, and ends it in the end. Options are other streams and the folder."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    streams = {"stdin": slave, "stdout": slave, "stderr": slave, **streams}
+    options = {"stdin": slave, "stdout": slave, "stderr": slave, **options}
 
-    process = await _started(command, env, slave, streams)
+    process = await _started(command, env, slave, options)
     program = OnTerminal(process, master, columns, lines)
     try:
         yield program

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,12 +18,15 @@ from a2c_smcp.mcp_host.manager import Manager, transport_for
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
 from a2c_smcp.mcp_host.sessions.session import MCPSession
+from a2c_smcp.mcp_host.sessions.tool_request import ReadRequest
 from tests.ports import free_port
+from tests.program import ForkedScript, forked
 
 PATIENCE = 60.0
 """A bound against hanging, nothing that is measured."""
 
 SERVERS = Path(__file__).with_name("servers")
+ON_SDK = ("sdk.py", "asking.py")
 QUICK = HostPolicy(
     start_limit=PATIENCE,
     probe_limit=5.0,
@@ -44,9 +46,17 @@ def quick(**changes: Any) -> HostPolicy:
 
 def script(file: str, *args: object, name: str | None = None, **extra: Any) -> MCPServerConfig:
     """`script("naughty.py", "exits")`: one of our servers, over stdio. Parameters and other fields may follow."""
-    parameters = {"command": sys.executable, "args": [str(SERVERS / file), *map(str, args)]}
+    command, *words = command_of(file, *args)
+    parameters: dict[str, Any] = {"command": command, "args": words}
     parameters |= {key: extra.pop(key) for key in ("env", "cwd", "encoding", "encoding_error_handler") if key in extra}
     return parse_server({"name": name or (str(args[0]) if args else file), "server_parameters": parameters, **extra})
+
+
+def command_of(file: str, *args: object) -> list[str]:
+    """Servers on the SDK are forked: it takes most of a second to import."""
+    if file in ON_SDK:
+        return forked(SERVERS / file, *args)
+    return [sys.executable, str(SERVERS / file), *map(str, args)]
 
 
 def naughty(mode: str = "fine", *args: object, **extra: Any) -> MCPServerConfig:
@@ -81,6 +91,11 @@ class Notebook:
 
     def of(self, *beginning: Any) -> list[tuple[Any, ...]]:
         return [entry for entry in self.entries if entry[: len(beginning)] == beginning]
+
+
+def reading(uri: str, timeout: float = PATIENCE, **asking: Any) -> ReadRequest:
+    """The request for a resource."""
+    return ReadRequest("resources/read", {"uri": uri}, timeout, **asking)
 
 
 @asynccontextmanager
@@ -120,11 +135,10 @@ async def managed(
 
 
 @contextmanager
-def serving(token: str = "", log: str = "", port: int | None = None) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+def serving(token: str = "", log: str = "", port: int | None = None) -> Iterator[tuple[int, ForkedScript]]:
     """The good server over HTTP, at /mcp and at /sse, listening."""
     port = port or free_port()
-    command = [sys.executable, str(SERVERS / "sdk.py"), "http", token, log, str(port)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    process = ForkedScript(SERVERS / "sdk.py", "http", token, log, port)
     try:
         await_listening(port)
         yield port, process

@@ -182,7 +182,7 @@ async def test_calls_are_counted_and_timed_without_the_owners_thinking() -> None
     owner = Owner()
     tool = Tool(owner.patient)
     async with tool.computer:
-        server = tool.computer.get_tools()[0]["bundle_id"]
+        server = tool.computer.get_tools()[0]["mcp_server"]
         assert tool.computer.statistics.of(server) == (0, None)
         owner.go.set()
         await tool.call()

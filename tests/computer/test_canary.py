@@ -284,12 +284,34 @@ async def provoke(agent: Peer, canaries: Canaries) -> list[Any]:
         assert "***@" in told["content"][1]["uri"]
         assert "***" in told["structuredContent"]["blob"]
         left += [told, await call(server, "refuse")]
+        left += await read(agent, server)
     assert PLAIN in repr(left)
     left += [await call("asks", "tell", **everything), await call("asks", "nothing", **everything)]
     left.append(await call("parrot", "crash"))
     left.append(await call("parrot", "tell"))
     left += await tools(agent)
     return [*left, await agent.heard_until_now()]
+
+
+READS: list[tuple[str, dict[str, Any], str]] = [
+    ("get_resources", {}, "resources"),
+    ("get_resource_templates", {}, "resource_templates"),
+    ("read_resource", {"uri": "window://parrot/any"}, "contents"),
+    ("get_prompts", {}, "prompts"),
+    ("get_prompt", {"name": "say"}, "messages"),
+    ("get_prompt", {"name": "nothing"}, "error"),
+    ("complete", {"ref": {"type": "ref/prompt", "name": "say"}, "argument": {"name": "a", "value": ""}}, "completion"),
+]
+
+
+async def read(agent: Peer, server: str) -> list[Any]:
+    """What a server offers to be read, each with something masked."""
+    about = await agent.request("client:get_servers", "laptop")
+    assert "***" in next(each["instructions"] for each in about["servers"] if each["name"] == server)
+    answers = [await agent.request(f"client:{event}", "laptop", mcp_server=server, **more) for event, more, _ in READS]
+    for answer, (event, _, field) in zip(answers, READS, strict=True):
+        assert "***" in repr(answer[field]), event
+    return [about, *answers]
 
 
 async def tools(agent: Peer) -> list[Any]:

@@ -143,3 +143,16 @@ async def test_clashing_names_are_logged_once_after_all_servers_have_started_and
         await computer.start()
         caplog.clear()
     assert [record.message for record in caplog.records if "is listed as" in record.message] == []
+
+
+@pytest.mark.covers("peer-windows", "002-get_desktop")
+async def test_a_window_moves_up_when_its_server_annotates_it(laptop: Computer, agent: Peer) -> None:
+    async def order() -> list[str]:
+        desktops = (await agent.request("client:get_desktop", "laptop"))["desktops"]
+        return [desktop.partition("\n")[0] for desktop in desktops]
+
+    one, two = "window://good/one?priority=5", "window://good/two"
+    assert await order() == [one, two]
+    await call(agent, "open_window", {"uri": two, "text": "second", "priority": 0.5})
+    await agent.hears("notify:update_desktop", computer="laptop")
+    assert await order() == [two, one]

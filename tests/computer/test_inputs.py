@@ -133,6 +133,17 @@ def test_the_variable_of_an_input_is_its_id_in_capitals(id_: str, variable: str)
 
 
 @pytest.mark.covers("inputs-sources")
+async def test_the_variable_of_the_published_package_counts_if_there_is_no_other_and_one_input_only() -> None:
+    source = inputs(PASSWORD, environ={"A2C_SMCP_db_password": "theirs"})
+    assert await value_of(source, "db-password") == "theirs"
+    both = {"A2C_SMCP_db_password": "theirs", "A2C_INPUT_DB_PASSWORD": "ours"}
+    assert await value_of(inputs(PASSWORD, environ=both), "db-password") == "ours"
+    source.define([PASSWORD, PASSWORD.model_copy(update={"id": "db_password"})])
+    with pytest.raises(MissingInputs):
+        await source.resolve(["db-password"], server="db")
+
+
+@pytest.mark.covers("inputs-sources")
 async def test_an_empty_variable_is_no_value() -> None:
     with pytest.raises(MissingInputs):
         await value_of(inputs(HOST, environ={"A2C_INPUT_HOST": ""}), "host")

@@ -45,6 +45,39 @@ def shown(given: list[tuple[Window, Contents]], size: int | None = None, used: t
     return [desktop.partition("\n\n")[0].removeprefix("window://") for desktop in desktops]
 
 
+def annotated(server: str, *resources: tuple[str, Any, Any]) -> list[tuple[Window, Contents]]:
+    """Windows whose servers say in annotations and `_meta` what the URI may say."""
+    listed = [
+        {"uri": f"window://{uri}", "name": uri, "annotations": annotations, "_meta": meta}
+        for uri, annotations, meta in resources
+    ]
+    return [(Window.listed(server, resource, index), TEXT) for index, resource in enumerate(listed)]
+
+
+@pytest.mark.covers("desktop-organize", "peer-windows")
+def test_annotations_count_where_the_uri_says_nothing() -> None:
+    low, high = {"priority": 0.2}, {"priority": 0.9}
+    given = annotated("s", ("a", low, None), ("b", high, None), ("c?priority=50", high, None), ("d", None, {}))
+    assert shown(given) == ["b", "c?priority=50", "a", "d"]
+    full = {"fullscreen": True}
+    assert shown(annotated("s", ("a", high, None), ("b", low, full), ("c", None, full))) == ["b"]
+    assert shown(annotated("s", ("a", None, None), ("b?fullscreen=false", None, full))) == ["a", "b?fullscreen=false"]
+    assert shown(annotated("s", ("a?fullscreen=true", None, {"fullscreen": False}), ("b", high, None))) == [
+        "a?fullscreen=true"
+    ]
+
+
+@pytest.mark.covers("desktop-organize", "peer-windows")
+@pytest.mark.parametrize("priority", [1.01, -0.1, float("nan"), float("inf"), True, "0.9", None, [1], 10**400])
+def test_a_priority_that_is_none_counts_as_zero(priority: Any) -> None:
+    given = annotated("s", ("a", {"priority": priority}, {"fullscreen": "true"}), ("b", {"priority": 0.01}, "x"))
+    assert shown(given) == ["b", "a"]
+    assert shown(annotated("s", ("a", [], {"fullscreen": 1}), ("b?priority=0", {"priority": 1}, None))) == [
+        "a",
+        "b?priority=0",
+    ]
+
+
 @pytest.mark.covers("desktop-organize")
 def test_a_record_of_a_call_has_the_fields_of_004() -> None:
     assert get_type_hints(ToolCallRecord) == {

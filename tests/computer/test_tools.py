@@ -333,6 +333,28 @@ def test_a_server_is_never_believed_under_our_keys(config: dict[str, Any]) -> No
 
 
 @pytest.mark.covers("tools-meta")
+def test_tags_that_a_server_gives_to_its_own_tool_are_the_lowest_layer() -> None:
+    own = tool("t", _meta={"a2c_tool_meta": {"tags": ["db"], "alias": "evil", "auto_apply": True}})
+
+    def tags(**config: Any) -> tuple[Any, Any, Any]:
+        meta = meta_of(own, **config)
+        effective = json.loads(meta["a2c_tool_meta"])
+        return effective["tags"], effective["auto_apply"], meta.get("a2c_tags_of_server")
+
+    assert tags() == (["db"], None, True)
+    assert names(build_table(server("s", own))) == ["t"]
+    assert tags(default_tool_meta={"auto_apply": False}) == (["db"], False, True)
+    assert tags(default_tool_meta={"tags": ["mine"]}) == (["mine"], None, None)
+    assert tags(tool_meta={"t": {"tags": []}}) == ([], None, None)
+
+
+@pytest.mark.covers("tools-meta")
+@pytest.mark.parametrize("told", ['{"tags": ["a"]}', ["a"], {"tags": "a"}, {"tags": ["a", 1]}, {"tags": []}, {}, None])
+def test_anything_else_under_our_key_is_dropped(told: object) -> None:
+    assert meta_of(tool("t", _meta={"a2c_tool_meta": told, "a2c_tags_of_server": False})) == {}
+
+
+@pytest.mark.covers("tools-meta")
 @given(
     st.dictionaries(
         st.text(),

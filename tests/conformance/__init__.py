@@ -1,1 +1,1 @@
-"""MCP's conformance suite against a Computer: `client.py` is what it tests, `python -m tests.conformance` runs it."""
+"""MCP's conformance suite: it tests `client.py` and `server.py`, and `python -m tests.conformance` runs it."""

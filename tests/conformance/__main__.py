@@ -1,7 +1,9 @@
-"""Runs MCP's conformance suite against `client.py`, for each revision, and prints a table: `make conformance`.
+"""Runs MCP's conformance suite for each revision and prints a table: `make conformance`.
 
-What a revision requires must pass, but for the lines of `expected-failures.yaml`. So must all else that the table of
-features says is carried; the suite also runs extensions that are not. Each scenario must be in that table.
+It has two legs: `client.py`, a Computer that uses the suite's servers, and `server.py`, a registry that serves the
+suite. What a revision requires must pass, but for the lines of `expected-failures.yaml`. So must all else that is
+carried: for the client leg, the table of features says that, and each scenario must be in it; for the server leg it is
+everything but the extensions in `NOT_SERVED`.
 """
 
 from __future__ import annotations
@@ -12,19 +14,28 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from a2c_smcp.protocol.mcp_features import FEATURES
 
 HERE = Path(__file__).resolve().parent
 SUITE = HERE.parent.parent / ".cache" / "conformance" / "node_modules"
-TIMEOUT = "120000"  # milliseconds for a scenario: all are started at once
+TIMEOUT = "120000"  # milliseconds for a scenario: all of the client leg are started at once
 LISTED = {scenario: feature.carried for feature in FEATURES for scenario in feature.scenarios}
-RUNS = {
-    "2026-07-28": ("--requirements", "2026-07-28"),
-    "2025-11-25": ("--requirements", "2025-11-25"),
-    "2025-03-26": ("--suite", "backcompat"),
+NOT_SERVED = ("tasks-",)
+"""How the names of scenarios begin that a served registry does not try to pass: the tasks extension."""
+
+Leg = Literal["client", "server"]
+RUNS: dict[tuple[Leg, str], tuple[str, ...]] = {
+    ("client", "2026-07-28"): ("--requirements", "2026-07-28"),
+    ("client", "2025-11-25"): ("--requirements", "2025-11-25"),
+    ("client", "2025-03-26"): ("--suite", "backcompat"),
+    ("server", "2026-07-28"): ("--requirements", "2026-07-28"),
+    ("server", "2025-11-25"): ("--requirements", "2025-11-25"),
 }
 
 _RESULT = re.compile(r"^([✓✗]) (\S+): \d+ passed", re.MULTILINE)
@@ -33,8 +44,9 @@ _COLOUR = re.compile(r"\x1b\[\d+m")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The outcome of the suite for one revision. `said` is all that the suite printed."""
+    """The outcome of the suite for one leg and one revision. `said` is all that the suite printed."""
 
+    leg: Leg
     revision: str
     passed: frozenset[str]
     failed: frozenset[str]
@@ -47,19 +59,23 @@ class Run:
         beyond = (self.passed | self.failed) - self.required
         others = ", ".join(sorted(self.failed & beyond)) or "-"
         return (
-            f"{self.revision}  {len(self.passed & self.required):3} of {len(self.required):<3}"
+            f"{self.leg}  {self.revision}  {len(self.passed & self.required):3} of {len(self.required):<3}"
             f"  {len(self.passed & beyond):3} of {len(beyond):<3}  {others}"
         )
 
     @property
     def faults(self) -> list[str]:
         """Why this run is not good. The suite knows whether failures of required scenarios are expected."""
-        beyond = sorted(self.failed - self.required)
         faults = [] if self.is_as_expected and self.passed else [", ".join(sorted(self.failed)) or self.said[-2000:]]
-        faults += [f"{each} failed" for each in beyond if LISTED.get(each, "no") != "no"]
+        faults += [f"{each} failed" for each in sorted(self.failed - self.required) if self._is_carried(each)]
+        if self.leg == "server":
+            return faults
         return faults + [
             f"{each} is not in the table of features" for each in sorted((self.passed | self.failed) - LISTED.keys())
         ]
+
+    def _is_carried(self, scenario: str) -> bool:
+        return LISTED.get(scenario, "no") != "no" if self.leg == "client" else not scenario.startswith(NOT_SERVED)
 
 
 def suite(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -67,31 +83,56 @@ def suite(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
 
 
-def required(revision: str) -> frozenset[str]:
-    """The client scenarios that a revision requires; the suite has such lists for two of them."""
+def required(leg: Leg, revision: str) -> frozenset[str]:
+    """The scenarios that a revision requires; the suite has such lists for two of them."""
     listed = suite("list", "--requirements", revision).stdout
-    found = re.search(r"^Client scenarios.*\n((?:  - .*\n)+)", listed, re.MULTILINE)
+    found = re.search(rf"^{leg.capitalize()} scenarios.*\n((?:  - .*\n)+)", listed, re.MULTILINE)
     return frozenset(line.removeprefix("  - ") for line in found[1].splitlines()) if found else frozenset()
 
 
-def run(revision: str, results: Path) -> Run:
-    # The suite hands the command to a shell, so a path may have blanks.
-    client = shlex.join([sys.executable, str(HERE / "client.py")])
-    files = ["--expected-failures", str(HERE / "expected-failures.yaml"), "--output-dir", str(results / revision)]
-    done = suite("client", "--command", client, "--timeout", TIMEOUT, *files, *RUNS[revision])
+@contextmanager
+def subject(leg: Leg, results: Path) -> Iterator[tuple[str, ...]]:
+    """What the suite is told of the program that it tests."""
+    if leg == "client":
+        # The suite hands the command to a shell, so a path may have blanks.
+        yield "--command", shlex.join([sys.executable, str(HERE / "client.py")])
+        return
+    with served(results / "server.log") as url:
+        yield "--url", url
+
+
+@contextmanager
+def served(log: Path) -> Iterator[str]:
+    """The URL of `server.py` while it runs."""
+    command = [sys.executable, str(HERE / "server.py")]
+    with (
+        log.open("a", encoding="utf-8") as said,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, encoding="utf-8") as server,
+    ):
+        assert server.stdout
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.kill()
+
+
+def run(leg: Leg, revision: str, results: Path) -> Run:
+    files = ["--expected-failures", str(HERE / "expected-failures.yaml"), "--output-dir", str(results / leg / revision)]
+    with subject(leg, results) as tested:
+        done = suite(leg, *tested, "--timeout", TIMEOUT, *files, *RUNS[leg, revision])
     said = _COLOUR.sub("", done.stdout)
     marks = {scenario: mark for mark, scenario in _RESULT.findall(said)}
     passed = frozenset(scenario for scenario, mark in marks.items() if mark == "✓")
-    failed = frozenset(marks) - passed
-    return Run(revision, passed, failed, required(revision) or frozenset(marks), done.returncode == 0, said)
+    needed = required(leg, revision) or frozenset(marks)
+    return Run(leg, revision, passed, frozenset(marks) - passed, needed, done.returncode == 0, said)
 
 
 def main() -> int:
     results = Path(tempfile.mkdtemp(prefix="conformance-"))
-    print("revision    required     others       others that failed", flush=True)
+    print("leg     revision    required     others       others that failed", flush=True)
     is_good = True
-    for revision in RUNS:
-        outcome = run(revision, results)
+    for leg, revision in RUNS:
+        outcome = run(leg, revision, results)
         print(outcome.row, flush=True)
         for fault in outcome.faults:
             is_good = False
@@ -99,7 +140,7 @@ def main() -> int:
     if is_good:
         shutil.rmtree(results)
     else:
-        print(f"the checks of each scenario, and what the client printed: {results}")
+        print(f"the checks of each scenario, and what the programs printed: {results}")
     return 0 if is_good else 1
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from a2c_smcp import errors
 from a2c_smcp.errors import SMCPError
 
-CODES = {  # WIRE §3, and 4008 of §1
+CODES = {  # WIRE §3, 4008 of §1, and PROTOCOL-0.4 §1
     400: {
         "BadRequest",
         "UnsupportedEvent",
@@ -32,6 +32,8 @@ CODES = {  # WIRE §3, and 4008 of §1
         "ToolNotFound",
         "ServerNotFound",
         "QuestionNotFound",
+        "ResourceNotFound",
+        "PromptNotFound",
     },
     408: {"CallTimeout"},
     410: {"ResultGone", "QuestionEnded"},
@@ -40,10 +42,18 @@ CODES = {  # WIRE §3, and 4008 of §1
     499: {"CallCancelled"},
     500: {"SMCPError"},
     503: {"Unavailable"},
+    4006: {"AuthorizationRequired"},
+    4007: {"AuthorizationFailed"},
     4008: {"VersionMismatch"},
+    4014: {"ServerNotRegistered", "SkillNotFound"},
+    4015: {"CapabilityNotSupported"},
+    4016: {"InvalidSkillName"},
+    4017: {"SkillFileNotAccessible"},
+    4018: {"BlobNotAccessible"},
+    4019: {"BlobWriteFailed"},
 }
 CLASSES = [cls for name in errors.__all__ if isinstance(cls := getattr(errors, name), type)]
-REFUSED = {400, 401, 403, 404, 413, 429, 4008}
+REFUSED = {400, 401, 403, 404, 413, 429, *range(4006, 4019)}
 """Codes of what is refused before a tool runs (WIRE §5)."""
 AFTERWARDS = {errors.ComputerLeft, errors.AnswerTooLarge}
 """What has such a code, and is said of calls that had begun."""
@@ -107,6 +117,27 @@ def test_the_subject_of_an_error_survives_the_wire(cls: type[SMCPError]) -> None
         received = SMCPError.from_wire(sent.to_wire())
         assert received is not None
         assert (sent.about, received.about) == (about, about)
+
+
+@pytest.mark.covers("error-shape", "peer-errors")
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.ServerNotRegistered("'files'", mcp_server="files"),
+        errors.CapabilityNotSupported("no", mcp_server="files", capability="resources"),
+        errors.AuthorizationRequired("sign in", mcp_server="files", auth_hint={"action": "x"}),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_fields_that_published_agents_read_beside_the_code_survive_any_server(error: SMCPError) -> None:
+    wire = error.to_wire()
+    lifted = {field: wire[field] for field in error.lifted}
+    assert lifted.items() <= error.details.items()
+    published = {"code": error.code, "message": error.message, **lifted}  # as a computer of another make sends it
+    for answer in (wire, {"error": wire["error"]}, published, {**published, "details": {}}):
+        back = SMCPError.from_wire(answer)
+        assert type(back) is type(error)
+        assert lifted.items() <= back.details.items()
 
 
 def test_an_error_with_nothing_to_add_still_has_all_its_keys() -> None:

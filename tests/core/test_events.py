@@ -8,7 +8,7 @@ from a2c_smcp.errors import UnsupportedEvent
 from a2c_smcp.protocol import EVENTS, Action, lookup
 from a2c_smcp.protocol.events import OLDER_FIELDS, OLDER_NOTICES
 
-# From 002 and WIRE §9: who sends it, what the Server does, the structure it carries, the notice that follows.
+# From 002, WIRE §9 and PROTOCOL-0.4: its senders, what the Server does, its structure, the notice that follows.
 ROWS = {
     "client:tool_call": ("agent", Action.FORWARD, "ToolCallReq", None),
     "client:get_config": ("agent", Action.FORWARD, "GetComputerConfigReq", None),
@@ -33,6 +33,28 @@ ROWS = {
         "notify:tell_question_ended",
     ),
     "server:tell_log": ("computer", Action.TELL, "TellLogNotification", "notify:tell_log"),
+    "server:tell_resource": ("computer", Action.TELL, "TellResourceNotification", "notify:tell_resource"),
+    "server:update_skills": ("computer", Action.BROADCAST, "UpdateSkillsNotification", "notify:update_skills"),
+    "server:update_resource_list": (
+        "computer",
+        Action.BROADCAST,
+        "UpdateServerListNotification",
+        "notify:update_resource_list",
+    ),
+    "server:update_prompts": ("computer", Action.BROADCAST, "UpdateServerListNotification", "notify:update_prompts"),
+    "client:get_servers": ("agent", Action.FORWARD, "GetServersReq", None),
+    "client:get_resources": ("agent", Action.FORWARD, "GetResourcesReq", None),
+    "client:get_resource_templates": ("agent", Action.FORWARD, "GetResourceTemplatesReq", None),
+    "client:read_resource": ("agent", Action.FORWARD, "ReadResourceReq", None),
+    "client:subscribe_resource": ("agent", Action.FORWARD, "SubscribeResourceReq", None),
+    "client:unsubscribe_resource": ("agent", Action.FORWARD, "SubscribeResourceReq", None),
+    "client:get_prompts": ("agent", Action.FORWARD, "GetPromptsReq", None),
+    "client:get_prompt": ("agent", Action.FORWARD, "GetPromptReq", None),
+    "client:complete": ("agent", Action.FORWARD, "CompleteReq", None),
+    "client:get_skills": ("agent", Action.FORWARD, "GetSkillsReq", None),
+    "client:get_skill": ("agent", Action.FORWARD, "GetSkillReq", None),
+    "client:get_blob": ("agent", Action.FORWARD, "GetBlobReq", None),
+    "client:put_blob": ("agent", Action.FORWARD, "PutBlobReq", None),
 }
 OLDER = {  # WIRE §2
     "client:get_mcp_config": "client:get_config",
@@ -84,7 +106,7 @@ def test_there_are_no_other_older_names() -> None:
 
 @pytest.mark.covers("event-names")
 @pytest.mark.parametrize(
-    "name", ["client:x", "client:get_prompts", "client:a b", "client:a:b", "client:工具", "client:" + "x" * 121]
+    "name", ["client:x", "client:get_roots", "client:a b", "client:a:b", "client:工具", "client:" + "x" * 121]
 )
 def test_a_client_event_newer_than_the_table_is_forwarded_for_agents(name: str) -> None:
     event = lookup(name)
@@ -94,7 +116,7 @@ def test_a_client_event_newer_than_the_table_is_forwarded_for_agents(name: str) 
 
 @pytest.mark.covers("event-names")
 @pytest.mark.parametrize(
-    "name", ["server:update_x", "server:update_prompts", "server:update_finder", "server:update_update_x"]
+    "name", ["server:update_x", "server:update_roots", "server:update_finder", "server:update_update_x"]
 )
 def test_an_update_newer_than_the_table_is_broadcast_for_computers(name: str) -> None:
     event = lookup(name)
@@ -103,7 +125,7 @@ def test_an_update_newer_than_the_table_is_broadcast_for_computers(name: str) ->
 
 
 @pytest.mark.covers("event-names")
-@pytest.mark.parametrize("name", ["server:tell_x", "server:tell_resource", "server:tell_tell_x", "server:tell_进度"])
+@pytest.mark.parametrize("name", ["server:tell_x", "server:tell_root", "server:tell_tell_x", "server:tell_进度"])
 def test_a_tell_newer_than_the_table_is_for_computers_and_needs_an_agent(name: str) -> None:
     event = lookup(name)
     assert (event.name, event.action, event.senders) == (name, Action.TELL, ("computer",))

@@ -320,7 +320,7 @@ class OfficesMachine(RuleBasedStateMachine):
         return data.draw(st.sampled_from(sorted(members, key=lambda member: (member.sid, member.office_id))))
 
 
-OfficesMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+OfficesMachine.TestCase.settings = settings(stateful_step_count=40)
 TestOfficesKeepTheirRules = pytest.mark.covers(
     "office-one-agent",
     "office-several",

@@ -5,16 +5,21 @@ from typing import Any
 import pytest
 
 from a2c_smcp.errors import (
+    BadRequest,
     CallCancelled,
     CallTimeout,
+    CapabilityNotSupported,
+    ComputerLeft,
     ComputerNotFound,
     OfficeHasAgent,
+    RateLimited,
     ResultGone,
     SMCPError,
+    TooLarge,
     ToolNotFound,
 )
 from a2c_smcp.protocol import CallToolResult, lookup
-from a2c_smcp.protocol.results import error_ack, failed_call
+from a2c_smcp.protocol.results import computer_error_ack, error_ack, failed_call
 
 TEXT = {"type": "text", "text": "hello"}
 IMAGE = {"type": "image", "data": "AA==", "mimeType": "image/png"}
@@ -111,11 +116,15 @@ def test_a_failed_tool_call_is_an_error_and_a_valid_mcp_result_at_once() -> None
 @pytest.mark.covers("error-shape")
 def test_a_cancelled_call_says_so_in_its_meta() -> None:
     ack = failed_call(CallCancelled())
-    assert (ack["code"], ack["isError"], ack["_meta"]) == (499, True, {"a2c_cancelled": True})
+    marks = {"a2c_cancelled": True, "a2c_cancel_reason": "agent_requested"}
+    assert (ack["code"], ack["isError"], ack["_meta"]) == (499, True, marks)
 
 
-def test_only_a_cancelled_call_says_so() -> None:
-    assert "_meta" not in failed_call(CallTimeout())
+@pytest.mark.covers("peer-marks")
+def test_a_tool_that_took_too_long_is_marked_and_a_call_that_never_began_is_not() -> None:
+    assert failed_call(CallTimeout())["_meta"] == {"a2c_timeout": True}
+    assert "_meta" not in failed_call(CallTimeout(outcome="not_run"))
+    assert "_meta" not in failed_call(ToolNotFound("'x'"))
 
 
 @pytest.mark.covers("calls-outcome")
@@ -135,3 +144,36 @@ def test_a_failed_tool_call_says_whether_the_tool_has_run(error: SMCPError, outc
 
 def test_only_tool_calls_have_an_outcome() -> None:
     assert error_ack(lookup("client:get_tools"), ToolNotFound())["details"] == {}
+
+
+@pytest.mark.covers("peer-marks")
+def test_an_error_of_the_published_generation_that_has_no_content_is_still_told() -> None:
+    structured = {"error": "Tool 'x' not found", "error_type": "ValueError"}
+    answer = {"isError": True, "content": [], "structuredContent": structured, "meta": None}
+    assert CallToolResult.from_wire(answer).text == "Tool 'x' not found"
+    assert CallToolResult.from_wire({**answer, "isError": False}).text == ""
+    assert CallToolResult.from_wire({**answer, "structuredContent": {"error": 7}}).text == ""
+    assert CallToolResult.from_wire({**answer, "structuredContent": ["x"]}).text == ""
+
+
+@pytest.mark.covers("peer-errors", "error-shape")
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [("get_resources", 4014), ("get_skills", 404), ("get_skill", 4017), ("get_blob", 4018), ("put_blob", 4019)],
+)
+def test_an_error_has_a_code_that_published_agents_know_and_its_own_for_ours(event: str, code: int) -> None:
+    row = lookup(f"client:{event}")
+    for error, reason in (
+        (BadRequest("cursor: must be a string", field="cursor"), "forbidden"),
+        (CallTimeout("too slow"), "forbidden"),
+        (RateLimited(), "busy"),
+        (TooLarge(), "too_large"),
+        (SMCPError(), "forbidden"),
+    ):
+        ack = computer_error_ack(row, error)
+        assert isinstance(ack, dict)
+        assert (ack["code"], ack["message"], ack["details"]["reason"]) == (code, error.message, reason)
+        assert ack["error"] == error.to_wire()["error"]
+        assert type(SMCPError.from_wire(ack)) is type(error)
+    for known in (CapabilityNotSupported("no", mcp_server="s", capability="resources"), ComputerLeft()):
+        assert computer_error_ack(row, known) == known.to_wire()

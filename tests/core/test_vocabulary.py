@@ -1,15 +1,18 @@
-"""The vocabulary against the specification: the tables are written from it (000, 002, WIRE §9), not from the code."""
+"""The vocabulary against the specification: the tables are written from it, not from the code.
+
+They are those of 000, 002, WIRE §9 and PROTOCOL-0.4.
+"""
 
 from typing import Any, Literal, get_args, get_type_hints
 
 import pytest
 from typing_extensions import is_typeddict
 
-from a2c_smcp import mcp_events, smcp, types
+from a2c_smcp import mcp_events, published_events, smcp, types
 
 pytestmark = pytest.mark.covers("vocabulary")
 
-WORDS = {**vars(smcp), **vars(mcp_events)}
+WORDS = {**vars(smcp), **vars(mcp_events), **vars(published_events)}
 
 CONSTANTS = {
     "SMCP_NAMESPACE": "/smcp",
@@ -41,9 +44,31 @@ CONSTANTS = {
     "TELL_QUESTION_NOTIFICATION": "notify:tell_question",
     "TELL_QUESTION_ENDED_NOTIFICATION": "notify:tell_question_ended",
     "TELL_LOG_NOTIFICATION": "notify:tell_log",
+    "GET_SERVERS_EVENT": "client:get_servers",
+    "GET_RESOURCES_EVENT": "client:get_resources",
+    "GET_RESOURCE_TEMPLATES_EVENT": "client:get_resource_templates",
+    "READ_RESOURCE_EVENT": "client:read_resource",
+    "SUBSCRIBE_RESOURCE_EVENT": "client:subscribe_resource",
+    "UNSUBSCRIBE_RESOURCE_EVENT": "client:unsubscribe_resource",
+    "GET_PROMPTS_EVENT": "client:get_prompts",
+    "GET_PROMPT_EVENT": "client:get_prompt",
+    "COMPLETE_EVENT": "client:complete",
+    "TELL_RESOURCE_EVENT": "server:tell_resource",
+    "TELL_RESOURCE_NOTIFICATION": "notify:tell_resource",
+    "UPDATE_RESOURCE_LIST_EVENT": "server:update_resource_list",
+    "UPDATE_RESOURCE_LIST_NOTIFICATION": "notify:update_resource_list",
+    "UPDATE_PROMPTS_EVENT": "server:update_prompts",
+    "UPDATE_PROMPTS_NOTIFICATION": "notify:update_prompts",
+    "GET_SKILLS_EVENT": "client:get_skills",
+    "GET_SKILL_EVENT": "client:get_skill",
+    "UPDATE_SKILLS_EVENT": "server:update_skills",
+    "UPDATE_SKILLS_NOTIFICATION": "notify:update_skills",
+    "GET_BLOB_EVENT": "client:get_blob",
+    "PUT_BLOB_EVENT": "client:put_blob",
 }
 
 TELL = "computer office_id"
+OF_SERVER = "agent req_id computer mcp_server"
 SERVER = "name disabled forbidden_tools tool_meta"
 STRUCTURES = {  # name: (required keys, optional keys)
     "AgentCallData": ("agent req_id", ""),
@@ -79,7 +104,7 @@ STRUCTURES = {  # name: (required keys, optional keys)
     "MCPServerCommandInput": ("id description type command", "args"),
     "ToolCallOptions": (
         "",
-        "progress questions extend input_responses request_state client_capabilities _meta",
+        "progress questions extend blobs input_responses request_state client_capabilities _meta",
     ),
     "AnswerQuestionReq": ("agent req_id computer question_id action", "content"),
     "AnswerQuestionRet": ("req_id", ""),
@@ -93,6 +118,39 @@ STRUCTURES = {  # name: (required keys, optional keys)
     "TellQuestionNotification": ("agent req_id question_id request", f"{TELL} mcp_server tool_name"),
     "TellQuestionEndedNotification": ("agent req_id question_id", f"{TELL} request"),
     "TellLogNotification": ("agent mcp_server level data", f"{TELL} logger"),
+    "TellResourceNotification": ("agent mcp_server uri", TELL),
+    "InputOptions": ("", "questions blobs input_responses request_state client_capabilities"),
+    "ServerRequest": (OF_SERVER, ""),
+    "GetServersReq": ("agent req_id computer", ""),
+    "GetServersRet": ("servers req_id", ""),
+    "ServerInfo": ("name bundle_id state capabilities", "title version instructions icons auth"),
+    "ReadResourceReq": (f"{OF_SERVER} uri", ""),
+    "ReadResourceRet": ("contents req_id", ""),
+    "GetResourceTemplatesReq": (OF_SERVER, "cursor"),
+    "GetResourceTemplatesRet": ("resource_templates req_id", "next_cursor"),
+    "SubscribeResourceReq": (f"{OF_SERVER} uri", ""),
+    "SubscribeResourceRet": ("req_id", ""),
+    "GetPromptsReq": ("agent req_id computer", "mcp_server cursor"),
+    "GetPromptsRet": ("prompts req_id", "next_cursor"),
+    "GetPromptReq": (f"{OF_SERVER} name", "arguments"),
+    "CompleteReq": (f"{OF_SERVER} ref argument", "context"),
+    "UpdateServerListNotification": ("computer", "mcp_server"),
+    "GetResourcesReq": (OF_SERVER, "cursor"),
+    "GetResourcesRet": ("resources req_id", "next_cursor"),
+    "A2CResource": ("uri name", "description mime_type size annotations _meta"),
+    "GetSkillsReq": ("agent req_id computer", ""),
+    "GetSkillsRet": ("skills req_id", ""),
+    "A2CSkillRef": (
+        "name source path description",
+        "uri license compatibility version allowed_tools tags skill_metadata",
+    ),
+    "GetSkillReq": ("agent req_id computer name", "rel_path"),
+    "GetSkillRet": ("name rel_path mime_type total_size sha256 req_id", "body blob_handle"),
+    "GetBlobReq": ("agent req_id computer blob_handle", "chunk_offset max_chunk_bytes"),
+    "GetBlobRet": ("blob_handle mime_type total_size sha256 chunk_offset eof blob req_id", ""),
+    "PutBlobReq": ("agent req_id computer chunk_offset eof blob", "upload_id total_size sha256 name_hint"),
+    "PutBlobRet": ("upload_id chunk_offset req_id", "landing_path total_size sha256"),
+    "UpdateSkillsNotification": ("computer", ""),
 }
 
 FIELDS: dict[str, Any] = {  # the types on which the wire depends
@@ -174,9 +232,8 @@ def test_an_alias_means_what_000_says(alias: str, meaning: object) -> None:
 
 
 def test_the_whole_vocabulary_is_exported_and_nothing_else() -> None:
-    assert sorted([*smcp.__all__, *mcp_events.__all__]) == sorted(
-        [*CONSTANTS, *STRUCTURES, *UNIONS, *LITERALS, "Desktop"]
-    )
+    exported = [*smcp.__all__, *mcp_events.__all__, *published_events.__all__]
+    assert sorted(exported) == sorted([*CONSTANTS, *STRUCTURES, *UNIONS, *LITERALS, "Desktop"])
 
 
 def test_no_word_is_missing_from_the_tables() -> None:

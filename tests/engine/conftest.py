@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 
 from a2c_smcp.server.run import address_of, listen
-from tests.conftest import by_uvicorn
 from tests.engine.by_hand import PATIENCE, Visitor
 from tests.engine.echo import MAX_PAYLOAD, PATHS, Echo, application, serving
+from tests.web_server import by_uvicorn
 
 Visits = Callable[..., Awaitable[Visitor]]
 QUIET = 60.0
@@ -42,7 +42,7 @@ def stage() -> Iterator[Stage]:
 
     async def run() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        async with by_uvicorn(stage, door, MAX_PAYLOAD):
+        async with by_uvicorn(stage, door, waits_for_clients=False, ws="websockets-sansio", ws_max_size=MAX_PAYLOAD):
             ready.set_result(lambda: loop.call_soon_threadsafe(stop.set))
             await stop.wait()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -12,17 +13,33 @@ import pytest
 
 from tests.cluster import Front, serving_node
 from tests.interop.driver import Driver
+from tests.program import forked
 from tests.valkey import running_valkey
 
 CACHE = Path(__file__).parents[2] / ".cache"
 """Where `make peers` and `make node-client` install what is driven here."""
 
 
-def python_of(version: str) -> Path:
-    """The interpreter that has this version of the published package."""
+PEERS = Path(__file__).with_name("peers")
+NEEDS = (
+    "a2c_smcp.agent.client,a2c_smcp.computer.computer,a2c_smcp.computer.socketio.client,a2c_smcp.server,"
+    "mcp.server.fastmcp,uvicorn"
+)
+"""What the programs in `peers` import, for a second and more."""
+
+
+def peer_command(version: str, script: str, *words: object) -> list[str]:
+    """The command of a program in `peers`, run by the interpreter that has this version of the published package."""
     home = CACHE / "peers" / version
     assert (home / ".ready").exists(), f"{home} is missing, run `make peers`"
-    return home / "bin/python"
+    return forked(PEERS / script, *words, python=home / "bin/python", needs=NEEDS)
+
+
+def computer_of(version: str, *words: object) -> list[str]:
+    """A published computer, with the MCP server of `peers`."""
+    return peer_command(
+        version, "computer.py", *words, "--mcp-server", json.dumps(peer_command(version, "mcp_server.py"))
+    )
 
 
 @pytest.fixture

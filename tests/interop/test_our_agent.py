@@ -20,12 +20,13 @@ from a2c_smcp.computer.computer import Computer
 from a2c_smcp.connection import ConnectionLost
 from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import (
-    AnswerTooLarge,
     CallCancelled,
     NotAuthenticated,
     NotCarried,
     NotFound,
+    ServerNotRegistered,
     SMCPError,
+    TooLarge,
     Unavailable,
     UnsupportedEvent,
 )
@@ -33,11 +34,10 @@ from a2c_smcp.registry.results import ToolFailed
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
 from tests.computer.hosted import Relay, hosted, ready
-from tests.interop.conftest import python_of
+from tests.interop.conftest import computer_of, peer_command
 from tests.interop.driver import Driver
 from tests.waiting import until
 
-PEERS = Path(__file__).with_name("peers")
 KEY = "the right key"
 OFFICE = "studio"
 WINDOW = "window://org.example.desk/notes?priority=50"
@@ -140,8 +140,9 @@ class OurLaptop:
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
         self._computer = Computer("laptop")
-        command = {"command": str(python_of("0.4.2")), "args": [str(PEERS / "mcp_server.py"), str(self._marks)]}
-        desk = {"name": "desk", "server_parameters": command, "default_tool_meta": {"auto_apply": True}}
+        command, *words = peer_command("0.4.2", "mcp_server.py", self._marks)
+        parameters = {"command": command, "args": words}
+        desk = {"name": "desk", "server_parameters": parameters, "default_tool_meta": {"auto_apply": True}}
         self._computer.add_server(desk)
         async with hosted(self._computer, self._url, OFFICE, self._folder, api_key=KEY):
             await ready(self._computer, "desk")
@@ -166,8 +167,8 @@ class World:
     heeds_cancels: bool
     knows_calls: bool
     """Whether the Server says that it knows a call that comes again."""
-    moves_large_blobs: bool
-    """Whether its large binary content has to be fetched by a request of its own."""
+    lists_resources: bool
+    """Whether its computer answers the requests of the 0.4 generation."""
 
 
 ARRANGEMENTS = {
@@ -192,7 +193,7 @@ async def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
             refusal=NotAuthenticated if server == "ours" else Unavailable,  # the package gives no reason
             heeds_cancels=computer != "0.1.2",
             knows_calls=server == "ours",
-            moves_large_blobs=computer == "0.4.2",
+            lists_resources=computer != "0.1.2",
         )
 
 
@@ -203,7 +204,7 @@ async def a_server(make: str, folder: Path) -> AsyncIterator[str]:
         async with serving(app, listener):
             yield f"http://{address_of(listener)}"
     else:
-        async with a_peer(make, "server.py", "--api-key", KEY, home=folder) as (_, said):
+        async with driven(peer_command(make, "server.py", "--api-key", KEY), home=folder) as (_, said):
             yield said["url"]
 
 
@@ -213,13 +214,13 @@ async def a_laptop(make: str, url: str, folder: Path, marks: Path) -> AsyncItera
         yield OurLaptop(url, folder, marks)
     else:
         options = ("--url", url, "--name", "laptop", "--office", OFFICE, "--api-key", KEY, "--marks", str(marks))
-        async with a_peer(make, "computer.py", *options, home=folder) as (driver, _):
+        async with driven(computer_of(make, *options), home=folder) as (driver, _):
             yield PublishedLaptop(driver, make)
 
 
 @asynccontextmanager
-async def a_peer(version: str, script: str, *options: str, home: Path) -> AsyncIterator[tuple[Driver, Any]]:
-    driver = await Driver.start(python_of(version), PEERS / script, *options, home=home)
+async def driven(command: list[str], home: Path) -> AsyncIterator[tuple[Driver, Any]]:
+    driver = await Driver.start(*command, home=home)
     try:
         yield driver, await driver.hears("ready")
     finally:
@@ -258,18 +259,36 @@ async def the_agent_works(agent: Any, tools: set[str]) -> None:
         await agent.emit_tool_call("nobody", add, sum_of)
 
 
-async def the_agent_gets_pictures_whole_or_an_error(agent: Any, tools: set[str], *, moves_large_blobs: bool) -> None:
-    picture = named("picture", tools)
-    small = await agent.emit_tool_call("laptop", picture, {"size": 100})
-    assert len(b64decode(small.content[0]["data"])) == 100
-    if moves_large_blobs:
-        with pytest.raises(AnswerTooLarge, match="200000 bytes"):
-            await agent.emit_tool_call("laptop", picture, {"size": 200_000})
-        with pytest.raises(AnswerTooLarge):
-            await agent.use(picture, {"size": 200_000})
+async def the_agent_gets_pictures_whole(agent: Any, tools: set[str]) -> None:
+    """Computers of the 0.4 generation send large ones in chunks, on request."""
+    for size in (100, 200_000):
+        result = await agent.emit_tool_call("laptop", named("picture", tools), {"size": size})
+        assert b64decode(result.content[0]["data"]) == bytes(size)
+        assert not any(key.startswith("a2c_") for key in result.content[0].get("_meta") or {})
+    assert await agent.use(named("picture", tools), {"size": 200_000})
+
+
+async def the_agent_lists_resources(agent: Any, world: World) -> None:
+    if not world.lists_resources:
+        with pytest.raises(UnsupportedEvent):
+            await agent.get_resources("laptop", "desk")
+        return
+    (window,) = (await agent.get_resources("laptop", "desk"))["resources"]
+    assert (window["uri"], window["name"], window["mimeType"]) == (WINDOW, "notes", "text/plain")
+    with pytest.raises(ServerNotRegistered) as unknown:
+        await agent.get_resources("laptop", "nothing")
+    assert unknown.value.details["mcp_server"] == "nothing"
+
+
+async def what_the_server_cannot_take_is_refused_at_once(agent: Any, world: World) -> None:
+    """A published Server drops the connection of a client that sends more than a million bytes at once."""
+    note, text = named("note", world.laptop.tools), "x" * 1_200_000
+    if world.knows_calls:
+        await agent.emit_tool_call("laptop", note, {"text": text})
     else:
-        large = await agent.emit_tool_call("laptop", picture, {"size": 200_000})
-        assert len(b64decode(large.content[0]["data"])) == 200_000
+        with pytest.raises(TooLarge, match="at most 99"):
+            await agent.emit_tool_call("laptop", note, {"text": text})
+    assert (await agent.emit_tool_call("laptop", named("add", world.laptop.tools), {"a": 1, "b": 2})).text == "3"
 
 
 async def the_agent_sees_the_desktop(agent: Any, diary: Diary, tools: set[str], text: str) -> None:
@@ -291,6 +310,14 @@ async def newer_events_are_refused_in_words(agent: Any, world: World) -> None:
         await agent.get_questions("laptop")
     with pytest.raises(refusal[0], match=refusal[1]):
         await agent.answer_question("laptop", "q-1", None)
+    with pytest.raises(refusal[0], match=refusal[1]):
+        await agent.get_servers("laptop")
+    with pytest.raises(refusal[0], match=refusal[1]):
+        await agent.read_resource("laptop", "desk", WINDOW)
+    with pytest.raises(refusal[0], match=refusal[1]):
+        await agent.get_prompts("laptop")
+    with pytest.raises(refusal[0], match=refusal[1]):
+        await agent.subscribe_resource("laptop", "desk", WINDOW)
 
 
 async def a_call_with_callbacks_is_a_plain_one(agent: Any, tools: set[str]) -> None:
@@ -347,9 +374,9 @@ async def test_our_agent_works_with_published_peers(world: World, client: str) -
             await diary.tells("entered", seat)
             await until(lambda: set(agent.registry) == world.laptop.tools)
             await the_agent_works(agent, world.laptop.tools)
-            await the_agent_gets_pictures_whole_or_an_error(
-                agent, world.laptop.tools, moves_large_blobs=world.moves_large_blobs
-            )
+            await the_agent_gets_pictures_whole(agent, world.laptop.tools)
+            await the_agent_lists_resources(agent, world)
+            await what_the_server_cannot_take_is_refused_at_once(agent, world)
             await the_agent_sees_the_desktop(agent, diary, world.laptop.tools, f"{client} was here")
             diary.entries.clear()
             changed = await world.laptop.tells_of_changes(diary)

@@ -17,11 +17,10 @@ from a2c_smcp.computer.calls.incoming import CallOptions
 from a2c_smcp.computer.computer import Computer
 from tests.computer.supervised import SERVERS, eventually
 from tests.conftest import Hub
-from tests.interop.conftest import python_of
+from tests.interop.conftest import peer_command
 from tests.interop.driver import PATIENCE, Driver
 
 GENERATIONS = ("0.1.2", "0.4.2")
-PEERS = Path(__file__).with_name("peers")
 KEY = "the right key"
 NOTES = "window://org.example.desk/notes?priority=50"
 PROMPTLY = 5.0
@@ -34,8 +33,7 @@ pytestmark = pytest.mark.covers("interop-0.1.2", "interop-0.4.2", "computer-serv
 def computer(tmp_path: Path) -> Computer:
     """Called `laptop`, with an MCP server on the 1.x SDK whose slow tool writes down what becomes of it."""
     laptop = Computer("laptop")
-    command = [str(PEERS / "mcp_server.py"), str(tmp_path / "marks")]
-    laptop.add_server(stdio("desk", python_of("0.4.2"), *command))
+    laptop.add_server(stdio("desk", *peer_command("0.4.2", "mcp_server.py", tmp_path / "marks")))
     return laptop
 
 
@@ -45,7 +43,7 @@ def an_agent(drive: Start, office: str) -> Start:
 
     async def start(version: str, url: str, *options: str) -> Driver:
         seat = ("--name", "planner", "--office", office)
-        agent = await drive(python_of(version), PEERS / "agent.py", "--url", url, *seat, *options)
+        agent = await drive(*peer_command(version, "agent.py", "--url", url, *seat, *options))
         assert await agent.hears("ready") == {"version": version}
         return agent
 
@@ -180,7 +178,7 @@ async def test_a_published_agent_uses_our_computer_through_our_server(
 async def test_our_computer_works_with_the_published_server_and_agent(
     drive: Start, an_agent: Start, computer: Computer, office: str, tmp_path: Path
 ) -> None:
-    server = await drive(python_of("0.4.2"), PEERS / "server.py", "--api-key", KEY)
+    server = await drive(*peer_command("0.4.2", "server.py", "--api-key", KEY))
     url = (await server.hears("ready"))["url"]
     agent = await an_agent("0.4.2", url, "--api-key", KEY)
     async with at_work(computer, url, office, tmp_path, api_key=KEY):
@@ -199,7 +197,7 @@ async def test_behind_the_published_server_a_tool_hears_that_nobody_can_answer_i
 ) -> None:
     notes = tmp_path / "notes"
     computer.add_server(stdio("asking", sys.executable, str(SERVERS / "older_asking.py"), str(notes)))
-    server = await drive(python_of("0.4.2"), PEERS / "server.py", "--api-key", KEY)
+    server = await drive(*peer_command("0.4.2", "server.py", "--api-key", KEY))
     url = (await server.hears("ready"))["url"]
     agent = await an_agent("0.4.2", url, "--api-key", KEY)
     async with at_work(computer, url, office, tmp_path, api_key=KEY):

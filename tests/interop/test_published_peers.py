@@ -14,7 +14,7 @@ import pytest
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.cluster import Front
 from tests.conftest import Hub
-from tests.interop.conftest import CACHE
+from tests.interop.conftest import computer_of, peer_command
 from tests.interop.driver import PATIENCE, Driver
 
 SPOKEN = {"0.1.2": "0.1", "0.4.2": "0.4.0"}
@@ -57,10 +57,10 @@ def published(drive: Start, office: str) -> Start:
     """Starts a published peer: `await published("agent", "0.1.2", hub, "--api-key", key)`."""
 
     async def start(role: str, version: str, hub: Hub | Front, *options: str) -> Driver:
-        home, script = CACHE / "peers" / version, Path(__file__).with_name("peers") / f"{role}.py"
-        assert (home / ".ready").exists(), f"{home} is missing, run `make peers`"
         arguments = ("--url", hub.url, "--name", NAMES[role], "--office", office, *options)
-        return await drive(home / "bin/python", script, *arguments)
+        if role == "computer":
+            return await drive(*computer_of(version, *arguments))
+        return await drive(*peer_command(version, "agent.py", *arguments))
 
     return start
 

@@ -12,19 +12,18 @@ from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
 from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from tests.computer.supervised import eventually, is_alive, managed, text_of
-from tests.interop.conftest import python_of
+from tests.interop.conftest import peer_command
 from tests.interop.driver import Driver
 
 SDKS = {"0.1.2": "1.15", "0.4.2": "1.30"}
 """The SDK's version that each version of the package was installed with."""
 
-PEERS = Path(__file__).with_name("peers")
 NOTES = "window://org.example.desk/notes"
 WATCHED = f"{NOTES}?priority=50"
 HTTP = {"streamable": "/mcp", "sse": "/sse"}
 
 Start = Callable[..., Awaitable[Driver]]
-every_sdk = pytest.mark.parametrize("peer", SDKS, ids=SDKS.values())
+every_sdk = pytest.mark.parametrize("version", SDKS, ids=SDKS.values())
 
 
 def stdio(name: str, *command: str | Path, **more: Any) -> MCPServerConfig:
@@ -46,8 +45,8 @@ async def read(manager: Manager, uri: str) -> str:
 
 @every_sdk
 @pytest.mark.covers("mcp-eras", "mcp-transports")
-async def test_a_server_on_an_older_sdk_is_used_and_its_window_is_watched(peer: str) -> None:
-    config = stdio("desk", python_of(peer), PEERS / "mcp_server.py")
+async def test_a_server_on_an_older_sdk_is_used_and_its_window_is_watched(version: str) -> None:
+    config = stdio("desk", *peer_command(version, "mcp_server.py"))
     async with managed(config) as (manager, _, events):
         assert manager.status()["desk"].state == "ready"
         assert manager.status()["desk"].revision < "2026"
@@ -63,8 +62,8 @@ async def test_a_server_on_an_older_sdk_is_used_and_its_window_is_watched(peer: 
 
 @every_sdk
 @pytest.mark.covers("mcp-eras", "mcp-transports")
-async def test_fastmcp_over_stdio_is_used_and_shows_its_window_only_if_so_configured(peer: str) -> None:
-    command = (python_of(peer), PEERS / "fastmcp_server.py", "stdio")
+async def test_fastmcp_over_stdio_is_used_and_shows_its_window_only_if_so_configured(version: str) -> None:
+    command = peer_command(version, "fastmcp_server.py", "stdio")
     async with managed(stdio("desk", *command)) as (manager, _, _events):
         await it_is_used(manager)
         assert manager.windows("desk") == []
@@ -77,8 +76,8 @@ async def test_fastmcp_over_stdio_is_used_and_shows_its_window_only_if_so_config
 @every_sdk
 @pytest.mark.parametrize("kind", HTTP)
 @pytest.mark.covers("mcp-eras", "mcp-transports")
-async def test_fastmcp_over_http_is_used(drive: Start, peer: str, kind: str) -> None:
-    server = await drive(python_of(peer), PEERS / "fastmcp_server.py", "http")
+async def test_fastmcp_over_http_is_used(drive: Start, version: str, kind: str) -> None:
+    server = await drive(*peer_command(version, "fastmcp_server.py", "http"))
     url = (await server.hears("ready"))["url"] + HTTP[kind]
     config = parse_server({"name": "desk", "type": kind, "url": url, "desktop": "any"})
     async with managed(config) as (manager, _, _events):

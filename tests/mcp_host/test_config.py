@@ -341,7 +341,7 @@ def test_models_and_the_structures_of_000_have_the_same_fields(
     config: type[BaseModel], shapes: tuple[Any, Any]
 ) -> None:
     shape, parameters = shapes
-    ours = {"desktop", "secrets", "questions_for_agents"}
+    ours = {"bundle_id", "desktop", "secrets", "questions_for_agents"}
     assert config.model_fields.keys() - ours == shape.__required_keys__ | shape.__optional_keys__
     nested = config.model_fields["server_parameters"].annotation
     assert nested is not None
@@ -507,7 +507,7 @@ def test_a_placeholder_does_not_hide_other_faults() -> None:
             {"type": "pickString", "id": "env", "description": "Which", "options": ["dev", "prod"], "default": "dev"},
         ),
         (
-            {"type": "pickString", "id": "env", "options": ["dev", {"label": "Live", "value": "prod"}]},
+            {"type": "pickString", "id": "env", "options": ["dev", {"label": "prod", "value": "prod"}]},
             {"type": "pickString", "id": "env", "description": "", "options": ["dev", "prod"], "default": None},
         ),
         (
@@ -527,6 +527,13 @@ def test_an_option_keeps_its_label() -> None:
     picked = parse_input({"type": "pickString", "id": "e", "options": ["dev", {"label": "Live", "value": "prod"}]})
     assert isinstance(picked, PickStringInput)
     assert [(option.label, option.value) for option in picked.options] == [("dev", "dev"), ("Live", "prod")]
+    labelled = [{"label": "dev", "value": "dev"}, {"label": "Live", "value": "prod"}]
+    assert input_to_wire(picked)["options"] == labelled  # type: ignore[typeddict-item]
+
+
+def test_options_get_labels_for_servers_that_want_them() -> None:
+    plain = parse_input({"type": "pickString", "id": "e", "options": ["dev"]})
+    assert input_to_wire(plain, labelled=True)["options"] == [{"label": "dev", "value": "dev"}]  # type: ignore[typeddict-item]
 
 
 @pytest.mark.parametrize(

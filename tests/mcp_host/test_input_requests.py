@@ -12,8 +12,8 @@ import pytest
 
 from a2c_smcp.errors import CallTimeout
 from a2c_smcp.mcp_host.failures import RequestRefused, ServerGone
-from a2c_smcp.mcp_host.sessions.tool_request import Asking, InputRefused, ToolRequest
-from tests.computer.supervised import session, text_of
+from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, ToolRequest
+from tests.computer.supervised import reading, session, text_of
 from tests.mcp_host.scripts import Person, call, finished, form, heard, scripted
 from tests.waiting import until
 
@@ -170,12 +170,12 @@ async def test_capabilities_are_declared_by_request() -> None:
 async def test_resources_may_ask_too() -> None:
     uri = "script:" + json.dumps({"key": "r", "answers": [asks("s", who=form()), {"result": {"contents": []}}]})
     async with session(scripted("modern")) as one:
-        assert (await one.read_resource(uri, 30, Asking(input_as_result=True)))["requestState"] == "s"
-        assert await one.read_resource(uri, 30) == {"contents": []}
+        assert (await one.read(reading(uri, input_as_result=True)))["requestState"] == "s"
+        assert await one.read(reading(uri)) == {"contents": []}
     uri = uri.replace('"r"', '"other"')
     async with session(scripted("modern")) as one:
         person = Person(**{"Your name?": {"name": "Ada"}})
-        assert await one.read_resource(uri, 30, Asking(on_input=person)) == {"contents": []}
+        assert await one.read(reading(uri, on_input=person)) == {"contents": []}
         assert (await heard(one, "resources/read"))[1]["params"]["requestState"] == "s"
 
 
@@ -376,7 +376,7 @@ async def test_a_resource_that_refuses_raises() -> None:
     uri = "script:" + json.dumps({"key": "r", "answers": [{"error": {"code": 5, "message": "no", "data": 1}}]})
     async with session(scripted("modern")) as one:
         with pytest.raises(RequestRefused) as caught:
-            await one.read_resource(uri)
+            await one.read(reading(uri))
         assert caught.value.details == {"mcp_code": 5, "mcp_message": "no", "mcp_data": 1}
         assert await one.call_tool(ToolRequest("plain", {"none": None}, 30))
         assert (await heard(one, "tools/call"))[-1]["params"]["arguments"] == {"none": None}
@@ -387,12 +387,12 @@ async def test_urls_that_a_resource_requires_are_asked_or_not_shown() -> None:
     for key, on_input in (("nobody", None), ("asked", Person(Pay=None))):
         script = {"key": key, "answers": [visit(), {"result": {"contents": []}}]}
         async with session(scripted("modern")) as one:
-            reading = one.read_resource("script:" + json.dumps(script), 30, Asking(on_input=on_input))
+            asked = one.read(reading("script:" + json.dumps(script), on_input=on_input))
             if on_input is not None:
-                assert await reading == {"contents": []}
+                assert await asked == {"contents": []}
                 continue
             with pytest.raises(RequestRefused) as caught:
-                await reading
+                await asked
             assert caught.value.details == {"mcp_code": URL_REQUIRED, "mcp_message": "a visit is required"}
 
 

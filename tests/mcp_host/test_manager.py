@@ -218,7 +218,9 @@ async def test_a_web_server_that_is_back_is_used_again_and_its_changes_are_repor
         assert manager.status()["web"].state in ("backoff", "starting")
         with serving(port=port):
             await changes.until(lambda _: len(changes.of("web", "ready")) == 2)
-            assert [kind for _, kind, _ in events.entries] == ["tools_changed", "windows_changed"] * 2
+            listed = [kind for _, kind, _ in events.entries if kind in ("tools_changed", "windows_changed")]
+            assert listed == ["tools_changed", "windows_changed"] * 2
+            assert {"prompts_changed", "resource_list_changed"} <= {kind for _, kind, _ in events.entries}
 
 
 @pytest.mark.covers("supervise-restart")
@@ -232,7 +234,7 @@ async def test_a_forgotten_session_is_opened_again_and_only_changes_are_reported
         with serving(token="older", port=port):
             await changes.until(lambda _: len(changes.of("web", "ready")) == 2)
             assert "ended the session" in changes.of("web", "backoff")[0][2]
-            assert events.entries == []
+            assert {kind for _, kind, _ in events.entries} == {"resource_list_changed", "prompts_changed"}
             await manager.call_tool("web", ToolRequest("add", {"a": 1, "b": 1}, 5))
 
 
@@ -269,7 +271,7 @@ async def test_an_unused_server_is_stopped_keeps_its_tools_and_starts_with_the_n
         assert await asyncio.gather(*(echo(manager, "fine") for _ in range(3)))
         assert not is_alive(pid)
         assert manager.status()["fine"].state == "ready"
-        assert events.entries == []
+        assert events.entries == [("fine", "resource_list_changed", None)]
         await changes.until(lambda _: len(changes.of("fine", "stopped")) == 2)
         assert await manager.start("fine") == {"fine": "ready"}
 

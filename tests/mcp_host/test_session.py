@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from a2c_smcp.mcp_host.failures import RequestRefused, ServerGone, StartFailed
 from a2c_smcp.mcp_host.sessions.listings import WindowList, repaired_tool
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from tests.computer.pace import within
-from tests.computer.supervised import Notebook, naughty, of_the_sdk, quick, script, session, text_of
+from tests.computer.supervised import Notebook, naughty, of_the_sdk, quick, reading, script, session, text_of
 
 WINDOW = "window://naughty/clock"
 
@@ -30,11 +31,11 @@ async def test_the_newest_revision_is_used_with_servers_that_know_it() -> None:
         result = await one.call_tool(ToolRequest("add", {"a": 1, "b": 2}, 5))
         assert result["structuredContent"] == {"result": 3}
         assert "resultType" not in result
-        assert "resultType" not in await one.read_resource("window://good/two")
+        assert "resultType" not in await one.read(reading("window://good/two"))
         assert (await one.call_tool(ToolRequest("fail", {}, 5)))["isError"] is True
         assert (await one.call_tool(ToolRequest("no_such_tool", {}, 5)))["isError"] is True
         with pytest.raises(RequestRefused):
-            await one.read_resource("window://good/none")
+            await one.read(reading("window://good/none"))
         await one.check(5)
 
 
@@ -284,7 +285,7 @@ def test_windows_keep_the_servers_order_and_come_once() -> None:
 async def test_windows_are_used_if_they_can_be_subscribed_to(caplog: pytest.LogCaptureFixture) -> None:
     async with session(naughty()) as one:
         assert one.windows == [{"uri": WINDOW, "name": "clock"}]
-        assert (await one.read_resource(WINDOW))["contents"][0]["uri"] == WINDOW
+        assert (await one.read(reading(WINDOW)))["contents"][0]["uri"] == WINDOW
     async with session(naughty("unsubscribable")) as one:
         assert one.windows == []
     assert "its windows stay off the desktop" in caplog.text
@@ -299,7 +300,7 @@ async def test_new_and_updated_windows_are_reported_and_can_be_read() -> None:
         await one.call_tool(ToolRequest("open_window", {"uri": uri, "text": "new here"}, 5))
         await events.until(lambda _: events.of("windows_changed"))
         assert uri in [window["uri"] for window in one.windows]
-        assert (await one.read_resource(uri))["contents"][0]["text"] == "new here"
+        assert (await one.read(reading(uri)))["contents"][0]["text"] == "new here"
         await one.call_tool(ToolRequest("touch_window", {"uri": uri}, 5))
         await events.until(lambda _: events.of("window_updated", uri))
 
@@ -311,9 +312,20 @@ async def test_changes_are_reported_only_if_something_has_changed() -> None:
         await one.call_tool(ToolRequest("open_window", {"uri": "window://good/two", "text": "again"}, 5))
         await one.call_tool(ToolRequest("touch_window", {"uri": "window://nobody/listed"}, 5))
         await one.call_tool(ToolRequest("grow", {"name": "novel"}, 5))
-        await events.until(lambda told: told)
-        assert events.entries == [("tools_changed", None)]
+        await events.until(lambda told: events.of("tools_changed"))
+        assert set(events.entries) == {("resource_list_changed", None), ("tools_changed", None)}
         assert text_of(await one.call_tool(ToolRequest("novel", {}, 5))) == "novel"
+
+
+@pytest.mark.covers("mcp-eras")
+async def test_a_list_whose_changes_are_not_announced_is_read_again_when_its_time_is_over(tmp_path: Path) -> None:
+    events = Notebook()
+    config = script("library.py", "newer", tmp_path / "notes", "forgetful")
+    async with session(config, policy=quick(shortest_ttl=0.02), events=events) as one:
+        before = len(one.tools)
+        await events.until(lambda told: len(told) >= 2)
+        assert len(one.tools) >= before + 2
+        assert set(events.entries) == {("tools_changed", None)}
 
 
 @pytest.mark.covers("desktop-watch", "mcp-robust")

@@ -30,6 +30,7 @@ from tests.computer.supervised import (
     session,
     text_of,
 )
+from tests.program import start_program
 
 GRANDCHILDREN = ["grandchild", "grandchild_setsid", "grandchild_orphaned"]
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
@@ -216,9 +217,7 @@ async def test_grandchildren_end_with_a_server_that_is_killed(mode: str, tmp_pat
 async def test_when_the_computer_is_killed_all_its_children_are_gone_within_two_seconds(tmp_path: Path) -> None:
     configs = [source(naughty(mode, tmp_path / mode)) for mode in GRANDCHILDREN]
     configs += [source(naughty("ignores_sigterm")), source(naughty("ignores_eof"))]
-    host = await asyncio.create_subprocess_exec(
-        sys.executable, str(SERVERS / "host.py"), json.dumps(configs), stdout=asyncio.subprocess.PIPE
-    )
+    host = await start_program(json.dumps(configs), script=SERVERS / "host.py")
     assert host.stdout is not None
     try:
         pids = json.loads(await asyncio.wait_for(host.stdout.readline(), PATIENCE))

@@ -21,7 +21,7 @@ from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, 
 from a2c_smcp.mcp_host.sessions.logs import LogMessage
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from tests.computer.pace import within
-from tests.computer.supervised import Notebook, quick, serving, session, text_of
+from tests.computer.supervised import Notebook, quick, reading, serving, session, text_of
 from tests.mcp_host.scripts import Person
 from tests.ports import free_port
 from tests.waiting import until
@@ -62,7 +62,7 @@ async def test_tools_windows_progress_and_large_results_work_over_http(kind: str
         )
         assert [how_far[0] for how_far in told] == [1, 2, 3]
         assert len(text_of(await one.call_tool(ToolRequest("big", {"size": 5_000_000}, 20)))) == 5_000_000
-        assert (await one.read_resource("window://good/two"))["contents"][0]["text"] == "second"
+        assert (await one.read(reading("window://good/two")))["contents"][0]["text"] == "second"
         assert bool(one.windows) == (one.revision == "2026-07-28")
         await one.check(5)
 

@@ -10,6 +10,7 @@ import textwrap
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -434,7 +435,7 @@ PROGRAM = """
     registry = MCPRegistry()
     registry.add_mcp_server(good())
     assert registry.call("add", {"a": 1, "b": 2}) == {"result": 3}
-    print("ready", flush=True)
+    print(os.getpid(), flush=True)
     sys.stdin.readline()
 """
 ENDINGS = {
@@ -452,14 +453,15 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize(("ending", "code"), ENDINGS.values(), ids=ENDINGS)
-def test_no_process_is_left_when_the_program_ends(ending: str, code: int) -> None:
-    source = textwrap.dedent(PROGRAM) + ending
-    command = [sys.executable, "-X", "dev", "-W", "error", "-c", source]
+@pytest.mark.parametrize("name", ENDINGS)
+def test_no_process_is_left_when_the_program_ends(name: str, tmp_path: Path) -> None:
+    ending, code = ENDINGS[name]
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(PROGRAM) + ending)
+    command = [sys.executable, "-X", "dev", "-W", "error", str(script)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         assert program.stdout is not None
-        assert program.stdout.readline() == b"ready\n"
-        came_of_it = descendants(program.pid)
+        came_of_it = descendants(int(program.stdout.readline()))
         assert len(came_of_it) == 3
         _, complaints = program.communicate(b"\n", PATIENCE)
     assert program.returncode == code

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,26 +12,39 @@ import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.subscriptions import ToolsListChanged
-from mcp.types import ImageContent, TextContent, ToolListChangedNotification
+from mcp.types import (
+    ElicitResult,
+    ImageContent,
+    ResourceTemplateReference,
+    TextContent,
+    TextResourceContents,
+    ToolListChangedNotification,
+)
 
 from a2c_smcp.registry import FunctionTool, MCPRegistry, Retry
 from a2c_smcp.registry.remote.serving import RegistryServer, _ServedRegistry
 from a2c_smcp.registry.results import ToolFailed, value_of
 from tests.ports import free_port
+from tests.program import ForkedScript, forked
 from tests.registry.servers import PATIENCE, good, is_listening, until
 
-TOOLBOX = str(Path(__file__).with_name("toolbox.py"))
+TOOLBOX = Path(__file__).with_name("toolbox.py")
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     number = free_port()
-    with subprocess.Popen([sys.executable, TOOLBOX, "http", str(number)]) as process:
+    with ForkedScript(TOOLBOX, "http", number) as process:
         try:
             until(lambda: is_listening(number))
             yield number
         finally:
             process.kill()
+
+
+def over_stdio() -> dict[str, Any]:
+    command, *words = forked(TOOLBOX)
+    return {"name": "toolbox", "command": command, "args": words}
 
 
 @pytest.fixture(params=["stdio", "http"])
@@ -45,7 +56,7 @@ def transport(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def config(transport: str, request: pytest.FixtureRequest) -> dict[str, Any]:
     if transport == "stdio":
-        return {"name": "toolbox", "command": sys.executable, "args": [TOOLBOX]}
+        return over_stdio()
     return {"name": "toolbox", "url": f"http://127.0.0.1:{request.getfixturevalue('port')}/mcp"}
 
 
@@ -55,14 +66,16 @@ def mode(request: pytest.FixtureRequest) -> Any:
 
 
 @asynccontextmanager
-async def client(config: dict[str, Any], mode: Any, heard: list[Any] | None = None) -> AsyncIterator[Client]:
+async def client(
+    config: dict[str, Any], mode: Any, heard: list[Any] | None = None, **options: Any
+) -> AsyncIterator[Client]:
     where = config.get("url") or StdioServerParameters(command=config["command"], args=config["args"])
 
     async def hear(message: Any) -> None:
         if heard is not None:
             heard.append(message)
 
-    async with asyncio.timeout(PATIENCE), Client(where, mode=mode, message_handler=hear) as connected:
+    async with asyncio.timeout(PATIENCE), Client(where, mode=mode, message_handler=hear, **options) as connected:
         yield connected
 
 
@@ -159,20 +172,67 @@ async def test_progress_of_a_tool_reaches_the_client(config: dict[str, Any], mod
         await happening(lambda: heard and heard[-1] == (3, 3, "step 3"))
 
 
+@pytest.mark.covers("registry-context", "registry-served")
+async def test_a_tool_talks_with_the_client_while_it_runs(config: dict[str, Any], mode: Any) -> None:
+    reports, logs = list[Any](), list[Any]()
+
+    async def on_progress(*report: Any) -> None:
+        reports.append(report)
+
+    async def on_log(params: Any) -> None:
+        logs.append((params.level, params.data))
+
+    async def answer(context: Any, params: Any) -> ElicitResult:
+        return ElicitResult(action="accept", content={"name": "Ada"})
+
+    level = {} if mode == "legacy" else {"log_level": "info"}
+    async with client(config, mode, elicitation_callback=answer, logging_callback=on_log, **level) as sdk:
+        result = await sdk.call_tool("talk", {}, progress_callback=on_progress)
+        assert isinstance(result.content[0], TextContent)
+        assert result.content[0].text == "hi Ada"
+        await happening(lambda: reports == [(1, 2, "asking"), (2, 2, "asked")])
+        await happening(lambda: logs == [("warning", "about to ask")])
+
+
+@pytest.mark.covers("registry-served")
+async def test_resources_and_prompts_are_read(config: dict[str, Any], mode: Any) -> None:
+    async with client(config, mode) as sdk:
+        assert "board://today" in {each.uri for each in (await sdk.list_resources()).resources}
+        (template,) = (await sdk.list_resource_templates()).resource_templates
+        assert template.uri_template == "board://{day}/{+place}"
+        (contents,) = (await sdk.read_resource("board://monday/the/wall")).contents
+        assert isinstance(contents, TextResourceContents)
+        assert contents.text == "monday at the/wall"
+        prompt = await sdk.get_prompt("read", {"style": "short"})
+        assert isinstance(prompt.messages[0].content, TextContent)
+        assert prompt.messages[0].content.text.endswith("short, 0 ways to ask")
+        ref = ResourceTemplateReference(uri=template.uri_template)
+        assert (await sdk.complete(ref, {"name": "day", "value": "t"})).completion.values == ["tuesday"]
+
+
 async def test_only_this_machine_is_let_in_by_default(port: int) -> None:
     async with httpx2.AsyncClient() as browser:
         answer = await browser.post(f"http://127.0.0.1:{port}/mcp", json={}, headers={"Host": "evil.example"})
     assert answer.status_code == 421
 
 
-@pytest.mark.parametrize(("host", "status"), [("tools.example", 400), ("evil.example", 421)])
-async def test_allowed_hosts_are_let_in(host: str, status: int) -> None:
-    app: Any = RegistryServer(MCPRegistry()).http_app("/", allowed_hosts=["tools.example"])
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("tools.example", None, 400),
+        ("evil.example", None, 421),
+        ("tools.example", "https://page.example", 400),
+        ("tools.example", "https://evil.example", 403),
+    ],
+)
+async def test_allowed_hosts_and_origins_are_let_in(host: str, origin: str | None, status: int) -> None:
+    app: Any = RegistryServer(MCPRegistry()).http_app(
+        "/", allowed_hosts=["tools.example"], allowed_origins=["https://page.example"]
+    )
+    headers = {"Accept": "application/json, text/event-stream", **({"Origin": origin} if origin else {})}
     inside = httpx2.ASGITransport(app=app)
     async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=inside) as browser:
-        answer = await browser.post(
-            f"http://{host}/", json={}, headers={"Accept": "application/json, text/event-stream"}
-        )
+        answer = await browser.post(f"http://{host}/", json={}, headers=headers)
     assert answer.status_code == status
 
 
@@ -191,8 +251,7 @@ async def test_the_result_of_a_remote_tool_is_passed_on_unchanged() -> None:
 @pytest.mark.parametrize("trusted", [False, True])
 async def test_hints_of_a_server_allow_retries_only_if_they_are_trusted(trusted: bool) -> None:
     registry = MCPRegistry(retry=Retry(first_pause=0))
-    toolbox = {"name": "toolbox", "command": sys.executable, "args": [TOOLBOX]}
-    async with registry.mcp_server(toolbox, trust_hints=trusted):
+    async with registry.mcp_server(over_stdio(), trust_hints=trusted):
         hints = {tool["name"]: tool.get("annotations") for tool in registry.describe("mcp")}
         assert hints["fail_once"] == {"idempotentHint": True}
         if trusted:
@@ -225,8 +284,8 @@ async def test_a_raw_result_is_passed_on_unchanged() -> None:
 async def test_a_closed_connection_is_not_notified() -> None:
     served = _ServedRegistry(MCPRegistry(), name="x")
     async with Client(served, mode="legacy"):
-        await happening(lambda: len(served._older) == 1)
-    assert not served._older
+        await happening(lambda: len(served.announcer._older) == 1)
+    assert not served.announcer._older
 
 
 async def test_changes_from_other_threads_are_announced() -> None:
@@ -237,7 +296,7 @@ async def test_changes_from_other_threads_are_announced() -> None:
         heard.append(message)
 
     async with Client(served, mode="legacy", message_handler=hear):
-        await happening(lambda: len(served._older) == 1)
+        await happening(lambda: len(served.announcer._older) == 1)
         await asyncio.to_thread(registry.tool, free_port)
         await happening(lambda: heard)
         assert isinstance(heard[0], ToolListChangedNotification)

@@ -160,7 +160,7 @@ async def test_a_call_whose_computer_ignores_the_cancel_ends(agent: Peer, comput
     answer = await call
     assert answer["code"] == answer["error"]["code"] == 499
     assert answer["isError"] is True
-    assert answer["_meta"] == {"a2c_cancelled": True}
+    assert answer["_meta"] == {"a2c_cancelled": True, "a2c_cancel_reason": "agent_requested"}
 
 
 @pytest.mark.covers("calls-cancel")

@@ -38,7 +38,7 @@ async def test_a_call_travels_over_every_pair_of_transports(
 @pytest.mark.covers(
     "002-get_tools", "002-get_config", "002-get_desktop", "older-names", "routing-unknown", "nothing-stripped"
 )
-@pytest.mark.covers("9-get_questions")
+@pytest.mark.covers("9-get_questions", "9-get_servers", "9-get_prompts")
 @pytest.mark.parametrize(
     ("said", "arrives"),
     [
@@ -47,6 +47,8 @@ async def test_a_call_travels_over_every_pair_of_transports(
         ("client:get_mcp_config", "client:get_config"),
         ("client:get_desktop", "client:get_desktop"),
         ("client:get_questions", "client:get_questions"),
+        ("client:get_servers", "client:get_servers"),
+        ("client:get_prompts", "client:get_prompts"),
         ("client:get_skills", "client:get_skills"),
         ("client:日程", "client:日程"),
     ],
@@ -61,7 +63,18 @@ async def test_a_request_reaches_its_computer_under_its_canonical_name_and_nothi
     assert computer.asked == [(arrives, sent)]
 
 
-@pytest.mark.covers("9-answer_question", "9-set_log_level", "nothing-stripped")
+@pytest.mark.covers(
+    "9-answer_question",
+    "9-set_log_level",
+    "9-get_resources",
+    "9-get_resource_templates",
+    "9-read_resource",
+    "9-subscribe_resource",
+    "9-unsubscribe_resource",
+    "9-get_prompt",
+    "9-complete",
+    "nothing-stripped",
+)
 @pytest.mark.parametrize(
     ("event", "fields"),
     [
@@ -69,6 +82,13 @@ async def test_a_request_reaches_its_computer_under_its_canonical_name_and_nothi
         ("client:answer_question", {"question_id": "q1", "action": 5}),
         ("client:set_log_level", {"mcp_server": "files", "level": "debug"}),
         ("client:set_log_level", {"level": "loud", "unknown": [1]}),
+        ("client:get_resources", {"mcp_server": "files", "cursor": "c"}),
+        ("client:get_resource_templates", {"mcp_server": "files", "cursor": 7}),
+        ("client:read_resource", {"mcp_server": "files", "uri": "file:///a", "questions": "result"}),
+        ("client:subscribe_resource", {"mcp_server": "files", "uri": ""}),
+        ("client:unsubscribe_resource", {"mcp_server": "files", "uri": "file:///a"}),
+        ("client:get_prompt", {"mcp_server": "files", "name": "p", "arguments": {"n": HUGE}}),
+        ("client:complete", {"mcp_server": "files", "ref": {}, "argument": {}, "context": [1]}),
         ("client:tool_call", {"tool_name": "t", "params": {}, "timeout": 5, "progress": True, "questions": "result"}),
         ("client:tool_call", {"tool_name": "t", "params": {}, "timeout": 5, "questions": "no", "request_state": 7}),
     ],

@@ -152,8 +152,8 @@ async def test_a_call_and_its_answer_pass_without_a_turn_of_the_loop_and_to_the_
 async def test_binary_parts_are_passed_on_as_they_came(hubs: Any) -> None:
     agent, computer = await pair(hubs())
     blob = {"_placeholder": True, "num": 0}
-    agent.say(5, "client:put_blob", {"computer": "laptop", "blob": blob}, (b"\x00\x01",))
-    assert computer.packets[0].startswith(b'451-/smcp,1["client:put_blob",{')
+    agent.say(5, "client:newer", {"computer": "laptop", "blob": blob}, (b"\x00\x01",))
+    assert computer.packets[0].startswith(b'451-/smcp,1["client:newer",{')
     assert computer.attachments == [(b"\x00\x01",)]
     computer.ack(1, json.dumps([blob]).encode(), (b"\x02",))
     assert agent.packets == [b"461-/smcp,5" + json.dumps([blob]).encode()]

@@ -168,14 +168,18 @@ async def test_pending_updates_are_sent_before_their_sender_leaves(agent: Peer, 
     ]
 
 
-@pytest.mark.covers("limit-updates")
-async def test_newer_updates_are_never_merged_and_refused_above_fifty_a_second(agent: Peer, computer: Peer) -> None:
-    asked = [computer.ask("server:update_newer", {"computer": "laptop", "number": n}) for n in range(80)]
+@pytest.mark.covers("limit-updates", "9-update_resource_list", "9-update_prompts")
+@pytest.mark.parametrize("kind", ["newer", "resource_list", "prompts"])
+async def test_other_updates_are_never_merged_and_refused_above_fifty_a_second(
+    agent: Peer, computer: Peer, kind: str
+) -> None:
+    about = {"computer": "laptop", "mcp_server": "files"}
+    asked = [computer.ask(f"server:update_{kind}", {**about, "number": n}) for n in range(80)]
     answers = await asyncio.gather(*asked)
     refused = [answer for answer in answers if answer is not None]
     assert {answer["code"] for answer in refused} == {429}
     assert len(refused) == 30
-    heard = [data["number"] for event, data in await agent.heard_until_now() if event == "notify:update_newer"]
+    heard = [data["number"] for event, data in await agent.heard_until_now() if event == f"notify:update_{kind}"]
     assert heard == list(range(50))
 
 

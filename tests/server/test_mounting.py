@@ -12,7 +12,6 @@ from typing import Any
 import aiohttp
 import pytest
 import socketio
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -24,34 +23,18 @@ from a2c_smcp.server.run import address_of, listen
 from tests.conftest import TRANSPORTS
 from tests.peer import NAMESPACE, PATIENCE, Peer
 from tests.waiting import until
+from tests.web_server import by_uvicorn
 
 RESULT = {"content": [{"type": "text", "text": "3"}], "isError": False}
 
 Meets = Callable[..., Awaitable[Peer]]
 
 
-class _Quiet(uvicorn.Server):
-    """Leaves signals to pytest."""
-
-    @asynccontextmanager
-    async def running(self, *sockets: Any) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._serve(list(sockets)))
-        async with asyncio.timeout(PATIENCE):
-            while not self.started:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        try:
-            yield
-        finally:
-            self.should_exit = True
-            await asyncio.wait_for(task, PATIENCE)
-
-
 @asynccontextmanager
 async def hosting(app: Any) -> AsyncIterator[str]:
     """Serves any ASGI application as its author would, and yields its address."""
     listener = listen("127.0.0.1", 0)
-    config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
-    async with _Quiet(config).running(listener):
+    async with by_uvicorn(app, listener, timeout_graceful_shutdown=1):
         yield f"http://{address_of(listener)}"
 
 
@@ -160,6 +143,27 @@ async def test_requests_that_are_refused_in_http_are_refused_when_mounted(transp
         async with aiohttp.request("GET", address, headers=headers) as response:
             assert (response.status, response.headers["x-a2c-error-code"]) == (400, "4008")
             assert json.loads(await response.text())["code"] == 4008
+
+
+@pytest.mark.covers("mounting", "version-http")
+@pytest.mark.parametrize(("version", "code"), [("0.5.0", 4900), ("nonsense", 1000)])
+async def test_a_web_server_that_cannot_answer_a_handshake_closes_it_with_a_code(version: str, code: int) -> None:
+    smcp, sent = create_app(), asyncio.Queue[Any]()
+
+    async def watched(scope: Any, receive: Any, send: Any) -> None:
+        async def note(message: Any) -> None:
+            sent.put_nowait(message)
+            await send(message)
+
+        await smcp({**scope, "extensions": {}} if scope["type"] == "websocket" else scope, receive, note)
+
+    async with hosting(watched) as url, aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await session.ws_connect(f"{url}/socket.io/?EIO=4&transport=websocket&a2c_version={version}")
+        async with asyncio.timeout(PATIENCE):
+            while (message := await sent.get())["type"] != "websocket.close":
+                pass
+        assert message["code"] == code
 
 
 @pytest.mark.covers("mounting")

@@ -50,7 +50,7 @@ ENVIRONMENT = {
     "NO_COLOR": "1",
     "TERM": "dumb",
 }
-STARTING = 30.0
+STARTING = 60.0
 """A bound against hanging: a program may have to be started first, on a machine that is busy."""
 ROOT = Path(__file__).parents[2]
 SOON = 5.0

@@ -31,6 +31,7 @@ def tell(number: int, kind: str, **fields: Any) -> str:
 
 
 @pytest.mark.covers("9-tell_progress", "9-tell_question", "9-tell_question_ended", "9-tell_log", "tell-routing")
+@pytest.mark.covers("9-tell_resource")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_is_told_arrives_whole_at_the_agent_and_nowhere_else(
     connect: Any, agent: Peer, computer: Peer, office: str, kind: str

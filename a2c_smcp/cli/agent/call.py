@@ -6,17 +6,20 @@ On a terminal, questions of the tool are put to the person there. Ctrl-C cancels
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import typer
 
 from a2c_smcp.agent import Answer, EmitOptions, Question
+from a2c_smcp.cli.agent.files import file_failure, shortened, show_saved
 from a2c_smcp.cli.agent.run import OfficeContext
 from a2c_smcp.cli.conversation import Conversations
 from a2c_smcp.cli.errors import Failed, WrongUse, name_hint, result_remedy
@@ -24,7 +27,7 @@ from a2c_smcp.cli.progress import Meter, spinning
 from a2c_smcp.cli.terminal import Terminal, printable, put_json, put_text
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, SMCPError, ToolNotFound
 from a2c_smcp.protocol.codec import loads_exactly
-from a2c_smcp.protocol.results import CallToolResult
+from a2c_smcp.protocol.results import SAVED_TO, CallToolResult
 
 __all__ = ["ToolCallWork", "read_arguments"]
 
@@ -73,6 +76,7 @@ class ToolCallWork:
     timeout: int
     as_json: bool
     extend: bool = False
+    save_to: Path | None = None
 
     async def __call__(self, context: OfficeContext) -> None:
         try:
@@ -87,22 +91,33 @@ class ToolCallWork:
         except CallTimeout as error:
             longer = "" if self.extend else ", --extend as much as it needs while it shows progress"
             raise Failed(error.message, f"It was cancelled there; --timeout gives it more time{longer}.") from None
+        except OSError as error:
+            raise file_failure(error) from None
+        show_saved(result, context)
         if self.as_json:
-            put_json(result.to_wire())
+            put_json(shortened(result.to_wire()))
         else:
             self._show(result, context)
+            await self._show_links(result, context)
         if result.is_error:
             raise typer.Exit(1)
 
     async def _result(self, context: OfficeContext, meter: Meter) -> CallToolResult:
-        req_id, options = uuid4().hex, self._options(context, meter)
+        req_id, fetching = uuid4().hex, _Fetching(meter)
+        options = self._options(context, meter)
+        options["on_transfer"] = fetching.report
         calling = asyncio.create_task(
             context.agent.emit_tool_call(self.computer, self.tool, self.params, self.timeout, req_id=req_id, **options)
         )
         try:
             return await asyncio.shield(calling)
         except asyncio.CancelledError:
-            await self._cancel(context, calling, req_id)
+            if fetching.has_begun:
+                calling.cancel()
+                await asyncio.gather(calling, return_exceptions=True)
+                context.terminal.show(f"{self.tool} has run on {self.computer}, its result was not fetched", "yellow")
+            else:
+                await self._cancel(context, calling, req_id)
             raise
 
     def _options(self, context: OfficeContext, meter: Meter) -> EmitOptions:
@@ -112,6 +127,8 @@ class ToolCallWork:
             options["on_progress"] = meter.report
         if person.is_there:
             options["on_question"] = person
+        if self.save_to is not None:
+            options["save_to"] = self.save_to
         return options
 
     async def _cancel(self, context: OfficeContext, calling: asyncio.Task[CallToolResult], req_id: str) -> None:
@@ -139,13 +156,42 @@ class ToolCallWork:
         elif result.structured_content is not None:
             put_json(result.structured_content)
         for kind in _unseen(result.content):
-            context.terminal.show(f"there is more, of type {kind}: --json has it", "yellow")
+            where = "--json has it" if kind not in _SAVED or self.save_to else "--save DIR writes it to a file"
+            context.terminal.show(f"there is more, of type {kind}: {where}", "yellow")
+
+    async def _show_links(self, result: CallToolResult, context: OfficeContext) -> None:
+        """Say how to read the resources that the result links to."""
+        uris = [link["uri"] for link in result.links if isinstance(link.get("uri"), str)]
+        if not uris:
+            return
+        tools: list[Any] = await context.agent.get_tools(self.computer)
+        servers = (str(tool.get("bundle_id")) for tool in tools if tool.get("name") == self.tool)
+        server = next(servers, "SERVER")
+        for uri in uris:
+            line = shlex.join(["a2c-smcp", "agent", "read", self.computer, server, uri])
+            context.terminal.show(f"it links to a resource: {line}", "yellow")
+
+
+_SAVED = ("image", "audio", "resource")
 
 
 def _unseen(content: Iterable[Any]) -> list[str]:
-    """The types of content blocks that are not text."""
-    kinds = (block.get("type") for block in content if isinstance(block, dict))
-    return [str(kind) for kind in dict.fromkeys(kinds) if kind != "text"]
+    """The types of content blocks that are neither text nor links, nor written to files."""
+    blocks = [block for block in content if isinstance(block, dict)]
+    kinds = (block.get("type") for block in blocks if SAVED_TO not in (block.get("_meta") or {}))
+    return [str(kind) for kind in dict.fromkeys(kinds) if kind not in ("text", "resource_link")]
+
+
+class _Fetching:
+    """Whether the tool has run, and its result is on its way."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self.has_begun = False
+
+    def report(self, done: float, total: float | None, message: str | None) -> None:
+        self.has_begun = True
+        self._meter.report_bytes(done, total)
 
 
 class PersonAtTerminal:

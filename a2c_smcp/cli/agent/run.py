@@ -94,7 +94,7 @@ def _agent(given: AgentOptions, work: Work) -> AsyncSMCPAgentClient:
     options.check_names(name=given.name, office=given.office)
     options.endpoint(given.url)
     context = options.tls(given.ca, given.cert, given.cert_key)
-    link: dict[str, Any] = {"api_key": given.api_key, "ssl": context, "proxy": given.proxy}
+    link: dict[str, Any] = {"api_key": given.api_key, "ssl": context, "proxy": given.proxy, "list_resources": False}
     return AsyncSMCPAgentClient(given.name, url=given.url, office=[], event_handler=work, **link)
 
 

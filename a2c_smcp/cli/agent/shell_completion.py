@@ -22,7 +22,7 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.cli import options
 from a2c_smcp.cli.agent.run import AgentOptions
 
-__all__ = ["computers", "tools"]
+__all__ = ["computers", "prompts", "servers", "skills", "tools"]
 
 _PATIENCE = 3.0
 """Seconds until completion gives up."""
@@ -46,6 +46,34 @@ def tools(context: typer.Context, incomplete: str) -> list[str]:
 
     async def ask(agent: AsyncSMCPAgentClient, office: str) -> list[str]:
         return [each["name"] for each in await agent.get_tools(str(context.params["computer"]))]
+
+    return _beginning_with(incomplete, context, ask)
+
+
+def servers(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of an MCP server of the computer before it on the line."""
+
+    async def ask(agent: AsyncSMCPAgentClient, office: str) -> list[str]:
+        return [each["name"] for each in await agent.get_servers(str(context.params["computer"]))]
+
+    return _beginning_with(incomplete, context, ask)
+
+
+def prompts(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a prompt of the MCP server before it on the line."""
+
+    async def ask(agent: AsyncSMCPAgentClient, office: str) -> list[str]:
+        computer, server = str(context.params["computer"]), str(context.params["server"])
+        return [str(each["name"]) for each in (await agent.get_prompts(computer, server))["prompts"]]
+
+    return _beginning_with(incomplete, context, ask)
+
+
+def skills(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a skill of the computer before it on the line."""
+
+    async def ask(agent: AsyncSMCPAgentClient, office: str) -> list[str]:
+        return [each["name"] for each in await agent.get_skills(str(context.params["computer"]))]
 
     return _beginning_with(incomplete, context, ask)
 
@@ -76,7 +104,7 @@ def _given_options(context: typer.Context) -> AgentOptions:
 
 async def _ask_server(given: AgentOptions, ask: Ask) -> list[str]:
     tls = options.tls(given.ca, given.cert, given.cert_key)
-    link: dict[str, Any] = {"api_key": given.api_key, "ssl": tls, "proxy": given.proxy}
+    link: dict[str, Any] = {"api_key": given.api_key, "ssl": tls, "proxy": given.proxy, "list_resources": False}
     agent = AsyncSMCPAgentClient(given.name, url=given.url, office=given.office, **link)
     async with asyncio.timeout(_PATIENCE):
         async with agent:

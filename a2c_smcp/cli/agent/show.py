@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from a2c_smcp import smcp
+from a2c_smcp import mcp_events, smcp
 from a2c_smcp.agent import AgentEvents
 from a2c_smcp.cli.agent.run import OfficeContext
 from a2c_smcp.cli.terminal import first_sentence, put_json, put_table, put_text
@@ -146,14 +146,16 @@ def _described(computer: str, tool: Mapping[str, Any], answer: _ComputerTools) -
 
 def _tool_row(tool: Mapping[str, Any]) -> tuple[str, ...]:
     summary, approval = first_sentence(str(tool.get("description") or "")), "asks" if tool["needs_approval"] else ""
-    return tool["name"], tool["computer"], str(tool.get("bundle_id", "")), summary, ", ".join(tool["tags"]), approval
+    server = str(tool.get("mcp_server") or tool.get("bundle_id", ""))
+    return tool["name"], tool["computer"], server, summary, ", ".join(tool["tags"]), approval
 
 
 def _server_row(name: str, server: Mapping[str, Any]) -> tuple[str, ...]:
     parameters = _object(server.get("server_parameters"))
     command = [parameters.get("command"), *(parameters.get("args") or ())]
     runs = parameters.get("url") or shlex.join(str(word) for word in command if word is not None)
-    return name, str(server.get("type", "")), str(runs), "disabled" if server.get("disabled") else ""
+    shown = str(server.get("name") or name)  # 0.4.2 has bundle ids as keys
+    return shown, str(server.get("type", "")), str(runs), "disabled" if server.get("disabled") else ""
 
 
 def _object(value: object) -> Mapping[str, Any]:
@@ -174,6 +176,8 @@ _SHOWN_BY_OTHER_METHODS = {
     smcp.LEAVE_OFFICE_NOTIFICATION,
     smcp.UPDATE_CONFIG_NOTIFICATION,
     smcp.UPDATE_TOOL_LIST_NOTIFICATION,
+    mcp_events.UPDATE_PROMPTS_NOTIFICATION,
+    mcp_events.UPDATE_RESOURCE_LIST_NOTIFICATION,
 }
 _SHOWN = 8
 
@@ -231,6 +235,12 @@ class Watch(UntilStopped):
         more = ", …" if len(names) > _SHOWN else ""
         listed = f": {', '.join(names[:_SHOWN])}{more}" if names else ""
         self._put("tools", computer, f"has {len(names)} tool{'' if len(names) == 1 else 's'}{listed}", tools=names)
+
+    def on_resources_changed(self, computer: str, server: str | None, office: str) -> None:
+        self._put("resources", computer, f"has other resources in {server or 'an MCP server'}", mcp_server=server)
+
+    def on_prompts_changed(self, computer: str, server: str | None, office: str) -> None:
+        self._put("prompts", computer, f"has other prompts in {server or 'an MCP server'}", mcp_server=server)
 
     def on_office_lost(self, office: str, error: Exception) -> None:
         self._put("office_lost", None, f"this agent could not join the office again: {error}", reason=str(error))

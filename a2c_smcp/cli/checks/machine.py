@@ -20,10 +20,11 @@ from a2c_smcp.cli.setup_files import read_input_values, values_file_of
 from a2c_smcp.computer.inputs.definitions import is_secret
 from a2c_smcp.computer.inputs.sources import backend
 from a2c_smcp.computer.private_files import default_folder, remedy_for
+from a2c_smcp.computer.skills.user_folder import UserFolder, UserSkills, skill_home
 from a2c_smcp.installation import EXTRAS, install_command
 from a2c_smcp.mcp_host.config.servers import CommandInput
 
-__all__ = ["extras", "keyring", "port", "python", "state"]
+__all__ = ["extras", "keyring", "port", "python", "skills", "state"]
 
 OLDEST = (3, 11)
 
@@ -130,6 +131,16 @@ def state(situation: Situation) -> Iterator[Finding]:
         )
     else:
         yield ok(f"{folder} is yours alone.")
+
+
+def skills(situation: Situation) -> Iterator[Finding]:
+    """The owner's skills; nothing if there are none."""
+    folder = UserFolder(skill_home())
+    found = folder.look(UserSkills())
+    for fault in found.faults:
+        yield warning(f"Left out: {fault}.", "Correct that, or remove the folder.")
+    if found.skills:
+        yield ok(f"{folder.path} has {len(found.skills)} skills: {', '.join(sorted(found.skills))}.")
 
 
 def _exposed(folder: Path) -> list[Path]:

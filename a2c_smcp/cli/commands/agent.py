@@ -2,124 +2,31 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from copy import copy
-from dataclasses import replace
-from functools import partial, wraps
-from typing import Annotated, Any, get_args
+from functools import partial
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from a2c_smcp.cli import options
-from a2c_smcp.cli.agent import shell_completion
+from a2c_smcp.cli.agent import offers, shell_completion
 from a2c_smcp.cli.agent import show as listings
 from a2c_smcp.cli.agent.call import ToolCallWork, read_arguments
+from a2c_smcp.cli.agent.files import PutWork
+from a2c_smcp.cli.agent.group import AsJSON, Computer, JSONOrTable, OneServer, Server, agent, command
 from a2c_smcp.cli.agent.logs import LogWatch, ServerLogLevel
-from a2c_smcp.cli.agent.run import AgentOptions, Work, run_in_office
+from a2c_smcp.cli.agent.read import PromptWork, ReadWatch, ReadWork, read_prompt_arguments
+from a2c_smcp.cli.agent.run import Work
 from a2c_smcp.cli.agent.show import DesktopWatch, Watch
-from a2c_smcp.cli.logs import LogLevel
-from a2c_smcp.cli.options import option
+from a2c_smcp.cli.agent.skills import SkillWork, show_skills
+from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.terminal import is_for_programs
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 
 __all__ = ["agent"]
 
-agent = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 
-Name = Annotated[str, option("A2C_NAME", "--name", "Name of this agent.", show_default="user@host")]
-Wait = Annotated[
-    float,
-    option(None, "--wait", "Seconds to wait for the agent that is in the office.", min=0, max=MAX_TIMEOUT),
-]
-Computer = Annotated[
-    str,
-    typer.Argument(
-        help="The computer, by its name in the office.", show_default=False, autocompletion=shell_completion.computers
-    ),
-]
-AsJSON = Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")]
-JSONOrTable = Annotated[
-    bool | None,
-    typer.Option("--json/--table", help="For a program or for a person; by itself a table only on a terminal."),
-]
-
-
-@agent.callback()
-def group_options(
-    context: typer.Context,
-    name: Name = "",
-    url: options.Url = options.DEFAULT_URL,
-    office: options.Office = options.DEFAULT_OFFICE,
-    api_key: options.ApiKey = None,
-    ca: options.CA = None,
-    cert: options.Cert = None,
-    cert_key: options.CertKey = None,
-    proxy: options.Proxy = None,
-    log_level: options.LogLevelOption = LogLevel.warning,
-    wait: Wait = 6.0,
-) -> None:
-    """Use the computers of an office: see their tools, call them, look at desktops, watch who comes and goes.
-
-    An office holds one agent at a time: each command joins, does its work and leaves, and waits for a moment if another
-    agent is there. The key of an a2c-smcp up that you run on this machine is found automatically. The options below may
-    stand before or after the command. Exit codes: 0 done, 1 failed or stopped, 2 wrong use.
-
-    Examples, with a2c-smcp server and a2c-smcp computer --name laptop running:
-
-    \b
-    a2c-smcp agent room
-    a2c-smcp agent tools
-    a2c-smcp agent desktop laptop --size 3
-    a2c-smcp agent watch --office desk
-    """
-    context.obj = AgentOptions(
-        name=name or options.default_agent_name(),
-        url=url,
-        office=office,
-        api_key=api_key,
-        ca=ca,
-        cert=cert,
-        cert_key=cert_key,
-        proxy=proxy,
-        log_level=log_level,
-        wait=wait,
-    )
-
-
-def _command(prepare: Callable[..., Work]) -> Callable[..., Work]:
-    """Make a subcommand from a function that reads its own options and returns the work; add the group's options."""
-
-    @wraps(prepare)
-    def command(context: typer.Context, **given: Any) -> None:
-        again = {field: given.pop(field) for field in _SHARED}
-        door = replace(context.obj, **{field: value for field, value in again.items() if value is not None})
-        run_in_office(door, prepare(**given))
-
-    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    own = inspect.signature(prepare, eval_str=True).parameters.values()
-    parameters = [context, *own, *_SHARED.values()]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
-    agent.command()(command)
-    return prepare
-
-
-def _again(parameter: inspect.Parameter) -> inspect.Parameter:
-    """An option of the group, as it may be repeated after the subcommand; without a default."""
-    kind, found = get_args(parameter.annotation)
-    info = copy(found)
-    info.envvar, info.show_default, info.rich_help_panel = None, False, "Where"
-    return parameter.replace(annotation=Annotated[kind | None, info], default=None)
-
-
-_SHARED = {
-    name: _again(parameter)
-    for name, parameter in inspect.signature(group_options, eval_str=True).parameters.items()
-    if name != "context"
-}
-
-
-@_command
+@command
 def tools(
     computer: Annotated[
         str | None,
@@ -139,7 +46,7 @@ def tools(
     return partial(listings.show_tools, computer=computer, tags=tag or [], as_json=is_for_programs(as_json))
 
 
-@_command
+@command
 def call(
     computer: Computer,
     tool: Annotated[
@@ -161,24 +68,52 @@ def call(
         bool,
         typer.Option("--extend", help="--timeout is its longest silence: progress gives it more time."),
     ] = False,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="DIR", help="Write images, audio and files of the result into this folder."),
+    ] = None,
     as_json: AsJSON = False,
 ) -> Work:
     """Call a tool. Its text goes to stdout, or to stderr if it fails (exit code 1).
 
     On a terminal its progress is shown, and what it asks is asked here. Ctrl-C cancels the call on the computer (exit
-    code 1); a second one quits at once.
+    code 1); a second one quits at once. With --save, files that are there are never replaced: a new one gets a number.
 
     Examples:
 
     \b
     a2c-smcp agent call laptop add '{"a": 2, "b": 3}'
     a2c-smcp agent call laptop add a=2 b=3 --timeout 10 --extend
+    a2c-smcp agent call laptop screenshot --save pictures
     echo '{"a": 2, "b": 3}' | a2c-smcp agent call laptop add - --json
     """
-    return ToolCallWork(computer, tool, read_arguments(arguments or []), timeout, as_json, extend)
+    folder = options.checked_folder(save, "--save")
+    return ToolCallWork(computer, tool, read_arguments(arguments or []), timeout, as_json, extend, folder)
 
 
-@_command
+@command
+def put(
+    computer: Computer,
+    file: Annotated[Path, typer.Argument(help="The file to send.", show_default=False)],
+    hint: Annotated[
+        str | None, typer.Option("--as", help="A name for it there; otherwise its own.", show_default=False)
+    ] = None,
+    as_json: AsJSON = False,
+) -> Work:
+    """Send a file to a computer, and print where it is there, to be given to a tool.
+
+    The computer must have been started with --landing. After a lost connection the transfer goes on where it was.
+
+    Examples:
+
+    \b
+    a2c-smcp agent put laptop report.pdf
+    a2c-smcp agent call laptop read_pdf path="$(a2c-smcp agent put laptop report.pdf)"
+    """
+    return PutWork(computer, file, hint, as_json)
+
+
+@command
 def desktop(
     computer: Computer,
     size: Annotated[int | None, typer.Option("--size", help="At most so many windows.", min=1)] = None,
@@ -199,7 +134,7 @@ def desktop(
     return partial(listings.show_desktop, computer=computer, size=size, window=window, as_json=as_json)
 
 
-@_command
+@command
 def config(computer: Computer, as_json: JSONOrTable = None) -> Work:
     """Show the MCP servers of a computer and their inputs, without secrets.
 
@@ -211,7 +146,7 @@ def config(computer: Computer, as_json: JSONOrTable = None) -> Work:
     return partial(listings.show_config, computer=computer, as_json=is_for_programs(as_json))
 
 
-@_command
+@command
 def room(as_json: JSONOrTable = None) -> Work:
     """Show who is in the office.
 
@@ -223,7 +158,7 @@ def room(as_json: JSONOrTable = None) -> Work:
     return partial(listings.show_room, as_json=is_for_programs(as_json))
 
 
-@_command
+@command
 def watch(as_json: AsJSON = False) -> Work:
     """Print a line for each computer that comes or goes and for each change, until Ctrl-C.
 
@@ -236,12 +171,10 @@ def watch(as_json: AsJSON = False) -> Work:
     return Watch(as_json=as_json)
 
 
-@_command
+@command
 def logs(
     computer: Computer,
-    server: Annotated[
-        str | None, typer.Argument(help="Only of this MCP server; otherwise of all.", show_default=False)
-    ] = None,
+    server: OneServer = None,
     level: Annotated[
         ServerLogLevel, typer.Option("--level", help="Only messages of this level and above.")
     ] = ServerLogLevel.info,
@@ -256,3 +189,163 @@ def logs(
     a2c-smcp agent logs laptop files --level debug --json
     """
     return LogWatch(computer, server, level, as_json=as_json)
+
+
+@command
+def servers(
+    computer: Annotated[
+        str | None,
+        typer.Argument(help="Only those of this one.", show_default=False, autocompletion=shell_completion.computers),
+    ] = None,
+    as_json: JSONOrTable = None,
+) -> Work:
+    """List the MCP servers of all computers, or of one: their state, what they offer, and how to use them.
+
+    Examples:
+
+    \b
+    a2c-smcp agent servers
+    a2c-smcp agent servers laptop --json
+    """
+    return partial(offers.show_servers, computer=computer, as_json=is_for_programs(as_json))
+
+
+@command
+def resources(
+    computer: Computer,
+    server: OneServer = None,
+    templates: Annotated[bool, typer.Option("--templates", help="Patterns of URIs, instead of resources.")] = False,
+    as_json: JSONOrTable = None,
+) -> Work:
+    """List the resources of a computer's MCP servers: texts and files that can be read.
+
+    Examples:
+
+    \b
+    a2c-smcp agent resources laptop
+    a2c-smcp agent resources laptop library --templates
+    """
+    as_json = is_for_programs(as_json)
+    return partial(offers.show_resources, computer=computer, server=server, templates=templates, as_json=as_json)
+
+
+@command
+def read(
+    computer: Computer,
+    server: Server,
+    uri: Annotated[str, typer.Argument(help="The URI that `resources` shows.", show_default=False)],
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write it into this file.", show_default=False)
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Again whenever it changes, until Ctrl-C.")] = False,
+    as_json: AsJSON = False,
+) -> Work:
+    """Read a resource. Text goes to stdout; a binary one to a file or a pipe, never to a terminal.
+
+    Examples:
+
+    \b
+    a2c-smcp agent read laptop library library://catalogue
+    a2c-smcp agent read laptop library library://stamp --output stamp.png
+    a2c-smcp agent read laptop library library://catalogue --watch
+    """
+    if output and (watch or as_json):
+        raise WrongUse("--output writes one file", "Leave out --watch and --json.")
+    work = ReadWork(computer, server, uri, output, as_json)
+    return ReadWatch(work) if watch else work
+
+
+@command
+def prompts(computer: Computer, server: OneServer = None, as_json: JSONOrTable = None) -> Work:
+    """List the prompts of a computer's MCP servers, with their arguments; those in brackets may be left out.
+
+    Examples:
+
+    \b
+    a2c-smcp agent prompts laptop
+    a2c-smcp agent prompts laptop library --json
+    """
+    return partial(offers.show_prompts, computer=computer, server=server, as_json=is_for_programs(as_json))
+
+
+@command
+def prompt(
+    computer: Computer,
+    server: Server,
+    prompt_name: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROMPT",
+            help="The prompt, by the name that `prompts` shows.",
+            show_default=False,
+            autocompletion=shell_completion.prompts,
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(help="JSON, or KEY=VALUE words, or - for JSON on stdin.", show_default=False),
+    ] = None,
+    as_json: AsJSON = False,
+) -> Work:
+    """Print a prompt with its arguments filled in, ready for a language model.
+
+    Examples:
+
+    \b
+    a2c-smcp agent prompt laptop library review title=Emma
+    a2c-smcp agent prompt laptop library review '{"title": "Emma", "words": "50"}' --json
+    """
+    return PromptWork(computer, server, prompt_name, read_prompt_arguments(arguments or []), as_json)
+
+
+@command
+def skills(
+    computer: Annotated[
+        str | None,
+        typer.Argument(help="Only those of this one.", show_default=False, autocompletion=shell_completion.computers),
+    ] = None,
+    as_json: JSONOrTable = None,
+) -> Work:
+    """List the skills of all computers, or of one: folders with instructions for agents.
+
+    Examples:
+
+    \b
+    a2c-smcp agent skills
+    a2c-smcp agent skills laptop --json
+    """
+    return partial(show_skills, computer=computer, as_json=is_for_programs(as_json))
+
+
+@command
+def skill(
+    computer: Computer,
+    skill_name: Annotated[
+        str,
+        typer.Argument(
+            metavar="SKILL",
+            help="The skill, by the name that `skills` shows.",
+            show_default=False,
+            autocompletion=shell_completion.skills,
+        ),
+    ],
+    file: Annotated[
+        str | None, typer.Argument(help="A file of the skill; otherwise its SKILL.md.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write it into this file.", show_default=False)
+    ] = None,
+    as_json: AsJSON = False,
+) -> Work:
+    """Read a file of a skill. Text goes to stdout; a binary one to a file or a pipe, never to a terminal.
+
+    Examples:
+
+    \b
+    a2c-smcp agent skill laptop code-review
+    a2c-smcp agent skill laptop code-review scripts/check.py
+    a2c-smcp agent skill laptop code-review images/logo.png --output logo.png
+    """
+    if output and as_json:
+        raise WrongUse("--output writes one file", "Leave out --json.")
+    return SkillWork(computer, skill_name, file, output, as_json)

@@ -32,6 +32,8 @@ def computer(
     no_browser: NoBrowser = False,
     idle_stop: local_computer.IdleStop = None,
     desktop: local_computer.DesktopOption = local_computer.Desktop.subscribed,
+    skills: local_computer.SkillsFolder = None,
+    landing: local_computer.Landing = None,
     ca: options.CA = None,
     cert: options.Cert = None,
     cert_key: options.CertKey = None,
@@ -58,7 +60,14 @@ def computer(
     if found := options.exposed(url, api_key):
         terminal.show(". ".join(found), "yellow")
     given = OwnerOptions(
-        yes=yes, no_input=no_input, trust_changes=trust_changes, no_browser=no_browser, values=values, policy=policy
+        yes=yes,
+        no_input=no_input,
+        trust_changes=trust_changes,
+        no_browser=no_browser,
+        values=values,
+        policy=policy,
+        skills=skills,
+        landing=options.checked_folder(landing, "--landing"),
     )
     own = LocalComputer(name, config or [], terminal, given)
     try:

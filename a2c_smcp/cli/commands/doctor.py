@@ -32,6 +32,7 @@ CHECKS: dict[str, Check] = {
     "keyring": machine.keyring,
     "sign-in": sign_in.sign_in,
     "state folder": machine.state,
+    "skills": machine.skills,
     "port": machine.port,
     "server": server.health,
     "certificate": server.certificate,
@@ -63,7 +64,7 @@ def doctor(
 ) -> None:
     """Check whether it would work here, and say what to do if not.
 
-    Checks this machine, the file that a2c-smcp up would use (or --config), and a Server, if one is named or up is
+    Checks this machine, the file that `a2c-smcp up` would use (or --config), and a Server, if one is named or up is
     running. Changes nothing, runs no command, prints no secret. Exit codes: 0 it would work, 1 it would not.
 
     Examples:

@@ -86,6 +86,8 @@ def up(
     no_browser: NoBrowser = False,
     idle_stop: local_computer.IdleStop = None,
     desktop: local_computer.DesktopOption = local_computer.Desktop.subscribed,
+    skills: local_computer.SkillsFolder = None,
+    landing: local_computer.Landing = None,
     log_level: options.LogLevelOption = logs.LogLevel.warning,
 ) -> None:
     """Run a Server and this machine's MCP servers, together, from one file.
@@ -116,6 +118,8 @@ def up(
                 no_browser=no_browser,
                 values=read_input_values(None, [file]),
                 policy=policy,
+                skills=skills,
+                landing=options.checked_folder(landing, "--landing"),
             )
             own = LocalComputer(setup.name, [file], terminal, given)
             run_program(_Up(setup, own, state, terminal).serve(write_info))

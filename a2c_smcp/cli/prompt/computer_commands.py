@@ -148,11 +148,18 @@ async def _status(console: Console, arguments: list[str]) -> None:
 
 
 async def _tools(console: Console, arguments: list[str]) -> None:
-    found = [each for each in console.computer.get_tools() if not arguments or each["bundle_id"] == arguments[0]]
+    found = [each for each in console.computer.get_tools() if not arguments or each["mcp_server"] == arguments[0]]
     if found:
         console.draw(views.tools(found, asks=not console.computer.approvals.approves_all))
     else:
         console.say("no tools")
+
+
+async def _skills(console: Console, arguments: list[str]) -> None:
+    if found := console.computer.skills.references():
+        console.draw(views.skills(found))
+    else:
+        console.say(f"no skills: yours are the folders in {console.computer.skills.home / 'user'}")
 
 
 async def _desktop(console: Console, arguments: list[str]) -> BackgroundJob:
@@ -177,6 +184,7 @@ async def _history(console: Console, arguments: list[str]) -> None:
 STATUS_COMMANDS = (
     Command("status", "", "Show the servers, kept current at the bottom until Ctrl-C or the next command.", _status),
     Command("tools", "[SERVER]", "List the tools as agents see them.", _tools),
+    Command("skills", "", "List the skills as agents see them.", _skills),
     Command("desktop", "", "Show the windows as agents see them.", _desktop),
     Command("history", "[NUMBER]", "List the last calls.", _history),
 )

@@ -135,7 +135,7 @@ def _completion_source(console: Console) -> CompletionSource:
         commands=COMMANDS,
         names={
             "SERVER": lambda: {name: each.state for name, each in computer.status().items()},
-            "TOOL": lambda: {each["name"]: each["bundle_id"] for each in computer.get_tools()},
+            "TOOL": lambda: {each["name"]: each["mcp_server"] for each in computer.get_tools()},
             "INPUT": lambda: {each.id: each.definition.description or "" for each in computer.inputs.list()},
             "AGENT": lambda: {each.agent: "" for each in console.grants},
             "REQUEST": lambda: {f"#{each.number}": each.request.name for each in console.requests},

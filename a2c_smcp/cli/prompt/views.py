@@ -18,12 +18,25 @@ from a2c_smcp.computer.inputs.resolver import InputState
 from a2c_smcp.computer.types import OwnedTool, ToolCallRecord
 from a2c_smcp.mcp_host.status import ServerStatus
 from a2c_smcp.protocol.visible import leaves, one_line
+from a2c_smcp.published_events import A2CSkillRef
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-__all__ = ["granted", "grants", "help_on", "history", "inputs", "request", "status", "table", "tools", "who_wants"]
+__all__ = [
+    "granted",
+    "grants",
+    "help_on",
+    "history",
+    "inputs",
+    "request",
+    "skills",
+    "status",
+    "table",
+    "tools",
+    "who_wants",
+]
 
 _SHORT = 240
 """Arguments of at most so many characters are shown as JSON, longer ones as one line for each value."""
@@ -75,7 +88,12 @@ def tools(found: Iterable[OwnedTool], *, asks: bool) -> RenderableType:
 def _tool_row(tool: OwnedTool, *, asks: bool) -> Sequence[str]:
     meta = json.loads(str((tool.get("meta") or {}).get("a2c_tool_meta") or "{}"))
     approval = "asks" if asks and meta.get("auto_apply") is not True else ""
-    return tool["name"], tool["bundle_id"], approval, first_sentence(tool.get("description") or "")
+    return tool["name"], tool["mcp_server"], approval, first_sentence(tool.get("description") or "")
+
+
+def skills(found: Iterable[A2CSkillRef]) -> RenderableType:
+    rows = ((each["name"], each["source"], first_sentence(each["description"])) for each in found)
+    return table(("skill", "source", "description"), rows)
 
 
 def history(records: Iterable[ToolCallRecord]) -> RenderableType:

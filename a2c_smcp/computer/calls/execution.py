@@ -1,10 +1,10 @@
 """One tool call, from its arrival to a result that may leave the Computer.
 
 The order is that of WIRE §5: find the tool, check the arguments, ask the owner for approval, write the call into the
-journal, run the tool, mask secrets in its result, transform it, check its size. Every step ends at the call's deadline.
-The transform has half a second more, so that the timeout of its own script is reported rather than ours. Whatever goes
-wrong becomes a result with `isError`, which is masked as well. Each call runs in a task of its own (`CallsInFlight`),
-which outlives the connection that it came by.
+journal, run the tool, mask secrets in its result, transform it, make it fit (`delivery.py`). Every step ends at the
+call's deadline. The transform has half a second more, so that the timeout of its own script is reported rather than
+ours. Whatever goes wrong becomes a result with `isError`, which is masked as well. Each call runs in a task of its own
+(`CallsInFlight`), which outlives the connection that it came by.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from a2c_smcp.computer.approval import ApprovalRequest, Approvals
+from a2c_smcp.computer.calls.delivery import ResultDelivery
 from a2c_smcp.computer.calls.in_flight import Begin, CallsInFlight, Outcome
 from a2c_smcp.computer.calls.incoming import IncomingCall
 from a2c_smcp.computer.calls.journal import Key
@@ -30,21 +31,19 @@ from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
 from a2c_smcp.computer.sign_in.refusals import refused_call
 from a2c_smcp.computer.tells import ProgressTells, Tells
 from a2c_smcp.computer.tools.arguments import check_arguments, fits_at_once
-from a2c_smcp.computer.tools.catalogue import FUNCTIONS, Catalogue
+from a2c_smcp.computer.tools.catalogue import Catalogue
+from a2c_smcp.computer.tools.functions import FUNCTIONS
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.computer.types import ToolCallRecord
-from a2c_smcp.errors import AnswerTooLarge, CallTimeout, SMCPError, ToolNotFound
+from a2c_smcp.errors import CallTimeout, SMCPError, ToolNotFound
 from a2c_smcp.mcp_host.failures import AuthRequired
-from a2c_smcp.mcp_host.message_limits import is_within, text_in
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
-from a2c_smcp.protocol.codec import Written, dumps
 from a2c_smcp.protocol.results import failed_call
 
 __all__ = ["Execution"]
 
 _TRANSFORM_MARGIN = 0.5  # seconds that a transform may take beyond the timeout of the call
 _HISTORY = 100
-_HEAD_ROOM = 256
 
 
 class Execution:
@@ -58,7 +57,7 @@ class Execution:
         answering: Answering,
         tells: Tells,
         mask: Mask,
-        max_message: int,
+        delivery: ResultDelivery,
     ) -> None:
         self.calls = CallsInFlight()
         self.history: deque[ToolCallRecord] = deque(maxlen=_HISTORY)
@@ -67,10 +66,10 @@ class Execution:
         self._catalogue = catalogue
         self._approvals = approvals
         self._mask = mask
-        self._max_message = max_message
+        self._delivery = delivery
         self._listeners = ProgressListeners()
         self._answering = answering
-        self._live = LiveCalls(answering, self._listeners, mask)
+        self.live = LiveCalls(answering, self._listeners, mask)
         self._tells = tells
         self._told: set[Key] = set()
 
@@ -87,21 +86,21 @@ class Execution:
     def cancel(self, agent: str, req_id: str) -> None:
         """End a call of this agent, also if it comes after its cancel."""
         self.calls.cancel(agent, req_id)
-        self._live.parked.cancel(agent, req_id)
+        self.live.parked.cancel(agent, req_id)
 
     def forget(self, office: str, agent: str | None = None) -> None:
         """Drop what is kept for an agent that has left, or for an office that this computer has left."""
         self.calls.forget(office, agent)
-        self._live.parked.forget(office, agent)
+        self.live.parked.forget(office, agent)
 
     def keep_only(self, office: str, agent: str) -> None:
         """Drop what is kept for other agents: this one has entered the office."""
         self.calls.keep_only(office, agent)
-        self._live.parked.keep_only(office, agent)
+        self.live.parked.keep_only(office, agent)
 
     async def close(self) -> None:
         await self.calls.close()
-        await self._live.parked.close()
+        await self.live.parked.close()
 
     def start(self, call: IncomingCall, then: Callable[[Outcome], None]) -> None:
         """Run a call in the background and call `then` with its result or error.
@@ -137,18 +136,7 @@ class Execution:
     def failed(self, call: IncomingCall, error: SMCPError) -> dict[str, Any]:
         """An error as a result, without secrets."""
         error.__traceback__ = None  # the error may be kept for duplicates, and must not hold the arguments of this call
-        return self.fitting(self._mask.data(failed_call(error), ANSWER, self._server_of(call)))
-
-    def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """The answer, or, if it is too large to be sent, one that says so."""
-        text = answer.text if isinstance(answer, Written) else dumps(answer)
-        size = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
-        if size + _HEAD_ROOM <= self._max_message:
-            return answer if isinstance(answer, Written) else Written(answer, text)
-        return failed_call(self._too_large(size))
-
-    def _too_large(self, size: int) -> AnswerTooLarge:
-        return AnswerTooLarge(f"{size} bytes, at most {self._max_message} can be sent", size=size)
+        return self._delivery.fitting(self._mask.data(failed_call(error), ANSWER, self._server_of(call)))
 
     def _server_of(self, call: IncomingCall) -> str | None:
         """The server whose secrets may be in an error."""
@@ -167,7 +155,7 @@ class Execution:
             await _check(call, route, deadline)
         shown = self._mask.data(call.params, ARGUMENTS, route.server)
         with self._recorded(call, route, shown) as record:
-            if not self._approvals.allows(call.caller.agent, route) and not self._live.goes_on(call):
+            if not self._approvals.allows(call.caller.agent, route) and not self.live.goes_on(call):
                 async with asyncio.timeout_at(deadline):
                     await self._approve(call, route, shown)
             began = time.monotonic()
@@ -175,16 +163,17 @@ class Execution:
                 raw = await self._run(call, route, deadline, partial(_begin_before, deadline, begin))
             except AuthRequired as failure:
                 record["error"] = self._mask.text(failure.message, route.server)
-                return self.fitting(self._mask.data(refused_call(failure, route.server), ANSWER, route.server))
+                refused = refused_call(failure, route.server, self._host().bundle_ids.of(route.server))
+                return self._delivery.fitting(self._mask.data(refused, ANSWER, route.server))
             finally:
                 self.statistics.add(route.server, time.monotonic() - began)
-            if not is_within(raw, self._max_message) and (size := text_in(raw)) > self._max_message:
-                return failed_call(self._too_large(size))  # before time is spent on masking it
-            result = self._mask.data(raw, ANSWER, route.server)
+            if refusal := self._delivery.refusal(call, raw):
+                return refusal  # before time is spent on masking it
+            result = await self._mask.answer(raw, ANSWER, route.server)
             if not is_input_required(result):
                 result = await self._transformed(result, call, route, deadline)
             record["success"] = not result.get("isError")
-        return self.fitting(result)
+            return await self._delivery.of(call, result)
 
     async def _resolve(self, call: IncomingCall, deadline: float) -> ToolRoute:
         with suppress(ToolNotFound):
@@ -208,29 +197,15 @@ class Execution:
         def report(progress: float, total: float | None, message: str | None) -> None:
             self._listeners.report(call.key, progress, total, message, lambda text: self._mask.text(text, route.server))
 
-        if route.server == FUNCTIONS and FUNCTIONS not in host.configs:
-            return await self._run_function(call, route.tool, deadline, begin, report)
+        is_function = route.server == FUNCTIONS and FUNCTIONS not in host.configs
+        send = self._catalogue.functions.call_tool if is_function else host.manager.call_tool
         left = max(deadline - asyncio.get_running_loop().time(), 0.001)
         on_input = self._answering.of_call(call, route.server)
-        request = ToolRequest(route.tool, call.params, left, on_progress=report, begin=begin, on_input=on_input)
+        on_progress = report if not is_function or self._listeners.has(call.key) else None
+        request = ToolRequest(route.tool, call.params, left, on_progress=on_progress, begin=begin, on_input=on_input)
         if call.options is None:
-            return await host.manager.call_tool(route.server, request)
-        return await self._live.call(call, route.server, deadline, request, host.manager.call_tool)
-
-    async def _run_function(
-        self, call: IncomingCall, name: str, deadline: float, begin: Begin, report: OnProgress
-    ) -> dict[str, Any]:
-        """As a server does: with `extend`, the timeout begins again with each report of progress."""
-        is_extended = call.options is not None and call.options.extend
-        async with asyncio.timeout_at(deadline) as limit:
-
-            def on_progress(progress: float, total: float | None, message: str | None) -> None:
-                if is_extended and not limit.expired():
-                    limit.reschedule(asyncio.get_running_loop().time() + call.timeout)
-                report(progress, total, message)
-
-            is_followed = is_extended or self._listeners.has(call.key)
-            return await self._catalogue.functions.call(name, call.params, begin, on_progress if is_followed else None)
+            return await send(route.server, request)
+        return await self.live.call(call, route.server, deadline, request, send)
 
     async def _transformed(
         self, result: dict[str, Any], call: IncomingCall, route: ToolRoute, deadline: float

@@ -53,7 +53,7 @@ class CallOptions:
 
 @dataclass(frozen=True, slots=True)
 class IncomingCall:
-    """What an agent asks for. `timeout` is in seconds from now."""
+    """What an agent asks for. `timeout` is in seconds from now. `blobs`: it fetches large contents in chunks."""
 
     caller: Caller
     req_id: str
@@ -61,6 +61,7 @@ class IncomingCall:
     params: dict[str, Any]
     timeout: float
     options: CallOptions | None = None
+    blobs: bool = False
 
     @property
     def key(self) -> Key:

@@ -1,17 +1,17 @@
-"""The live part of tool calls: what an agent may ask for beside the result (WIRE §9).
+"""The live part of requests to MCP servers: what an agent may ask for beside the result (WIRE §9).
 
-A call without options never comes here. `questions: true` and the owner's answers need only a function that answers
-(`Answering`). `questions: "result"` returns an `InputRequiredResult`: the server's own, or one that stands for the
-questions of an older server (`ParkedRuns`). A question that only the owner may see is never in such a result: he is
-asked, and the server is called again with his answers, as its protocol wants it. With `extend` the timeout counts from
-the last sign of life of the server.
+A call without options never comes here. Prompts and resources have those options that are about questions.
+`questions: true` and the owner's answers need only a function that answers (`Answering`). `questions: "result"` returns
+an `InputRequiredResult`: the server's own, or one that stands for the questions of an older server (`ParkedRuns`). A
+question that only the owner may see is never in such a result: he is asked, and the server is called again with his
+answers, as its protocol wants it. With `extend` the timeout counts from the last sign of life of the server.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from a2c_smcp.computer.calls.incoming import CallOptions, IncomingCall
 from a2c_smcp.computer.calls.reports import ProgressListeners
@@ -20,13 +20,16 @@ from a2c_smcp.computer.questions.parked import ParkedRuns, Run
 from a2c_smcp.computer.secrets import Mask
 from a2c_smcp.computer.secrets.rules import hints_at_secret
 from a2c_smcp.errors import Forbidden
-from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, InputRequest, ToolRequest
+from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, InputRequest, ReadRequest, ToolRequest
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 from a2c_smcp.protocol.questions import ELICITATION
 
-__all__ = ["CallTool", "LiveCalls", "is_input_required"]
+__all__ = ["CallTool", "LiveCalls", "ReadFrom", "is_input_required"]
 
 CallTool = Callable[[str, ToolRequest], Awaitable[dict[str, Any]]]
+ReadFrom = Callable[[str, ReadRequest], Awaitable[dict[str, Any]]]
+"""Sends a request to the server of this name."""
+R = TypeVar("R", ToolRequest, ReadRequest)
 
 _MOST_ROUNDS = 32  # of questions to the owner, in one request
 
@@ -55,29 +58,57 @@ class LiveCalls:
         """The result of the server for a call with options."""
         options = call.options
         assert options
-        self._learn(options, server)
         if self.goes_on(call):
-            return await self.parked.go_on(call, deadline, request.begin)
-        declared = options.client_capabilities
-        if declared is None and options.questions:
-            declared = self._answering.capabilities(server)
-        request = replace(
-            request,
-            meta=options.meta,
-            capabilities=declared,
-            input_responses=options.input_responses,
-            request_state=options.request_state,
-        )
+            return await self._go_on(call, server, deadline, request.begin)
+        request = self._with_options(request, options, server)
         if options.extend:
             request = replace(request, timeout=call.timeout, cap=float(MAX_TIMEOUT), extend=True)
         if options.questions != "result":
             return await call_tool(server, request)
-        request = replace(request, input_as_result=True)
 
         async def work(run: Run) -> dict[str, Any]:
             return await self._with_owner(run, self._followed(run, request), call_tool)
 
         return await self.parked.begin(call, server, deadline, work)
+
+    async def read(
+        self, call: IncomingCall, server: str, deadline: float, request: ReadRequest, read: ReadFrom
+    ) -> dict[str, Any]:
+        """The result of the server for a prompt or a resource that is asked for with options."""
+        options = call.options
+        assert options
+        if self.goes_on(call):
+            return await self._go_on(call, server, deadline, _nothing)
+        request = self._with_options(request, options, server)
+        if options.questions != "result":
+            return await read(server, request)
+
+        async def work(run: Run) -> dict[str, Any]:
+            on_input = self._answering.of_run(self.parked, run)
+            return await self._with_owner(run, replace(request, timeout=float(MAX_TIMEOUT), on_input=on_input), read)
+
+        return await self.parked.begin(call, server, deadline, work)
+
+    async def _go_on(
+        self, call: IncomingCall, server: str, deadline: float, begin: Callable[[], None]
+    ) -> dict[str, Any]:
+        assert call.options
+        self._learn(call.options, server)
+        return await self.parked.go_on(call, deadline, begin)
+
+    def _with_options(self, request: R, options: CallOptions, server: str) -> R:
+        self._learn(options, server)
+        declared = options.client_capabilities
+        if declared is None and options.questions:
+            declared = self._answering.capabilities(server)
+        return replace(
+            request,
+            meta=options.meta,
+            capabilities=declared,
+            input_responses=options.input_responses,
+            request_state=options.request_state,
+            input_as_result=options.questions == "result",
+        )
 
     def _followed(self, run: Run, request: ToolRequest) -> ToolRequest:
         """The request of a run. Its deadlines are those of the agent's requests, which `ParkedRuns` keeps."""
@@ -92,17 +123,19 @@ class LiveCalls:
         on_input = self._answering.of_run(self.parked, run)
         return replace(request, timeout=longest, cap=longest, on_progress=report, on_input=on_input)
 
-    async def _with_owner(self, run: Run, request: ToolRequest, call_tool: CallTool) -> dict[str, Any]:
+    async def _with_owner(
+        self, run: Run, request: R, send: Callable[[str, R], Awaitable[dict[str, Any]]]
+    ) -> dict[str, Any]:
         """The result, after the owner has answered all questions that only he may see."""
         for _ in range(_MOST_ROUNDS):
-            result = await call_tool(run.server, request)
+            result = await send(run.server, request)
             if not is_input_required(result) or not (private := self._private(run, result)):
                 return result
             responses = {name: await self._owners_answer(run, each) for name, each in private.items()}
-            request = replace(
-                request, begin=_nothing, input_responses=responses, request_state=result.get("requestState")
-            )
-        raise Forbidden("the tool asks its owner too many questions", outcome="unknown")
+            request = replace(request, input_responses=responses, request_state=result.get("requestState"))
+            if isinstance(request, ToolRequest):
+                request = replace(request, begin=_nothing)
+        raise Forbidden("the server asks its owner too many questions", outcome="unknown")
 
     def _private(self, run: Run, result: Mapping[str, Any]) -> dict[str, InputRequest]:
         """All input requests of a result, if one of them is for the owner alone. Raises `Forbidden`."""
@@ -111,7 +144,7 @@ class LiveCalls:
         if all(self._is_for_agent(run, each) for each in requests.values()):
             return {}
         if any(each.method != ELICITATION for each in requests.values()):
-            raise Forbidden("the tool asks what only the owner of the computer may answer", outcome="unknown")
+            raise Forbidden("the server asks what only the owner of the computer may answer", outcome="unknown")
         return requests
 
     def _is_for_agent(self, run: Run, request: InputRequest) -> bool:

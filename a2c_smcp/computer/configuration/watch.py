@@ -24,6 +24,7 @@ from typing import Any, Self, TypeAlias
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.consent import Difference, weigh
 from a2c_smcp.computer.configuration.files import Configuration, read_all
+from a2c_smcp.computer.file_stamps import Stamp, stamp
 from a2c_smcp.computer.private_files import PrivateFileUnusable, PrivateJSONFile, default_folder
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.loops import cancel_and_wait
@@ -35,7 +36,6 @@ logger = logging.getLogger(__name__)
 
 _INTERVAL = 1.0
 
-_Stamp: TypeAlias = tuple[int, int, int, int]
 Consent: TypeAlias = Callable[[Sequence[object]], Awaitable[bool]]
 """Shows the changes to the owner, a line each. Only `True` is a yes."""
 
@@ -59,7 +59,7 @@ async def watch(
     `consent` is asked before a change that needs it is applied (see `consent.py`); without it no such change is.
     `refused` keeps changes without a yes for the next start, so the files are read once more at the end.
     """
-    stamps: list[_Stamp | None] = []  # the files are read first of all: they may have changed since the start
+    stamps: list[Stamp | None] = []  # the files are read first of all: they may have changed since the start
     async with _Changes(computer, known, on_fault, consent, refused) as changes:
         try:
             while True:
@@ -187,17 +187,8 @@ def _differs(before: MCPServerConfig | None, after: MCPServerConfig) -> bool:
     return before is None or source(before) != source(after)
 
 
-def _stamps(paths: list[Path]) -> list[_Stamp | None]:
-    return [_stamp(path) for path in paths]
-
-
-def _stamp(path: Path) -> _Stamp | None:
-    """What changes with a file. Programs can set the time of modification to any value, not that of status change."""
-    try:
-        known = path.stat()
-    except OSError:
-        return None
-    return known.st_mtime_ns, known.st_ctime_ns, known.st_ino, known.st_size
+def _stamps(paths: list[Path]) -> list[Stamp | None]:
+    return [stamp(path) for path in paths]
 
 
 class RefusedChanges:

@@ -22,11 +22,27 @@ READ_AHEAD = 8
 
 
 class Window(NamedTuple):
-    """A window as its server lists it: `position` is its index in that list."""
+    """A window as its server lists it: `position` is its index in that list.
+
+    `priority` and `fullscreen` count where the URI says nothing of them.
+    """
 
     server: SERVER_NAME
     uri: str
     position: int
+    priority: float = 0
+    fullscreen: bool = False
+
+    @classmethod
+    def listed(cls, server: SERVER_NAME, resource: Mapping[str, Any], position: int) -> Window:
+        """Of a resource as MCP lists it. Servers for the published generation since 0.2 have a priority from 0 to 1 in
+        `annotations`, and `fullscreen` in `_meta` (WIRE §8).
+        """
+        annotations, meta = resource.get("annotations"), resource.get("_meta")
+        priority: Any = annotations.get("priority") if isinstance(annotations, Mapping) else None
+        is_valid = type(priority) in (int, float) and 0 <= priority <= 1
+        fullscreen = isinstance(meta, Mapping) and meta.get("fullscreen") is True
+        return cls(server, resource["uri"], position, priority * 100 if is_valid else 0, fullscreen)
 
 
 def organize_desktop(
@@ -140,9 +156,17 @@ def _stacks(windows: Iterable[Window], history: Sequence[ToolCallRecord]) -> lis
 
 def _stack(windows: list[tuple[Window, WindowURI]]) -> _Stack:
     """004 step 4: the first fullscreen window is the first listed, whatever its priority."""
-    fullscreen = dict.fromkeys(window for window, uri in windows if uri.fullscreen)
-    others = sorted((pair for pair in windows if not pair[1].fullscreen), key=lambda pair: -(pair[1].priority or 0))
+    fullscreen = dict.fromkeys(window for window, uri in windows if _is_fullscreen(window, uri))
+    others = sorted((pair for pair in windows if pair[0] not in fullscreen), key=lambda pair: -_priority(*pair))
     return _Stack(fullscreen, dict.fromkeys(window for window, _ in others))
+
+
+def _is_fullscreen(window: Window, uri: WindowURI) -> bool:
+    return window.fullscreen if uri.fullscreen is None else uri.fullscreen
+
+
+def _priority(window: Window, uri: WindowURI) -> float:
+    return window.priority if uri.priority is None else uri.priority
 
 
 def _parsed(window: Window) -> WindowURI | None:

@@ -28,6 +28,7 @@ __all__ = [
     "ids_in",
     "is_ours",
     "is_secret",
+    "published_variable_of",
     "render",
     "variable_of",
 ]
@@ -39,7 +40,7 @@ KEYRING_SERVICE = "a2c-smcp"
 
 PLACEHOLDER = re.compile(r"\$\{input:([^}]*)\}")
 
-_PREFIX = "A2C_INPUT_"
+_PREFIX, _PUBLISHED_PREFIX = "A2C_INPUT_", "A2C_SMCP_"
 
 
 class InputError(Exception):
@@ -95,9 +96,14 @@ def variable_of(id_: str) -> str:
     return _PREFIX + re.sub(r"[^A-Z0-9]", "_", id_.upper())
 
 
+def published_variable_of(id_: str) -> str:
+    """The variable from which the published package reads an input: `github-token` from `A2C_SMCP_github_token`."""
+    return _PUBLISHED_PREFIX + re.sub(r"[^A-Za-z0-9_]", "_", id_)
+
+
 def is_ours(variable: str) -> bool:
     """Whether an environment variable holds a credential of ours, which commands of inputs must not get."""
-    return variable.startswith(_PREFIX) or variable == "A2C_API_KEY"
+    return variable.startswith((_PREFIX, _PUBLISHED_PREFIX)) or variable == "A2C_API_KEY"
 
 
 def is_secret(definition: Input) -> bool:

@@ -22,6 +22,7 @@ from a2c_smcp.computer.inputs.definitions import (
     default_of,
     is_ours,
     is_secret,
+    published_variable_of,
     variable_of,
 )
 from a2c_smcp.computer.inputs.sources import Keychain, argv_of, run
@@ -191,8 +192,14 @@ class Inputs:
         return _Value(value, "explicit") if value is not None else None
 
     def _from_environment(self, definition: Input) -> _Value | None:
-        value = self._environ.get(variable_of(definition.id))
+        value = self._environ.get(variable_of(definition.id)) or self._from_published_variable(definition.id)
         return _Value(value, "environment") if value else None
+
+    def _from_published_variable(self, id_: str) -> str | None:
+        """Of the variable that the published package reads, unless it stands for several inputs."""
+        variable = published_variable_of(id_)
+        is_shared = sum(published_variable_of(each) == variable for each in self._definitions) > 1
+        return None if is_shared else self._environ.get(variable)
 
     def _from_answers(self, definition: Input) -> _Value | None:
         value = self._answers.get(definition.id)

@@ -3,7 +3,7 @@
 from a2c_smcp.computer.secrets.config import mask_config, secrets_in, secrets_of
 from a2c_smcp.computer.secrets.logs import MaskFilter, masked_logs
 from a2c_smcp.computer.secrets.mask import MASKED, NO_SERVER, SHORTEST, Mask
-from a2c_smcp.computer.secrets.messages import ANSWER, ARGUMENTS, CONFIG, SERVER, TOOL
+from a2c_smcp.computer.secrets.messages import ANSWER, ARGUMENTS, CONFIG, READ, SERVER, SKILL, TOOL
 
 __all__ = [
     "ANSWER",
@@ -11,8 +11,10 @@ __all__ = [
     "CONFIG",
     "MASKED",
     "NO_SERVER",
+    "READ",
     "SERVER",
     "SHORTEST",
+    "SKILL",
     "TOOL",
     "Mask",
     "MaskFilter",

@@ -90,6 +90,7 @@ def _in_base64(raw: bytes) -> Iterator[Form]:
 
 
 _WORD = 4  # bytes
+_AT_ONCE = 16_384  # words that are looked up at a time: between them, a thread lets others run
 _INDEXED = 2 * _WORD - 1  # a text of so many bytes holds a whole aligned word, wherever it begins
 _WHOLE_NUMBER = re.compile("-?[1-9][0-9]{0,99}")
 
@@ -120,4 +121,7 @@ class Index:
     def likely_in(self, text: str) -> set[Form]:
         raw = text.encode("utf-8", "surrogatepass")
         words = memoryview(raw)[: len(raw) // _WORD * _WORD].cast("I")
-        return self._others.union(*(self._by_word[word] for word in self._words.intersection(words)))
+        found = frozenset[int]()
+        for start in range(0, len(words), _AT_ONCE):
+            found |= self._words.intersection(words[start : start + _AT_ONCE])
+        return self._others.union(*(self._by_word[word] for word in found))

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import re
 import threading
-from base64 import b64decode
-from binascii import Error as NotBase64
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from a2c_smcp.computer.secrets.forms import Form, Index, lines_of, whole_forms_of
-from a2c_smcp.computer.secrets.messages import ANSWER, ANYTHING, BLOCK, NAME, RESOURCE, Structure, is_word
+from a2c_smcp.computer.secrets.messages import ANSWER, ANYTHING, BLOCK, NAME, READ, RESOURCE, Structure, is_word
+from a2c_smcp.errors import BadRequest
+from a2c_smcp.loops import in_thread
+from a2c_smcp.mcp_host.message_limits import is_within
+from a2c_smcp.protocol.chunks import from_base64
 
 __all__ = ["MASKED", "NO_SERVER", "SHORTEST", "Mask"]
 
@@ -35,8 +37,9 @@ NO_SERVER = ""
 
 _LONG = 12
 """Secrets of so many characters are searched for everywhere, unless they are ordinary words."""
+_LARGE = 1024 * 1024  # bytes
 _PART_OF_WORD = re.compile(r"[\w-]")
-_MAY_BE_BINARY = frozenset(("data", "blob", "resource"))
+_MAY_BE_BINARY = frozenset(("data", "blob", "resource", "content"))
 _USER_INFO = re.compile(r"://([^\s/?#]*)@")
 
 T = TypeVar("T")
@@ -113,6 +116,12 @@ class Mask:
         names = [form for form in forms if not is_word(form.text)]
         masked: T = _mask(value, structure, _FoundForms(forms, names, numbers))
         return masked
+
+    async def answer(self, raw: dict[str, Any], structure: Structure, server: str | None) -> dict[str, Any]:
+        """As `data`. A large answer is masked in a thread, which does not hold the event loop."""
+        if is_within(raw, _LARGE):
+            return self.data(raw, structure, server)
+        return await in_thread(self.data, raw, structure, server)
 
     def _add_everywhere(self, new: set[str]) -> None:
         if new:
@@ -200,7 +209,7 @@ def _leaves(value: Any, structure: Structure) -> tuple[list[str], list[int]]:
     """All texts and whole numbers to be searched. Every message passes through here, so it has to be quick."""
     texts: list[str] = []
     numbers: list[int] = []
-    rest = _searched(value) if structure is ANSWER and isinstance(value, dict) else [value]
+    rest = _searched(value) if (structure is ANSWER or structure is READ) and isinstance(value, dict) else [value]
     while rest:
         each = rest.pop()
         if isinstance(each, str):
@@ -219,16 +228,22 @@ def _searched(answer: dict[Any, Any]) -> list[Any]:
     """The parts of an answer, without binary data in its content."""
     parts: list[Any] = [*answer]
     for key, value in answer.items():
-        if key == "content" and isinstance(value, list | tuple):
-            parts.extend(_without_binary(block, BLOCK) for block in value)
+        if key in _CONTENTS and isinstance(value, list | tuple):
+            parts.extend(_without_binary(block, _CONTENTS[key]) for block in value)
         else:
             parts.append(value)
     return parts
 
 
+_MESSAGE = READ.fields["messages"]
+_CONTENTS = {"content": BLOCK, "contents": RESOURCE, "messages": _MESSAGE}
+
+
 def _without_binary(value: Any, structure: Structure) -> Any:
     if not isinstance(value, dict) or value.keys().isdisjoint(_MAY_BE_BINARY):
         return value
+    if structure is _MESSAGE:
+        return {**value, "content": _without_binary(value.get("content"), BLOCK)}
     binary = _binary_key(value, structure)
     rest = {key: each for key, each in value.items() if binary is None or key != binary}
     if structure is BLOCK and "resource" in rest:
@@ -292,6 +307,6 @@ def _binary_key(value: dict[Any, Any], structure: Structure) -> str | None:
 
 def _is_base64(text: object) -> bool:
     try:
-        return isinstance(text, str) and bool(b64decode(text, validate=True))
-    except (NotBase64, ValueError):
+        return isinstance(text, str) and bool(from_base64(text))
+    except BadRequest:
         return False

@@ -27,9 +27,11 @@ __all__ = [
     "BLOCK",
     "CONFIG",
     "NAME",
+    "READ",
     "REQUEST",
     "RESOURCE",
     "SERVER",
+    "SKILL",
     "TOOL",
     "Structure",
     "is_word",
@@ -86,21 +88,29 @@ _KEYWORDS |= {
 
 TOOL = Structure(
     {
-        **_all(NAME, "name bundle_id"),
+        **_all(NAME, "name bundle_id mcp_server"),
         "description": ANYTHING,
         **_all(_SCHEMA, "params_schema return_schema"),
         "meta": Structure(
             _all(NAME, "a2c_tool_meta MCP_TOOL_ANNOTATION MCP_TOOL_TITLE MCP_TOOL_ICONS MCP_TOOL_EXECUTION")
+            | _all(NAME, "a2c_tags_of_server")
         ),
+    }
+)
+
+SKILL = Structure(
+    {
+        **_all(NAME, "name source path uri version allowed_tools tags"),
+        **_all(ANYTHING, "description license compatibility skill_metadata"),
     }
 )
 
 _META = Structure(
     {
-        **_all(NAME, "a2c_cancelled a2c_ret_object a2c_vrl_transformed"),
+        **_all(NAME, "a2c_cancelled a2c_cancel_reason a2c_timeout a2c_ret_object a2c_vrl_transformed"),
         **_all(ANYTHING, "a2c_ret_object_error a2c_vrl_error"),
         **_all(NAME, "error_code mcp_server"),
-        "auth_hint": Structure({"action": NAME, "message": ANYTHING}),
+        "auth_hint": Structure({**_all(NAME, "action server"), "message": ANYTHING}),
         "a2c_mcp_error": Structure({"code": NAME, **_all(ANYTHING, "message data")}),
     }
 )
@@ -118,7 +128,13 @@ REQUEST = Structure({**_all(NAME, "mode url elicitationId"), "message": ANYTHING
 _INPUT = Structure({"method": NAME, "params": REQUEST})
 _FAULT = Structure({"path": NAME, "message": ANYTHING})
 _DETAILS = Structure(
-    {**_all(NAME, "toolId field server size outcome mcp_code"), "mcp_message": ANYTHING, "errors": _FAULT}
+    {
+        **_all(NAME, "toolId field server mcp_server capability uri size outcome mcp_code"),
+        **_all(NAME, "reason name rel_path total_size"),
+        "mcp_message": ANYTHING,
+        "auth_hint": Structure({"action": NAME, "message": ANYTHING}),
+        "errors": _FAULT,
+    }
 )
 _ERROR = {"code": NAME, "message": ANYTHING, "details": _DETAILS}
 ANSWER = Structure(
@@ -133,6 +149,46 @@ ANSWER = Structure(
         **_ERROR,
     }
 )
+
+_ICONS = Structure(_all(NAME, "src mimeType sizes theme"))
+_LISTED = Structure(
+    {
+        **_DESCRIBED,
+        **_all(NAME, "uriTemplate mime_type"),
+        "annotations": Structure(_all(NAME, "audience priority lastModified last_modified")),
+    }
+)
+"""A resource or a template in a list."""
+_PROMPT = Structure(
+    {
+        **_DESCRIBED,
+        **_all(NAME, "name mcp_server"),
+        "arguments": Structure({**_all(NAME, "name required"), **_all(ANYTHING, "title description")}),
+    }
+)
+_ABOUT_SERVER = Structure(
+    {
+        **_all(NAME, "name bundle_id state"),
+        **_all(ANYTHING, "title version instructions"),
+        "capabilities": _NAMES,
+        "icons": _ICONS,
+        "auth": Structure({**_all(NAME, "error_code action"), "message": ANYTHING}),
+    }
+)
+READ = Structure(
+    {
+        **ANSWER.fields,
+        "servers": _ABOUT_SERVER,
+        **_all(_LISTED, "resources resource_templates"),
+        "prompts": _PROMPT,
+        **_all(NAME, "next_cursor ttlMs cacheScope"),
+        "contents": RESOURCE,
+        "description": ANYTHING,
+        "messages": Structure({"role": NAME, "content": BLOCK}),
+        "completion": Structure({"values": ANYTHING, **_all(NAME, "total hasMore")}),
+    }
+)
+"""What agents read of MCP servers."""
 
 _SIGN_IN: dict[str, Structure] = {}
 _STRUCTURES: Mapping[FieldContent, Structure] = {
@@ -166,4 +222,7 @@ SERVER = Structure(
         "server_parameters": Structure(_by_content(PARAMETER_CONTENTS)),
     }
 )
-CONFIG = Structure({"servers": Structure(named=True, others=SERVER), "inputs": Structure(_by_content(INPUT_CONTENTS))})
+_INPUT_DEFINITION = Structure(
+    {**_by_content(INPUT_CONTENTS), "options": Structure(_all(NAME, "label value"), is_name=True)}
+)
+CONFIG = Structure({"servers": Structure(named=True, others=SERVER), "inputs": _INPUT_DEFINITION})

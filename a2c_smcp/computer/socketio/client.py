@@ -8,18 +8,23 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from secrets import token_hex
 from ssl import SSLContext
 from typing import Any, Protocol
 
-from a2c_smcp import mcp_events, smcp
+from a2c_smcp import mcp_events, published_events, smcp
 from a2c_smcp.computer.approval import Caller
+from a2c_smcp.computer.blobs.offers import Blobs
+from a2c_smcp.computer.blobs.uploads import Uploads
 from a2c_smcp.computer.calls.incoming import CallOptions, IncomingCall
 from a2c_smcp.computer.calls.journal import Journal
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
+from a2c_smcp.computer.reading.requests import ReadAnswers
 from a2c_smcp.computer.secrets import ANSWER, Mask, secrets_in
+from a2c_smcp.computer.skills.skills import Skills
 from a2c_smcp.computer.socketio.standstill import StandstillGuard
-from a2c_smcp.computer.tells import Tells
-from a2c_smcp.computer.types import Update
+from a2c_smcp.computer.tells import Rate, Tells
+from a2c_smcp.computer.types import ServerUpdate, Update
 from a2c_smcp.connection import PATIENCE, Connection, Later, join, leave
 from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect
 from a2c_smcp.errors import (
@@ -35,7 +40,7 @@ from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol import codec
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
 from a2c_smcp.protocol.questions import Answer
-from a2c_smcp.protocol.results import error_ack
+from a2c_smcp.protocol.results import computer_error_ack, error_ack
 from a2c_smcp.types import Desktop
 
 __all__ = ["Reconnect", "SMCPComputerClient"]
@@ -44,6 +49,8 @@ logger = logging.getLogger(__name__)
 
 _FINAL = (NotAuthenticated, BadRequest, VersionMismatch)
 _FAREWELL = 2.0
+_MOST_UPDATES = 20  # a second, about lists of MCP servers: a Server refuses more than 50 (WIRE §6)
+_UPDATE_PAUSE = 0.1
 _TOOL_CALL = lookup(smcp.TOOL_CALL_EVENT)
 
 
@@ -54,17 +61,23 @@ class ConnectedComputer(Protocol):
     mask: Mask
     tells: Tells
     questions: OpenQuestions
+    blobs: Blobs
+    skills: Skills
+    reading: ReadAnswers
+    uploads: Uploads
 
     def start_tool(self, call: IncomingCall, then: Callable[[dict[str, Any]], None]) -> None: ...
     async def watch_logs(self, caller: Caller, server: str | None, level: str) -> None: ...
     def cancel(self, agent: str, req_id: str) -> None: ...
     def tools_for(self, agent: str, req_id: str) -> dict[str, Any]: ...
-    def get_config(self) -> smcp.GetComputerConfigRet: ...
+    def get_config(self, *, labelled: bool = False) -> smcp.GetComputerConfigRet: ...
     async def get_desktop(self, size: int | None, window: str | None) -> list[Desktop]: ...
     def fitting(self, answer: dict[str, Any]) -> dict[str, Any]: ...
+    def limit_messages(self, largest: int) -> None: ...
     def on_update(self, listener: Callable[[Update], None]) -> Callable[[], None]: ...
     def recording(self, office: str, journal: Journal) -> AbstractContextManager[None]: ...
     def forget(self, office: str, agent: str | None = None) -> None: ...
+    def end_standing(self, office: str, agent: str | None = None) -> None: ...
     def keep_only(self, office: str, agent: str) -> None: ...
 
 
@@ -100,6 +113,7 @@ class SMCPComputerClient:
         self._has_joined = False
         self._updates: set[Update] = set()
         self._has_updates = asyncio.Event()
+        self._pace = Rate(_MOST_UPDATES)
         computer.mask.add([instance, *([api_key] if api_key else []), *secrets_in(url), *secrets_in(proxy or "")])
         self._answers: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             smcp.TOOL_CALL_EVENT: self._tool_call,
@@ -109,6 +123,11 @@ class SMCPComputerClient:
             mcp_events.ANSWER_QUESTION_EVENT: self._answer_question,
             mcp_events.GET_QUESTIONS_EVENT: self._get_questions,
             mcp_events.SET_LOG_LEVEL_EVENT: self._set_log_level,
+            published_events.GET_BLOB_EVENT: self._get_blob,
+            published_events.GET_SKILLS_EVENT: self._get_skills,
+            published_events.GET_SKILL_EVENT: self._get_skill,
+            published_events.PUT_BLOB_EVENT: self._put_blob,
+            **{event: partial(self._read, event) for event in computer.reading.events},
         }
 
     async def run(self) -> None:
@@ -151,6 +170,8 @@ class SMCPComputerClient:
         """One connection, from dialling to its end. Calls outlive it: their results are sent on the next one."""
         logger.info("%s: connecting to %s", self._computer.name, self._computer.mask.text(self._endpoint.url))
         async with Connection(self._endpoint, self._on_event) as connection:
+            self._connection = connection
+            self._computer.limit_messages(connection.max_message)
             self._standstill = StandstillGuard(lambda: self._join(connection))
             await self._join(connection)
             self._has_joined = True
@@ -199,10 +220,10 @@ class SMCPComputerClient:
             answer = await self._answers[event.name](codec.decode(event, data))
             return answer if event.name == smcp.TOOL_CALL_EVENT else self._computer.fitting(answer)
         except SMCPError as error:
-            return self._computer.mask.data(error_ack(event, error), ANSWER)
+            return self._computer.mask.data(computer_error_ack(event, error), ANSWER)
         except Exception:
             logger.exception("%s failed", name)
-            return error_ack(event, SMCPError())
+            return computer_error_ack(event, SMCPError())
 
     def _on_notice(self, name: str, data: dict[str, Any]) -> None:
         agent = data.get("agent", data.get(OLDER_FIELDS["agent"]))
@@ -210,8 +231,10 @@ class SMCPComputerClient:
             return
         if name == smcp.CANCEL_TOOL_CALL_NOTIFICATION and isinstance(data.get("req_id"), str):
             self._computer.cancel(agent, data["req_id"])
-        elif name == smcp.LEAVE_OFFICE_NOTIFICATION and data.get("lost") is not True:
-            self._computer.forget(self._office, agent)
+        elif name == smcp.LEAVE_OFFICE_NOTIFICATION:
+            self._computer.end_standing(self._office, agent)
+            if data.get("lost") is not True:
+                self._computer.forget(self._office, agent)
         elif name == smcp.ENTER_OFFICE_NOTIFICATION:
             self._computer.keep_only(self._office, agent)
 
@@ -229,8 +252,15 @@ class SMCPComputerClient:
         codec.decode(_TOOL_CALL, data)
         timeout = codec.timeout_of(_TOOL_CALL, data)
         assert timeout
-        options = CallOptions.of_request(data)
-        return IncomingCall(self._caller_in(data), data["req_id"], data["tool_name"], data["params"], timeout, options)
+        return IncomingCall(
+            self._caller_in(data),
+            data["req_id"],
+            data["tool_name"],
+            data["params"],
+            timeout,
+            CallOptions.of_request(data),
+            blobs=data.get("blobs") is True,
+        )
 
     def _caller_in(self, data: dict[str, Any]) -> Caller:
         return Caller(self._office, _agent_in(data))
@@ -239,7 +269,23 @@ class SMCPComputerClient:
         return self._computer.tools_for(_agent_in(data), data["req_id"])
 
     async def _get_config(self, data: dict[str, Any]) -> smcp.GetComputerConfigRet:
-        return self._computer.get_config()
+        config = self._computer.get_config()
+        if not any(each["type"] == "pickString" for each in config.get("inputs") or ()):
+            return config
+        return self._computer.get_config(labelled=await self._wants_labels())
+
+    async def _wants_labels(self) -> bool:
+        """Whether the options of pick lists must have labels, because this is a published Server.
+
+        It answers the agent with nothing otherwise. It lets a computer list the members; ours, which passes on options
+        of any form, refuses that.
+        """
+        request = {"agent": self._computer.name, "req_id": token_hex(16), "office_id": self._office}
+        try:
+            answer = await self._connection.ask(smcp.LIST_ROOM_EVENT, request, PATIENCE)
+        except SMCPError:
+            return False
+        return isinstance(answer, dict) and "sessions" in answer
 
     async def _get_desktop(self, data: dict[str, Any]) -> smcp.GetDeskTopRet:
         desktops = await self._computer.get_desktop(data.get("desktop_size"), data.get("window"))
@@ -257,6 +303,22 @@ class SMCPComputerClient:
         await self._computer.watch_logs(self._caller_in(data), data.get("mcp_server"), data["level"])
         return mcp_events.SetLogLevelRet(req_id=data["req_id"])
 
+    async def _get_blob(self, data: dict[str, Any]) -> dict[str, Any]:
+        return await self._computer.blobs.chunk(self._caller_in(data), data)
+
+    async def _get_skills(self, data: dict[str, Any]) -> published_events.GetSkillsRet:
+        return published_events.GetSkillsRet(skills=self._computer.skills.references(), req_id=data["req_id"])
+
+    async def _get_skill(self, data: dict[str, Any]) -> dict[str, Any]:
+        found = await self._computer.skills.get(self._caller_in(data), data["name"], data.get("rel_path"))
+        return {**found, "req_id": data["req_id"]}
+
+    async def _read(self, event: str, data: dict[str, Any]) -> dict[str, Any]:
+        return {**await self._computer.reading.answer(event, self._caller_in(data), data), "req_id": data["req_id"]}
+
+    async def _put_blob(self, data: dict[str, Any]) -> dict[str, Any]:
+        return await self._computer.uploads.put(self._caller_in(data), data)
+
     def _on_update(self, update: Update) -> None:
         self._updates.add(update)
         self._has_updates.set()
@@ -270,14 +332,24 @@ class SMCPComputerClient:
         while not connection.lost.is_set():
             await self._has_updates.wait()
             self._has_updates.clear()
-            for update in sorted(self._updates):
+            for update in sorted(self._updates, key=str):
+                if isinstance(update, ServerUpdate) and not self._pace.allows():
+                    asyncio.get_running_loop().call_later(_UPDATE_PAUSE, self._has_updates.set)
+                    continue
                 self._updates.discard(update)
                 try:
-                    await connection.ask(f"server:update_{update}", {"computer": self._computer.name}, PATIENCE)
+                    await connection.ask(*self._notice(update), PATIENCE)
                 except (CallTimeout, Unavailable, asyncio.CancelledError) as error:
                     self._on_update(update)
                     if isinstance(error, asyncio.CancelledError):
                         raise
+
+    def _notice(self, update: Update) -> tuple[str, dict[str, Any]]:
+        """The event that announces an update, and its payload."""
+        if not isinstance(update, ServerUpdate):
+            return f"server:update_{update}", {"computer": self._computer.name}
+        server = self._computer.mask.name(update.server, update.server)
+        return f"server:update_{update.kind}", {"computer": self._computer.name, "mcp_server": server}
 
 
 def _agent_in(data: dict[str, Any]) -> str:

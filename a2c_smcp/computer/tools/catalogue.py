@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from a2c_smcp.computer.secrets import TOOL, Mask
 from a2c_smcp.computer.secrets.messages import NAME
-from a2c_smcp.computer.tools.arguments import bad_arguments
+from a2c_smcp.computer.tools.functions import FUNCTIONS, Functions
 from a2c_smcp.computer.tools.names import NameOrder
 from a2c_smcp.computer.tools.table import ToolRoute, ToolTable, build_table, diff, fitted
 from a2c_smcp.computer.types import OwnedTool
 from a2c_smcp.errors import ToolNotFound
-from a2c_smcp.mcp_host.config.servers import BaseServerConfig, ToolMeta
+from a2c_smcp.mcp_host.config.servers import BaseServerConfig
 from a2c_smcp.mcp_host.status import State
 from a2c_smcp.protocol.codec import Written, dumps
-from a2c_smcp.registry import MCPRegistry, OnProgress
-from a2c_smcp.registry.parameters import InvalidArguments, Parameters
-from a2c_smcp.registry.results import mcp_result
 from a2c_smcp.types import TOOL_NAME
 
 if TYPE_CHECKING:
     from a2c_smcp.computer.hosting import Hosting
 
-__all__ = ["FUNCTIONS", "Catalogue", "Functions"]
+__all__ = ["Catalogue"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,18 +34,24 @@ class Catalogue:
 
     def __init__(self, max_message: int) -> None:
         self.functions = Functions()
-        self._room = max_message - min(_HEAD_ROOM, max_message // 8)
+        self.limit(max_message)
         self._table = ToolTable()
+        self._bundle_ids: Mapping[str, str] = {}
+        self._id_warnings: list[str] = []
         self._name_order = NameOrder()
         self._known: dict[str, list[dict[str, Any]]] = {}
         self._logged: set[str] = set()
         self._starting: list[str] = []
         self._refreshed = asyncio.Event()
-        self._written: tuple[ToolTable, int, list[str], Written] | None = None
+        self._written: tuple[ToolTable, int, list[str], Mapping[str, str], Written] | None = None
+
+    def limit(self, max_message: int) -> None:
+        """Let the list of tools fit into a message of so many bytes, from the next `refresh` on."""
+        self._room = max_message - min(_HEAD_ROOM, max_message // 8)
 
     @property
     def warnings(self) -> list[str]:
-        return self._table.warnings
+        return self._table.warnings + self._id_warnings
 
     def resolve(self, name: TOOL_NAME) -> ToolRoute:
         """Raises `ToolNotFound` or `ToolForbidden`."""
@@ -80,14 +83,17 @@ class Catalogue:
         offers = {name: (server.config, self._known[name]) for name, server in servers.items()}
         before = self._table
         table = build_table(offers, before, order=self._name_order.of, down=down)
-        self._table = fitted(table, self._room)
+        ids, self._bundle_ids = self._bundle_ids, hosting.bundle_ids.by_name if hosting else {}
+        self._table = fitted(table, self._room, self._bundle_ids)
+        self._id_warnings = hosting.bundle_ids.warnings if hosting else []
         self._refreshed.set()
         self._refreshed = asyncio.Event()
-        return bool(diff(before, self._table)) or not set(waited_for) <= set(self._starting)
+        is_renamed = any(self._bundle_ids.get(name, each) != each for name, each in ids.items())
+        return bool(diff(before, self._table)) or is_renamed or not set(waited_for) <= set(self._starting)
 
     def warn(self) -> None:
         """Log each new warning once."""
-        for warning in self._table.warnings:
+        for warning in self.warnings:
             if warning not in self._logged:
                 self._logged.add(warning)
                 logger.warning("%s", warning)
@@ -95,12 +101,12 @@ class Catalogue:
     def shown(self, mask: Mask) -> list[OwnedTool]:
         """Each tool with its server, masked except for its name, by which it can be called."""
         routes = self._table.routes
-        listed = [
-            mask.data(tool, TOOL, route.server) for tool, route in zip(self._table.listed, routes.values(), strict=True)
-        ]
-        owned = [OwnedTool(**tool, bundle_id=route.server) for tool, route in zip(listed, routes.values(), strict=True)]
-        for tool, name in zip(owned, routes, strict=True):
-            tool["name"] = name
+        owned = []
+        for tool, (name, route) in zip(self._table.listed, routes.items(), strict=True):
+            bundle_id = self._bundle_ids.get(route.server, route.server)
+            masked = mask.data(tool, TOOL, route.server)
+            owned.append(OwnedTool(**masked, bundle_id=bundle_id, mcp_server=route.server))
+            owned[-1]["name"] = name
         return owned
 
     @property
@@ -113,13 +119,13 @@ class Catalogue:
         In the answer, `starting` has the servers whose tools are still missing, if there are any; `approved` has the
         tools that this agent need not ask for.
         """
-        table, version, starting = self._table, mask.version, self._starting
-        if self._written is None or self._written[:3] != (table, version, starting):
+        now = self._table, mask.version, self._starting, self._bundle_ids
+        if self._written is None or self._written[:4] != now:
             answer: dict[str, Any] = {"tools": self.shown(mask)}
-            if starting:
-                answer["starting"] = mask.data(starting, NAME)
-            self._written = table, version, starting, Written(answer, dumps(answer))
-        listed = self._written[3]
+            if self._starting:
+                answer["starting"] = mask.data(self._starting, NAME)
+            self._written = *now, Written(answer, dumps(answer))
+        listed = self._written[-1]
         own = {"req_id": req_id, **({"approved": approved} if approved else {})}
         return Written({**listed, **own}, f"{listed.text[:-1]},{dumps(own)[1:]}")
 
@@ -151,48 +157,3 @@ class _Server(NamedTuple):
     config: BaseServerConfig
     tools: list[dict[str, Any]]
     state: State
-
-
-FUNCTIONS = "python"
-"""The name of the server that Python functions belong to, unless a server is configured under this name."""
-
-
-class Functions:
-    """Python functions as tools. Arguments must fit the schema that agents see, and the annotations of the function."""
-
-    def __init__(self) -> None:
-        self._registry = MCPRegistry()
-        self._parameters: dict[TOOL_NAME, Parameters] = {}
-        self._meta: dict[TOOL_NAME, ToolMeta] = {}
-
-    def __len__(self) -> int:
-        return len(self._registry)
-
-    def add(self, function: Callable[..., Any], name: str | None, meta: ToolMeta) -> None:
-        """Raise `TypeError` if the parameters of the function cannot be described by a schema."""
-        self._registry.tool(name=name)(function)
-        name = name or function.__name__
-        self._parameters[name] = Parameters(function, {})
-        self._meta[name] = meta
-
-    def offer(self) -> tuple[BaseServerConfig, list[dict[str, Any]]]:
-        """The configuration and the tools of a server with these functions."""
-        return BaseServerConfig(name=FUNCTIONS, tool_meta=self._meta), self._registry.describe("mcp")
-
-    async def call(
-        self,
-        name: TOOL_NAME,
-        params: dict[str, Any],
-        begin: Callable[[], None],
-        on_progress: OnProgress | None = None,
-    ) -> dict[str, Any]:
-        """The result as an MCP result. Raises `BadRequest` for arguments that the function does not accept.
-
-        `begin` is called directly before the function is called, `on_progress` when it calls `report_progress`.
-        """
-        try:
-            self._parameters[name].bind(params)
-        except InvalidArguments as error:
-            raise bad_arguments(error.details["errors"]) from None
-        begin()
-        return await mcp_result(name, self._registry.acall(name, params, on_progress=on_progress))

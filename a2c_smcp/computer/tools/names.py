@@ -32,12 +32,13 @@ Servers: TypeAlias = Mapping[SERVER_NAME, tuple[BaseServerConfig, Sequence[dict[
 
 @dataclass(frozen=True)
 class OfferedTool:
-    """A tool as its server offers it. `meta` is the effective ToolMeta."""
+    """A tool as its server offers it. `meta` is the effective ToolMeta; its tags may be those of the server itself."""
 
     server: SERVER_NAME
     raw: dict[str, Any]
     meta: ToolMeta | None
     forbidden: bool
+    tags_of_server: bool
 
     def __str__(self) -> str:
         return f"tool {self.tool!r} of server {self.server!r}"
@@ -61,9 +62,12 @@ def tools_of(servers: Servers) -> Iterator[OfferedTool]:
     """All tools that the servers offer, forbidden ones included."""
     for server, (config, tools) in servers.items():
         for raw in tools:
-            meta = _effective(config.default_tool_meta, config.tool_meta.get(raw["name"]))
+            of_owner = _effective(config.default_tool_meta, config.tool_meta.get(raw["name"]))
+            meta = _effective(_declared(raw), of_owner)
             names = {raw["name"], meta.alias if meta else None}
-            yield OfferedTool(server, raw, meta, forbidden=not names.isdisjoint(config.forbidden_tools))
+            forbidden = not names.isdisjoint(config.forbidden_tools)
+            has_tags = of_owner is not None and of_owner.tags is not None
+            yield OfferedTool(server, raw, meta, forbidden, tags_of_server=bool(meta and meta.tags) and not has_tags)
 
 
 def assign_names(
@@ -96,6 +100,15 @@ def _effective(default: ToolMeta | None, own: ToolMeta | None) -> ToolMeta | Non
         return own or default
     fields = {name: getattr(own, name) for name in META_FIELDS}
     return default.model_copy(update={name: value for name, value in fields.items() if value is not None})
+
+
+def _declared(raw: Mapping[str, Any]) -> ToolMeta | None:
+    """The tags that the server itself gives to a tool, as servers for the published 0.4 do. Nothing else counts."""
+    meta = raw.get("_meta")
+    declared = meta.get("a2c_tool_meta") if isinstance(meta, dict) else None
+    tags = declared.get("tags") if isinstance(declared, dict) else None
+    is_valid = isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
+    return ToolMeta(tags=tags) if tags and is_valid else None
 
 
 def _candidates(tool: OfferedTool, servers: Collection[SERVER_NAME]) -> Iterator[TOOL_NAME]:

@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 A2C_TOOL_META = "a2c_tool_meta"
+TAGS_OF_SERVER = "a2c_tags_of_server"
+"""Says that nobody but the MCP server vouches for the tags of a tool: they are shown, and decide nothing (WIRE §7)."""
 MCP_TOOL_ANNOTATION = "MCP_TOOL_ANNOTATION"
 _ENTRIES = {
     MCP_TOOL_ANNOTATION: "annotations",
@@ -180,6 +182,8 @@ def _attributes(tool: OfferedTool) -> Attributes:
     }
     if tool.meta is not None:
         attributes[A2C_TOOL_META] = json.dumps(tool.meta.model_dump(mode="json", include=META_FIELDS))
+    if tool.tags_of_server:
+        attributes[TAGS_OF_SERVER] = True
     for key, field_name in _ENTRIES.items():
         if value := tool.raw.get(field_name):
             attributes[key] = json.dumps(value)
@@ -196,17 +200,18 @@ def _attribute(value: Any) -> AttributeValue:
 
 # Tools that fit into one message
 
-_AROUND = 64  # bytes around a tool in the message, without the name of its server
+_AROUND = 64  # bytes around a tool in the message, without the name and the bundle id of its server
 
 
-def fitted(table: ToolTable, room: int) -> ToolTable:
+def fitted(table: ToolTable, room: int, bundle_ids: Mapping[SERVER_NAME, str]) -> ToolTable:
     """The table with as many tools as fit into `room` bytes, and a warning for each server that has lost tools.
 
     Each server has the same share of the message; what one does not use, others may. So a server with few tools never
     loses one because another has many. Of a server that is over its share the first tools stay.
     """
     servers = [route.server for route in table.routes.values()]
-    sizes = [_size(tool) + len(server.encode()) for tool, server in zip(table.listed, servers, strict=True)]
+    owners = {server: len((server + bundle_ids.get(server, server)).encode()) for server in set(servers)}
+    sizes = [_size(tool) + owners[server] for tool, server in zip(table.listed, servers, strict=True)]
     if (total := sum(sizes)) <= room:
         return table
     share = _share(_sums(zip(servers, sizes, strict=True)), room)

@@ -12,11 +12,13 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
+from a2c_smcp.protocol.bundle_ids import fault_in_bundle_id
 from a2c_smcp.protocol.names import MAX_TOOL_NAME, fault_in
 
 __all__ = [
     "HIDDEN",
     "WRITTEN_OUT",
+    "BundleId",
     "Duration",
     "Encoding",
     "FieldContent",
@@ -119,6 +121,14 @@ def _named(value: str) -> str:
     return value
 
 
+def _bundle_id(value: str) -> str:
+    if has_placeholder(value):
+        raise _fault(WRITTEN_OUT)
+    if fault := fault_in_bundle_id(value):
+        raise _fault(fault)
+    return value
+
+
 def _alias(value: str) -> str:
     if fault := fault_in(value, MAX_TOOL_NAME):
         raise _fault(fault)
@@ -194,6 +204,7 @@ def _header(value: object) -> object:
 
 NonEmpty = Annotated[str, Field(min_length=1)]
 ServerName = Annotated[str, AfterValidator(_named)]
+BundleId = Annotated[str, AfterValidator(_bundle_id)]
 InputId = Annotated[str, AfterValidator(_input_id)]
 ToolAlias = Annotated[str, AfterValidator(_alias)]
 Url = Annotated[str, AfterValidator(_url)]

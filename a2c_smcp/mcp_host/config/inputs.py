@@ -103,9 +103,17 @@ def parse_input(data: object) -> MCPServerInput:
         raise config_error(about, faults_of(error)) from None
 
 
-def input_to_wire(definition: MCPServerInput) -> smcp.MCPServerInput:
-    """Return the input in the wire form of 000, an option as its value. A password's default is still in it."""
+def input_to_wire(definition: MCPServerInput, *, labelled: bool = False) -> smcp.MCPServerInput:
+    """Return the input in the wire form of 000. A password's default is still in it.
+
+    Options are texts, as in 000. If `labelled`, or if one has a label of its own, they are `{"label", "value"}`, as in
+    the published 0.4 generation.
+    """
     wire = {name: getattr(definition, name) for name in type(definition).model_fields}
     if isinstance(definition, PickStringInput):
-        wire["options"] = [option.value for option in definition.options]
+        options = definition.options
+        is_labelled = labelled or any(each.label != each.value for each in options)
+        wire["options"] = [
+            {"label": each.label, "value": each.value} if is_labelled else each.value for each in options
+        ]
     return cast("smcp.MCPServerInput", wire)

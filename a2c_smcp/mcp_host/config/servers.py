@@ -16,6 +16,7 @@ from pydantic import Field, PrivateAttr, ValidationError
 from a2c_smcp import smcp
 from a2c_smcp.mcp_host.config.fields import (
     WRITTEN_OUT,
+    BundleId,
     Duration,
     Encoding,
     FieldContent,
@@ -99,9 +100,11 @@ class BaseServerConfig(StrictModel):
     `desktop="any"`: its windows take part unsubscribed; without it the policy decides. `secrets`: which names of
     variables, headers and flags hold a secret, and which do not, where their values are judged wrongly.
     `questions_for_agents`: the private questions that agents may see and answer; by default the owner alone may.
+    `bundle_id`: what agents of the published 0.3 and 0.4 generations call the server; without it, the name says.
     """
 
     name: Annotated[ServerName, FieldContent.NAME]
+    bundle_id: Annotated[BundleId | None, FieldContent.NAME] = None
     disabled: Annotated[Flag, FieldContent.SETTING] = False
     forbidden_tools: Annotated[list[str], FieldContent.NAME] = Field(default_factory=list)
     tool_meta: Annotated[dict[str, ToolMeta], FieldContent.NAMES] = Field(default_factory=dict)
@@ -181,6 +184,7 @@ TOOL_META_CONTENTS = contents_of(ToolMeta)
 
 _TYPE_FIELDS = ("command", "url", "type", "server_parameters")
 """Fields that show the type of a server."""
+_BUNDLE_ID: FieldPath = ("bundle_id",)  # identifies the server before inputs are known
 _OTHER_NAMES = dict.fromkeys(("http", "streamable-http", "streamable_http", "streamableHttp"), "streamable")
 _WIRE: dict[str, tuple[Any, Any]] = {
     "stdio": (smcp.MCPServerStdioConfig, smcp.MCPServerStdioParameters),
@@ -268,7 +272,9 @@ def _validated(model: type[_Config], data: dict[str, Any], about: str, *, flat: 
             config = model.model_validate(_without(data, waiting))
         except ValidationError as error:
             faults = faults_of(error)
-            found = {path: value for path, _ in faults if has_placeholder(value := _at(data, path))}
+            found = {
+                path: value for path, _ in faults if path != _BUNDLE_ID and has_placeholder(value := _at(data, path))
+            }
             if found.keys() <= waiting.keys():
                 named = [
                     (path, WRITTEN_OUT if path in waiting else _missed(data, path, fault)) for path, fault in faults

@@ -1,4 +1,4 @@
-"""Requests of callers to one server: calls of tools, reading of resources.
+"""Requests of callers to one server: calls of tools, reading of resources, prompts and lists.
 
 A request is sent and its answer is returned as it came. Only an answer that is not the last word leads to an
 `MCPExchange` (input requests, tasks); nothing is prepared for that before. A progress token belongs to a request while
@@ -32,7 +32,7 @@ from a2c_smcp.mcp_host.sessions.raw_dispatcher import TASKS_EXTENSION
 from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
 from a2c_smcp.mcp_host.sessions.server_requests import AskableCall, ServerRequests
 from a2c_smcp.mcp_host.sessions.tasks import ExtensionTask, OlderTask, ServerTask
-from a2c_smcp.mcp_host.sessions.tool_request import Asking, ToolRequest
+from a2c_smcp.mcp_host.sessions.tool_request import Asking, ReadRequest, ToolRequest
 from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest
 from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
 
@@ -83,11 +83,11 @@ class CallerRequests:
         finally:
             del self._progress[token]
 
-    async def read_resource(self, uri: str, timeout: float, asking: Asking) -> dict[str, Any]:
+    async def read(self, request: ReadRequest) -> dict[str, Any]:
         """Return the result as the server sent it. Raises a `ServerFailure` or `CallTimeout`."""
-        pending = InFlightRequest(f"reading {uri}", timeout, timeout)
-        params = {"uri": uri} | ({} if _is_plain(asking) else self._more(asking))
-        return await self._exchange(pending, MCPRequest("resources/read", params), asking)
+        pending = InFlightRequest(request.method, request.timeout, request.timeout)
+        params = {**request.params, **({} if _is_plain(request) else self._more(request))}
+        return await self._exchange(pending, MCPRequest(request.method, params), request)
 
     def notified(self, method: str, params: Mapping[str, Any]) -> bool:
         """Handle a notification about a request; return whether it is one."""

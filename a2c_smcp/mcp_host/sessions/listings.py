@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import anyio
 
@@ -20,6 +20,7 @@ __all__ = [
     "MAX_TOOLS",
     "MAX_TOOL_BYTES",
     "WINDOW_SCHEME",
+    "AskForPage",
     "ToolList",
     "WindowList",
     "read_pages",
@@ -48,31 +49,47 @@ _OPTIONAL: dict[str, type] = {
 }
 
 
+AskForPage: TypeAlias = Callable[[str | None], Awaitable[dict[str, Any]]]
+"""Asks for the page at this cursor."""
+
+
 async def read_pages(
-    ask: Callable[[str | None], Awaitable[dict[str, Any]]],
+    ask: AskForPage,
     field: str,
     into: ToolList | WindowList,
     policy: HostPolicy,
     name: str,
-) -> None:
-    """Read all pages, or those that come in time, and nothing but their items. Raises `TimeoutError` if none comes."""
+) -> float | None:
+    """Read all pages, or those that come in time. Raises `TimeoutError` if none comes.
+
+    Return for how many seconds the list may be kept (`ttlMs` of 2026-07-28); `None` if the server does not say.
+    """
     cursor: str | None = None
     seen: set[str] = set()
+    ttl: float | None = None
     with anyio.move_on_after(policy.listing_limit):
         for _ in range(policy.listing_pages):
             page = await ask(cursor)
+            ttl = min(filter(None, (ttl, _ttl_of(page, policy))), default=None)
             listed = page.get(field)
             if not into.take(listed if isinstance(listed, list) else []):
-                return
+                return ttl
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str):
-                return
+                return ttl
             if cursor in seen:
                 break
             seen.add(cursor)
     if cursor is None:
         raise TimeoutError(field)
     logger.warning("%s: its list of %s does not end; using the first %d", name, field, len(into))
+    return ttl
+
+
+def _ttl_of(page: dict[str, Any], policy: HostPolicy) -> float | None:
+    """Of a page that is out of date at once nothing can be kept, so it says nothing about how long a list is."""
+    ttl = page.get("ttlMs")
+    return max(ttl / 1000, policy.shortest_ttl) if type(ttl) is int and ttl > 0 else None
 
 
 def wrong_headers(listed: list[dict[str, Any]], kept: list[dict[str, Any]]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import Any, Self
@@ -37,6 +38,7 @@ from a2c_smcp.mcp_host.sessions.raw_dispatcher import (
     RawDispatcher,
     raw_params,
 )
+from a2c_smcp.mcp_host.sessions.server_info import AboutServer, about_server
 from a2c_smcp.mcp_host.sign_in.refused_request import token_refused
 from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests, MCPRequest, as_json
 from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
@@ -109,15 +111,18 @@ class SDKClient:
         tasks = capabilities.tasks if capabilities else None
         return bool(tasks and tasks.requests and tasks.requests.tools and tasks.requests.tools.call is not None)
 
-    @property
-    def has_resources(self) -> bool:
-        capabilities = self._session.server_capabilities
-        return capabilities is not None and capabilities.resources is not None
+    @cached_property
+    def about(self) -> AboutServer:
+        """What the server says about itself. Usable after the handshake."""
+        capabilities, info = (
+            {} if said is None else said.model_dump(by_alias=True, mode="json", exclude_none=True)
+            for said in (self._session.server_capabilities, self._session.server_info)
+        )
+        return about_server(capabilities, info, self._session.instructions)
 
     @property
     def can_subscribe(self) -> bool:
-        capabilities = self._session.server_capabilities
-        return bool(capabilities and capabilities.resources and capabilities.resources.subscribe)
+        return self.about.declares("resources.subscribe")
 
     async def negotiate(self, *, probe_limit: float) -> bool:
         """Try the newer protocol with a probe, then the older one. Return whether the probe was answered at all."""
@@ -218,11 +223,15 @@ class SDKClient:
         return kept
 
     @asynccontextmanager
-    async def subscription(self, uris: Sequence[str]) -> AsyncGenerator[tuple[bool, Callable[[], Any]], None]:
-        """Subscribe with the newer protocol. Yield whether resources are honoured, and a wait for the end."""
+    async def subscription(self, uris: Sequence[str]) -> AsyncGenerator[tuple[frozenset[str], Callable[[], Any]], None]:
+        """Subscribe with the newer protocol. Yield the URIs that are honoured, and a wait for the end."""
         try:
             async with listen(
-                self._session, tools_list_changed=True, resources_list_changed=True, resource_subscriptions=uris
+                self._session,
+                tools_list_changed=True,
+                prompts_list_changed=True,
+                resources_list_changed=True,
+                resource_subscriptions=uris,
             ) as stream:
 
                 async def ended() -> None:
@@ -232,7 +241,7 @@ class SDKClient:
                     except SubscriptionLost:
                         return
 
-                yield bool(stream.honored.resource_subscriptions), ended
+                yield frozenset(stream.honored.resource_subscriptions or ()), ended
         except MCPError as error:
             raise _translated(error) from error
         except SubscriptionLost as error:

@@ -17,22 +17,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Literal, Protocol
 
 import anyio
 import anyio.abc
 
-from a2c_smcp.errors import CallTimeout, SMCPError
+from a2c_smcp.errors import CallTimeout, CapabilityNotSupported, SMCPError
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused, ServerFailure, ServerGone, StartFailed
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.caller_requests import CallerRequests, Work
 from a2c_smcp.mcp_host.sessions.logs import LogLevel, OnLog, ServerLog
-from a2c_smcp.mcp_host.sessions.offers import Offers
+from a2c_smcp.mcp_host.sessions.offers import OfferChange, Offers
 from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
-from a2c_smcp.mcp_host.sessions.subscriptions import Announcements
-from a2c_smcp.mcp_host.sessions.tool_request import NOBODY, Asking, ToolRequest
+from a2c_smcp.mcp_host.sessions.server_info import AboutServer
+from a2c_smcp.mcp_host.sessions.tool_request import READ_METHODS, ReadRequest, ToolRequest
 from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest
 from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
@@ -41,11 +41,14 @@ __all__ = ["EventKind", "MCPSession", "OnEvent"]
 
 logger = logging.getLogger(__name__)
 
-EventKind = Literal["tools_changed", "windows_changed", "window_updated", "lost"]
+_UNDECLARED = ("completion/complete", "2024-11-05")
+"""The request that a revision has without a capability for it."""
+
+EventKind = OfferChange | Literal["lost"]
 
 
 class OnEvent(Protocol):
-    """Called in the event loop; it must return at once. `about` is a window's URI, or the failure."""
+    """Called in the event loop; it must return at once. `about` is the URI of a resource, or the failure."""
 
     def __call__(self, kind: EventKind, about: str | ServerFailure | None = None) -> None: ...
 
@@ -62,11 +65,13 @@ class MCPSession:
         policy: HostPolicy,
         on_log: OnLog = lambda message: None,
         all_windows: bool = False,
+        subscribed: Collection[str] = (),
         legacy: bool = False,
     ) -> None:
         self.name = name
         self.legacy = legacy
         self.revision = ""
+        self.about = AboutServer()
         self._open_transport = open_transport
         self._on_event = on_event
         self._policy = policy
@@ -74,8 +79,7 @@ class MCPSession:
         self._client: SDKClient | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
         self._scope = anyio.CancelScope()
-        self._announcements = Announcements()
-        self._offers = Offers(name, policy, self._emit, self._announcements, all_windows=all_windows)
+        self._offers = Offers(name, policy, self._emit, all_windows=all_windows, subscribed=subscribed)
         self._log = ServerLog(on_log)
         self._pending: set[InFlightRequest] = set()
         self._requests = CallerRequests(self._send, policy)
@@ -119,23 +123,43 @@ class MCPSession:
         """Return the result as the server sent it, or an error result. Raises a `ServerFailure` or `CallTimeout`."""
         return self._requests.call_tool(request)
 
-    async def read_resource(self, uri: str, timeout: float | None = None, asking: Asking = NOBODY) -> dict[str, Any]:
-        return await self._requests.read_resource(uri, timeout or self._policy.read_limit, asking)
+    async def read(self, request: ReadRequest) -> dict[str, Any]:
+        """Return the result as the server sent it.
+
+        Raises a `ServerFailure`, `CallTimeout`, or `CapabilityNotSupported` if the server does not declare it.
+        """
+        capability = READ_METHODS[request.method]
+        if not self.about.declares(capability) and (request.method, self.revision) != _UNDECLARED:
+            raise CapabilityNotSupported(repr(self.name), mcp_server=self.name, capability=capability)
+        return await self._requests.read(request)
+
+    async def subscribe(self, uri: str, timeout: float) -> None:
+        """Have changes of a resource announced. Raises as `read` does."""
+        if not self.about.declares("resources"):
+            raise CapabilityNotSupported(repr(self.name), mcp_server=self.name, capability="resources")
+        await self._do("subscribing", timeout, lambda _: self._offers.subscribe(uri))
+
+    async def unsubscribe(self, uri: str) -> None:
+        with suppress(RequestRefused, OversizedAnswer, CallTimeout):
+            await self._do("unsubscribing", self._policy.read_limit, lambda _: self._offers.unsubscribe(uri))
 
     async def set_log_level(self, level: LogLevel | None) -> None:
         """Ask the server for messages of this level and above; `None` for as few as possible."""
-        limit = self._policy.read_limit
-
-        async def ask(client: SDKClient) -> dict[str, Any]:
-            await client.set_log_level(level)
-            return {}
-
         with suppress(RequestRefused, OversizedAnswer, CallTimeout):
-            await self._send(InFlightRequest("setting the log level", limit, limit), ask)
+            await self._do("setting the log level", self._policy.read_limit, lambda client: client.set_log_level(level))
 
     async def check(self, timeout: float) -> None:
         """Return when the server answers a health check. Raises if it does not in time."""
-        await self._send(InFlightRequest("a health check", timeout, timeout), _check)
+        await self._do("a health check", timeout, lambda client: client.check())
+
+    async def _do(self, what: str, timeout: float, act: Callable[[SDKClient], Awaitable[None]]) -> None:
+        """Do something without a result in a task of the owner."""
+
+        async def work(client: SDKClient) -> dict[str, Any]:
+            await act(client)
+            return {}
+
+        await self._send(InFlightRequest(what, timeout, timeout), work)
 
     async def _send(
         self,
@@ -202,7 +226,7 @@ class MCPSession:
                     else:
                         self.legacy = not await client.negotiate(probe_limit=self._policy.probe_limit)
                     probing = False
-                    self.revision = client.revision
+                    self.revision, self.about = client.revision, client.about
                     await self._serve(client, transport)
                 except ServerGone:
                     if probing:
@@ -248,7 +272,7 @@ class MCPSession:
         if method == "notifications/message":
             self._log.add(params)
         else:
-            self._announcements.add(method, params)
+            self._offers.announcements.add(method, params)
 
     def _fail(self, failure: ServerFailure) -> None:
         """End the session. Only the first failure counts; callers learn of it before the cleanup begins."""
@@ -280,11 +304,6 @@ class MCPSession:
             self._on_event(kind, about)
         except Exception:
             logger.exception("a callback for %s of %s failed", kind, self.name)
-
-
-async def _check(client: SDKClient) -> dict[str, Any]:
-    await client.check()
-    return {}
 
 
 def _innermost(error: BaseException) -> str:

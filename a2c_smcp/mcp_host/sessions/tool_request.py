@@ -8,7 +8,17 @@ from typing import Any, NamedTuple
 
 from a2c_smcp.mcp_host.transports.in_flight_request import OnProgress
 
-__all__ = ["NOBODY", "Asking", "InputRefused", "InputRequest", "OnInput", "ToolRequest"]
+__all__ = ["READ_METHODS", "Asking", "InputRefused", "InputRequest", "OnInput", "ReadRequest", "ToolRequest"]
+
+READ_METHODS = {
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+    "resources/read": "resources",
+    "prompts/list": "prompts",
+    "prompts/get": "prompts",
+    "completion/complete": "completions",
+}
+"""The requests that only read, with the capability that a server must declare for each."""
 
 
 class InputRequest(NamedTuple):
@@ -52,10 +62,6 @@ class Asking:
     request_state: str | None = None
 
 
-NOBODY = Asking()
-"""Nobody can answer, and nothing else is said."""
-
-
 @dataclass(frozen=True, slots=True)
 class ToolRequest(Asking):
     """A call of a tool, by the name that its server gives it.
@@ -72,3 +78,12 @@ class ToolRequest(Asking):
     on_progress: OnProgress | None = None
     begin: Callable[[], None] = lambda: None
     extend: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest(Asking):
+    """One of `READ_METHODS`, with MCP's parameters for it."""
+
+    method: str
+    params: Mapping[str, Any]
+    timeout: float

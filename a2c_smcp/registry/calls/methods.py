@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.loops import LoopIsRunning, is_in_loop, start_in_thread_async
 
@@ -26,8 +25,7 @@ SyncCall: TypeAlias = Callable[[Arguments], Any]
 AsyncCall: TypeAlias = Callable[[Arguments], Awaitable[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolMethods:
+class ToolMethods(NamedTuple):
     """What the tool's author wrote: `call`, `acall`, or both."""
 
     call: SyncCall | None

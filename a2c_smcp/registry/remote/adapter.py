@@ -9,10 +9,11 @@ from typing import Any, Self
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from a2c_smcp.loops import is_in_loop
+from a2c_smcp.registry.calls.caller import tool_caller
 from a2c_smcp.registry.calls.progress import progress_listener
 from a2c_smcp.registry.parameters import InvalidArguments
 from a2c_smcp.registry.remote.servers import ServerAddress, ServerConfig, ServerHandle, SharedServers, servers
-from a2c_smcp.registry.results import RawResult, value_of
+from a2c_smcp.registry.results import RawResult, note_result, value_of
 
 __all__ = ["CALL_TIMEOUT", "RemoteMCPAdapter"]
 
@@ -99,10 +100,12 @@ class RemoteMCPAdapter:
         await here.background.done(here.release(self._handle))
 
     def _request(self, here: SharedServers, arguments: dict[str, Any]) -> Coroutine[Any, Any, dict[str, Any]]:
-        """The listener belongs to this context, not to the loop in which the coroutine will run."""
-        return here.call(self._handle, self.tool, _plain_json(arguments), self._timeout, progress_listener())
+        """Listener and caller belong to this context, not to the loop in which the coroutine will run."""
+        plain, listener, caller = _plain_json(arguments), progress_listener(), tool_caller()
+        return here.call(self._handle, self.tool, plain, self._timeout, listener, caller)
 
     def _value(self, result: dict[str, Any]) -> Any:
+        note_result(self, result)
         return RawResult(result) if self._raw else value_of(result)
 
 

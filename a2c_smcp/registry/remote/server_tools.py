@@ -1,4 +1,4 @@
-"""All tools of an MCP server in a registry, kept equal to what the server lists.
+"""All that an MCP server offers, in a registry: its tools, kept equal to its list, and what it has to read.
 
 A tool keeps the name that it got first: its own (or its alias), or `<server>__<tool>` if that was taken. If the program
 registers another tool under one of these names, that tool stays; with the next change of the server's list, ours is
@@ -15,10 +15,11 @@ from typing import Any, TypedDict, Unpack
 
 from a2c_smcp.errors import ServerNotFound
 from a2c_smcp.mcp_host.failures import ServerExists
+from a2c_smcp.registry.readable_registry import ReadableRegistry
 from a2c_smcp.registry.remote.adapter import CALL_TIMEOUT, RemoteMCPAdapter
-from a2c_smcp.registry.remote.servers import ServerAddress, ServerConfig, ServerHandle, servers
+from a2c_smcp.registry.remote.server_readables import MCPServerReadables
+from a2c_smcp.registry.remote.servers import ServerAddress, ServerConfig, ServerHandle, ServerNews, servers
 from a2c_smcp.registry.tool_info import MCP_FIELDS
-from a2c_smcp.registry.tool_registry import ToolRegistry
 
 __all__ = ["MCPServerTools", "MCPServers", "ServerOptions"]
 
@@ -43,7 +44,7 @@ class MCPServerTools:
 
     def __init__(
         self,
-        registry: ToolRegistry,
+        registry: ReadableRegistry,
         config: ServerConfig,
         known_servers: Iterable[str] = (),
         *,
@@ -64,6 +65,7 @@ class MCPServerTools:
         self._trust_hints = trust_hints
         self._tools: dict[str, RemoteMCPAdapter] = {}
         self._listed: dict[str, dict[str, Any]] = {}
+        self._readables = MCPServerReadables(registry, self._handle, timeout)
         self.name = self._config.name
 
     @property
@@ -105,13 +107,21 @@ class MCPServerTools:
         except BaseException:
             await here.release(self._handle)
             raise
-        here.watch(self._handle, self._on_tools)
+        here.watch(self._handle, self._on_news)
         self._on_tools()
+        await self._readables.open()
         return self.names
 
     async def _close(self) -> None:
         self._register([])
+        await self._readables.close()
         await servers().release(self._handle)
+
+    def _on_news(self, news: ServerNews, about: str | None) -> None:
+        if news == "tools_changed":
+            self._on_tools()
+        else:
+            self._readables.hear(news, about)
 
     def _on_tools(self) -> None:
         try:
@@ -179,7 +189,7 @@ class MCPServerTools:
 class MCPServers:
     """The MCP servers that were added to one registry, by name."""
 
-    def __init__(self, registry: ToolRegistry) -> None:
+    def __init__(self, registry: ReadableRegistry) -> None:
         self._registry = registry
         self._servers: dict[str, MCPServerTools] = {}
 

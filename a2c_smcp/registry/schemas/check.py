@@ -17,6 +17,7 @@ import asyncio
 import atexit
 import json
 import os
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -156,15 +157,20 @@ def find_faults(schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
 async def find_faults_async(schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
     """As `find_faults`, without blocking the event loop.
 
-    A cancel does not end the check: a schema that is too heavy would never be found out, and each cancelled call would
-    cost a new worker process.
+    A cancel ends a check that waits for its turn. It does not end one that has begun: a schema that is too heavy would
+    never be found out, and each cancelled call would cost a new worker process.
     """
     found = find_faults_here(schema, arguments)
     if found is not None:
         return found
-    check = asyncio.wrap_future(_checks.background.submit(_checks.find_faults(schema, arguments)))
+    is_cancelled = threading.Event()
+    check = asyncio.wrap_future(_checks.background.submit(_checks.find_faults(schema, arguments, is_cancelled)))
     check.add_done_callback(_take_error)
-    return await asyncio.shield(check)
+    try:
+        return await asyncio.shield(check)
+    except asyncio.CancelledError:
+        is_cancelled.set()
+        raise
 
 
 def find_faults_here(schema: Schema, arguments: dict[str, Any]) -> list[Fault] | None:
@@ -206,13 +212,17 @@ class _WorkerChecks:
         self._worker = Worker(worker_command(Path(__file__).with_name("worker.py")))
         self._turn = asyncio.Lock()
 
-    async def find_faults(self, schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
+    async def find_faults(
+        self, schema: Schema, arguments: dict[str, Any], is_cancelled: threading.Event | None = None
+    ) -> list[Fault]:
         try:
             text = json.dumps(arguments, allow_nan=False).encode()
             assert schema.text
         except (TypeError, ValueError, RecursionError):
             return _NOT_JSON
         async with self._turn:
+            if is_cancelled and is_cancelled.is_set():
+                return []
             if schema.refused:
                 raise SchemaTooHeavy(schema.refused)
             try:

@@ -63,8 +63,14 @@ def _refuse(uri: str) -> NoReturn:
 
 
 def _without_surrogates(arguments: Any) -> Any:
-    """Half surrogate pairs are JSON, but the library cannot read them: they are replaced by another character."""
-    return json.loads(json.dumps(arguments, ensure_ascii=False).encode(errors="replace"))
+    """Half surrogate pairs are JSON, but the library cannot read them: they are replaced by another character.
+
+    Raises `ValueError`, as the library does, for arguments that are not JSON.
+    """
+    try:
+        return json.loads(json.dumps(arguments, ensure_ascii=False).encode(errors="replace"))
+    except TypeError as error:
+        raise ValueError(str(error)) from None
 
 
 def answer(request: bytes) -> bytes:

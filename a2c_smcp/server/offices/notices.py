@@ -27,11 +27,18 @@ from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.routing_fields import read_fields
 from a2c_smcp.server.settings import Limits
-from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
+from a2c_smcp.smcp import (
+    CANCEL_TOOL_CALL_NOTIFICATION,
+    UPDATE_CONFIG_EVENT,
+    UPDATE_DESKTOP_EVENT,
+    UPDATE_TOOL_LIST_EVENT,
+)
 
 __all__ = ["Announce", "EncodedNotice", "Notices", "encode", "encode_caused", "read_notice"]
 
 _UPDATES = [event.notice for event in EVENTS if event.action is Action.BROADCAST and event.notice]
+_MERGED = (UPDATE_CONFIG_EVENT, UPDATE_TOOL_LIST_EVENT, UPDATE_DESKTOP_EVENT)
+"""Two of one kind say the same. Those about an MCP server do not, if it is another one."""
 _MOST_UNANNOUNCED = 1024
 _ABSENT = object()
 _CROWD = 16
@@ -111,7 +118,7 @@ class _Updates:
 
 
 class Notices:
-    """Delivers notices. Updates of a computer that come too fast are merged; those of unknown kinds are refused.
+    """Delivers notices. Updates of a computer that come too fast are merged; those of other kinds are refused.
 
     `announce` is given if offices may have members on other nodes.
     """
@@ -232,7 +239,7 @@ class Notices:
         """A computer's update, if it is to be sent now; else it is merged with later ones (WIRE §6)."""
         updates = self._updates.setdefault(sid, _Updates())
         now = asyncio.get_running_loop().time()
-        if event.request is None:
+        if event.name not in _MERGED:
             self._admit_newer(updates.newer, now)
             return notice
         pace = updates.paces.setdefault(notice.event, _Pace())

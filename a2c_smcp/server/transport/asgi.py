@@ -17,7 +17,7 @@ from a2c_smcp.engine.packets import Attachment, Json, Outgoing
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.cluster.proxy import ProxiedRequest, Proxy
-from a2c_smcp.server.http_requests import HttpRequest, HttpResponse, refusal_response
+from a2c_smcp.server.http_requests import VERSION_HEADER, HttpRequest, HttpResponse, refusal_response
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport.interfaces import Application, SocketOwner
 
@@ -30,6 +30,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 _MESSAGES, _BYTES = 64, 64 * 1024
 _CLOSE_TIMEOUT = 2.0
+_CLOSED, _VERSION_REFUSED = 1000, 4900  # where a web server cannot answer a handshake with a body (PROTOCOL-0.4 §10)
 _SCHEMES = {"ws": "http", "wss": "https"}
 
 
@@ -132,7 +133,8 @@ async def serve_websocket(
     elif isinstance(outcome, HttpResponse) and "websocket.http.response" in scope.get("extensions", {}):
         await _respond(send, outcome, "websocket.http.response")
     else:
-        await send({"type": "websocket.close"})
+        is_version = isinstance(outcome, HttpResponse) and any(name == VERSION_HEADER for name, _ in outcome.headers)
+        await send({"type": "websocket.close", "code": _VERSION_REFUSED if is_version else _CLOSED})
 
 
 class AsgiWebSocket:

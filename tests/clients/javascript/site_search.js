@@ -1,19 +1,21 @@
-// Runs the search of the built site without a browser: node site_search.js SITE QUERY... prints the results of each query.
+// Runs the search of the built site without a browser: node site_search.js SITE LANGUAGE QUERY...
+// prints the results of each query, as a page in this language shows them.
 // It uses the theme's worker, the site's index, and the site's wrapper around Worker (assets/iframe-worker.js).
 "use strict";
 const { readFileSync, readdirSync } = require("node:fs");
 const { join } = require("node:path");
 const vm = require("node:vm");
 
-const [site, ...queries] = process.argv.slice(2);
+const [site, lang, ...queries] = process.argv.slice(2);
 const read = (...names) => readFileSync(join(site, ...names), "utf-8");
 
 const index = vm.runInNewContext(`${read("search", "search_index.js")}; __index`);
 const workers = join("assets", "javascripts", "workers");
 const [script] = readdirSync(join(site, workers)).filter((name) => name.endsWith(".min.js"));
 
-let listener, answered;
-const scope = { addEventListener: (_, handle) => (listener = handle), postMessage: (data) => answered(data), console, URL };
+let listener, shown, answered;
+const reply = (data) => shown({ data });
+const scope = { addEventListener: (_, handle) => (listener = handle), postMessage: reply, console, URL };
 scope.self = scope;
 vm.runInNewContext(read(workers, script), scope);
 
@@ -21,12 +23,17 @@ class Worker {
   postMessage(data) {
     listener({ data });
   }
+
+  addEventListener(_, handle) {
+    shown = handle;
+  }
 }
-const page = { location: { protocol: "http:" }, EventTarget };
+const page = { location: { protocol: "http:" }, document: { documentElement: { lang } }, EventTarget, MessageEvent };
 page.window = Object.assign(page, { Worker });
 vm.runInNewContext(read("assets", "iframe-worker.js"), page);
 
 const worker = new page.window.Worker();
+worker.addEventListener("message", ({ data }) => answered(data));
 const ask = (message) =>
   new Promise((resolve) => {
     answered = resolve;

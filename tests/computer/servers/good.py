@@ -15,6 +15,7 @@ MISSING = -32601
 TYPES = {int: "integer", float: "number", str: "string", None: "null"}
 
 windows = {"window://good/one?priority=5": "first", "window://good/two": "second"}
+annotations: dict[str, dict[str, Any]] = {}
 tools: dict[str, dict[str, Any]] = {}
 bodies: dict[str, Callable[..., Any]] = {}
 cancelled: dict[Any, threading.Event] = {}
@@ -104,10 +105,12 @@ tools["environment"]["outputSchema"] = {
 }
 
 
-@tool(str, uri=str, text=str)
-def open_window(uri: str, text: str) -> str:
-    """Shows one more window."""
+@tool(str, uri=str, text=str, priority=0.0)
+def open_window(uri: str, text: str, priority: float = 0) -> str:
+    """Shows one more window. A priority is in its annotations."""
     windows[uri] = text
+    if priority:
+        annotations[uri] = {"priority": priority}
     send(method="notifications/resources/list_changed")
     return uri
 
@@ -147,6 +150,11 @@ def call(name: str, arguments: dict[str, Any], **context: Any) -> dict[str, Any]
     return result
 
 
+def _resource(uri: str) -> dict[str, Any]:
+    listed = {"mimeType": "text/plain", "name": uri, "uri": uri}
+    return {**listed, "annotations": annotations[uri]} if uri in annotations else listed
+
+
 def _text(text: str, *, is_error: bool = False) -> dict[str, Any]:
     return {"content": [{"text": text, "type": "text"}], "isError": is_error}
 
@@ -162,7 +170,7 @@ def answer(method: str, params: dict[str, Any], identity: Any) -> dict[str, Any]
         case "tools/list":
             return {"result": {"tools": list(tools.values())}}
         case "resources/list":
-            return {"result": {"resources": [{"mimeType": "text/plain", "name": uri, "uri": uri} for uri in windows]}}
+            return {"result": {"resources": [_resource(uri) for uri in windows]}}
         case "resources/read" if (uri := params["uri"]) in windows:
             return {"result": {"contents": [{"mimeType": "text/plain", "text": windows[uri], "uri": uri}]}}
         case "resources/read":

@@ -34,20 +34,35 @@ class Parrot:
         self.window = f"window://parrot/{cage}"
 
     def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        capabilities = {"tools": {}, "resources": {"subscribe": True}}
-        info = {"name": "parrot", "version": self.told}
+        capabilities = {"tools": {}, "resources": {"subscribe": True}, "prompts": {}, "completions": {}}
+        info = {"name": "parrot", "version": self.told.partition("\n")[0], "icons": [{"src": self.link}]}
         names = ("tell", "refuse", "crash", "hang")
         match method:
             case "initialize":
                 version = params["protocolVersion"]
-                return {"result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}}
+                about = {"capabilities": capabilities, "serverInfo": info, "instructions": self.told}
+                return {"result": {"protocolVersion": version, **about}}
             case "tools/list":
                 tools = [{"name": name, "inputSchema": OBJECT, "description": self.told} for name in names]
                 return {"result": {"tools": tools}}
             case "resources/list":
                 return {"result": {"resources": [{"uri": self.window, "name": self.told}]}}
             case "resources/read":
-                return {"result": {"contents": [{"uri": self.window, "text": self.told}]}}
+                return {"result": {"contents": [{"uri": self.window, "text": self.told}], "_meta": {"told": self.told}}}
+            case "resources/templates/list":
+                templates = [{"uriTemplate": self.link, "name": self.told, "_meta": {self.told: self.told}}]
+                return {"result": {"resourceTemplates": templates}}
+            case "prompts/list":
+                arguments = [{"name": "any", "description": self.told}]
+                listed = {"name": "say", "title": self.told, "description": self.told, "arguments": arguments}
+                return {"result": {"prompts": [listed], "_meta": {"told": self.told}}}
+            case "prompts/get" if params["name"] == "say":
+                message = {"role": "user", "content": {"type": "text", "text": self.told}}
+                return {"result": {"messages": [message], "description": self.told}}
+            case "prompts/get":
+                return {"error": {"code": -32602, "message": self.told, "data": {self.told: self.told}}}
+            case "completion/complete":
+                return {"result": {"completion": {"values": self.told.splitlines()}}}
             case "resources/subscribe" | "ping":
                 return {"result": {}}
             case "tools/call":

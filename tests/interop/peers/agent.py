@@ -6,6 +6,7 @@ import lines  # isort: skip
 
 import asyncio
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 from a2c_smcp.agent.auth import DefaultAgentAuthProvider
@@ -75,12 +76,29 @@ class Agent(lines.Commands):
     async def get_desktop(self, computer: str, size: int | None = None, window: str | None = None) -> Any:
         return await self.client.get_desktop_from_computer(computer, size=size, window=window)
 
+    async def get_resources(self, computer: str, mcp_server: str, cursor: str | None = None) -> Any:
+        return await self.client.get_resources(computer, mcp_server, cursor)
+
+    async def get_skills(self, computer: str) -> Any:
+        return await self.client.get_skills(computer)
+
+    async def get_skill(self, computer: str, name: str, rel_path: str | None = None) -> Any:
+        return await self.client.get_skill(computer, name, rel_path)
+
+    async def get_blob(self, computer: str, blob_handle: str, chunk_offset: int = 0) -> Any:
+        return await self.client.get_blob(computer, blob_handle, chunk_offset=chunk_offset)
+
     async def tool_call(
         self, computer: str, tool: str, params: dict[str, Any], timeout: int = 10, tag: str | None = None
     ) -> Any:
         """`tag` names the call for `cancel`, once `calling` has been reported."""
         _tag.set(tag)
         return await self.client.emit_tool_call(computer, tool, params, timeout)
+
+    async def put_blob(self, computer: str, path: str, name_hint: str | None = None) -> Any:
+        """Sends a file that the test has written."""
+        sent = await self.client.put_blob(computer, Path(path).read_bytes(), name_hint=name_hint)
+        return {name: str(getattr(sent, name)) for name in ("landing_path", "sha256")}
 
     async def cancel(self, tag: str) -> Any:
         data = {"agent": self.name, "req_id": self.client.req_ids[tag]}

@@ -5,15 +5,13 @@ from __future__ import annotations
 import lines  # isort: skip
 
 import asyncio
+import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from a2c_smcp.computer.computer import Computer as PublishedComputer
 from a2c_smcp.computer.mcp_clients.model import StdioServerConfig
 from a2c_smcp.computer.socketio.client import SMCPComputerClient
-
-MCP_SERVER = Path(__file__).with_name("mcp_server.py")
 
 
 class Client(SMCPComputerClient):
@@ -43,9 +41,9 @@ class Computer(lines.Commands):
         return await self.client.emit_refresh_desktop()
 
 
-def mcp_server(marks: str | None) -> StdioServerConfig:
+def mcp_server(program: str, *words: str) -> StdioServerConfig:
     """Nobody is there to approve calls, so the tools run without being asked about."""
-    command = {"command": sys.executable, "args": [str(MCP_SERVER), *([marks] if marks else [])]}
+    command = {"command": program, "args": [*words]}
     return StdioServerConfig.model_validate(
         {
             "name": "desk",
@@ -54,6 +52,12 @@ def mcp_server(marks: str | None) -> StdioServerConfig:
             "default_tool_meta": {"auto_apply": True},
         }
     )
+
+
+def another_server(name: str, *command: str) -> StdioServerConfig:
+    parameters = {"command": sys.executable, "args": [*command]}
+    config = {"name": name, "type": "stdio", "server_parameters": parameters}
+    return StdioServerConfig.model_validate(config | {"default_tool_meta": {"auto_apply": True}})
 
 
 def credentials(key: str | None) -> dict[str, Any]:
@@ -65,9 +69,13 @@ def credentials(key: str | None) -> dict[str, Any]:
 
 async def main() -> None:
     parser = lines.options()
+    parser.add_argument("--mcp-server", type=json.loads, help="its command, a list in JSON")
     parser.add_argument("--marks", help="where the MCP server writes what becomes of its slow calls")
+    parser.add_argument("--also", nargs="+", help="a script of another MCP server, and its arguments")
     args = parser.parse_args()
-    computer = PublishedComputer(name=args.name, mcp_servers={mcp_server(args.marks)}, auto_connect=True)
+    desk = mcp_server(*args.mcp_server, *([args.marks] if args.marks else []))
+    servers = {desk, *([another_server("skill srv!", *args.also)] if args.also else [])}
+    computer = PublishedComputer(name=args.name, mcp_servers=servers, auto_connect=True)
     await computer.boot_up()
     computer.socketio_client = client = Client(computer=computer)
     connecting = client.connect(args.url, namespaces=[lines.NAMESPACE], **credentials(args.api_key))

@@ -1,4 +1,4 @@
-"""What `make conformance` relies on: the client runs anywhere with the package alone, and failures have reasons."""
+"""What `make conformance` relies on: both programs run anywhere with the package alone, and failures have reasons."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from a2c_smcp.registry import MCPRegistry
 from tests.computer.supervised import serving
 from tests.conformance.__main__ import HERE
+from tests.ports import free_port
 
-CLIENT = HERE / "client.py"
+CLIENT, SERVER = HERE / "client.py", HERE / "server.py"
 
 
 @pytest.mark.covers("mcp-conformance")
-def test_the_client_imports_the_package_and_the_standard_library_only() -> None:
-    found = [
-        node for node in ast.walk(ast.parse(CLIENT.read_text("utf-8"))) if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
+@pytest.mark.parametrize("program", [CLIENT, SERVER], ids=["client", "server"])
+def test_each_program_imports_the_package_and_the_standard_library_only(program: Path) -> None:
+    tree = ast.parse(program.read_text("utf-8"))
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     names = {alias.name for node in found if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in found if isinstance(node, ast.ImportFrom)}
     assert {name.partition(".")[0] for name in names} - sys.stdlib_module_names == {"a2c_smcp"}
@@ -50,6 +52,29 @@ def test_the_client_runs_in_any_folder_and_leaves_nothing_there(tmp_path: Path) 
     assert (done.returncode, done.stderr) == (0, "")
     name, _, result = done.stdout.partition(" ")
     assert (name, json.loads(result)["structuredContent"]) == ("add", {"result": 42})
+    assert [path.name for path in tmp_path.iterdir()] == [copy.parent.name]
+
+
+@pytest.mark.covers("mcp-conformance", "registry-served")
+def test_the_server_runs_in_any_folder_and_says_where(tmp_path: Path) -> None:
+    copy = tmp_path / "a program" / "sërver.py"
+    copy.parent.mkdir()
+    copy.write_bytes(SERVER.read_bytes())
+    port = free_port()
+    command = [sys.executable, copy, "--port", str(port)]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            url = process.stdout.readline().strip()
+            assert url == f"http://127.0.0.1:{port}/mcp"
+            registry = MCPRegistry()
+            names = registry.add_mcp_server({"name": "suite", "url": url})
+            assert "test_simple_text" in names
+            assert registry.read_resource("test://template/7/data")["contents"][0]["mimeType"] == "application/json"
+            registry.remove_mcp_server("suite")
+        finally:
+            process.terminate()
+        assert process.stdout.read() == ""
     assert [path.name for path in tmp_path.iterdir()] == [copy.parent.name]
 
 

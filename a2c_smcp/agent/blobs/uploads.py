@@ -1,0 +1,231 @@
+"""Send a file to a computer in chunks (PROTOCOL-0.4 §9).
+
+The first chunk declares the size and the hash of the whole, and is answered with an id. The others follow in order. A
+computer of ours says how many may be in flight at a time (`in_flight`); to others each is sent after the answer to the
+one before. The last answer says where the file is.
+
+An upload goes on where it was after a lost connection, at a computer that still has it: a chunk that is out of place is
+answered with the number of bytes that were received. Computers of other makes do not say so, and those that have
+forgotten the upload cannot: then it begins again, `ATTEMPTS` times in all. So the whole file is on the computer at the
+end, with the right hash, or one error is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from a2c_smcp.agent.blobs.downloads import (
+    ATTEMPTS,
+    CHUNK_PATIENCE,
+    NEXT_TRY,
+    NOT_THERE,
+    RETURN_TIME,
+    TRANSIENT,
+    WINDOW,
+    AskComputer,
+    OnBytes,
+)
+from a2c_smcp.errors import BadRequest, BlobWriteFailed, RateLimited, SMCPError
+from a2c_smcp.file_io import FileThreads, keep_freed_memory, read_cached
+from a2c_smcp.loops import cancel_and_wait, in_thread
+from a2c_smcp.protocol.chunks import CHUNK, to_base64
+from a2c_smcp.published_events import PUT_BLOB_EVENT
+
+__all__ = ["Outgoing", "Uploader", "opened_bytes", "opened_file"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What is sent. `read(offset)` returns a chunk, and may block; `read_cached` does not, and may return `None`."""
+
+    total_size: int
+    sha256: str
+    name: str | None
+    read: Callable[[int], bytes]
+    read_cached: Callable[[int], bytes | bytearray | None]
+
+
+def opened_bytes(content: bytes, name: str | None) -> Outgoing:
+    def read(offset: int) -> bytes:
+        return content[offset : offset + CHUNK]
+
+    return Outgoing(len(content), hashlib.sha256(content).hexdigest(), name, read, read)
+
+
+@asynccontextmanager
+async def opened_file(path: Path, name: str | None) -> AsyncIterator[Outgoing]:
+    """Reads the file once for its hash. Raises `OSError`."""
+    with path.open("rb") as file:
+        digest = await in_thread(lambda: hashlib.file_digest(file, "sha256").hexdigest())
+        size = os.fstat(file.fileno()).st_size
+
+        def read(offset: int) -> bytes:
+            file.seek(offset)
+            return file.read(CHUNK)
+
+        def cached(offset: int) -> bytearray | None:
+            return read_cached(file.fileno(), min(CHUNK, size - offset), offset)
+
+        yield Outgoing(size, digest, path.name if name is None else name, read, cached)
+
+
+class _Misplaced(Exception):
+    """The computer has received another number of bytes."""
+
+    def __init__(self, received: int) -> None:
+        self.received = received
+
+
+@dataclass(slots=True)
+class _UploadState:
+    """How far an upload has come. Without an `id`, it begins."""
+
+    computer: str
+    office: str | None
+    outgoing: Outgoing
+    on_bytes: OnBytes | None
+    id: str | None = None
+    window: int = 1
+    offset: int = 0
+
+    def begin_again(self) -> None:
+        self.id, self.window, self.offset = None, 1, 0
+
+    def reach(self, offset: int) -> None:
+        self.offset = offset
+        if self.on_bytes:
+            self.on_bytes(offset, self.outgoing.total_size)
+
+
+class Uploader:
+    """Sends files for an agent. `pause` waits until something has changed, at most so many seconds."""
+
+    def __init__(
+        self, ask: AskComputer, pause: Callable[[float], Coroutine[Any, Any, None]], threads: FileThreads
+    ) -> None:
+        self._ask = ask
+        self._threads = threads
+        self._pause = pause
+        self.open()
+
+    def open(self) -> None:
+        """To be called in the event loop in which the requests are made."""
+        self._in_flight = asyncio.Semaphore(WINDOW)
+
+    async def put(self, computer: str, outgoing: Outgoing, office: str | None, on_bytes: OnBytes | None) -> str:
+        """Send it, and return its path on the computer. Raises `BlobWriteFailed` and other `SMCPError`s."""
+        if outgoing.total_size < 1:
+            raise BadRequest("an empty file cannot be sent")
+        keep_freed_memory()
+        progress = _UploadState(computer, office, outgoing, on_bytes)
+        restarts = failures = misplaced = 0
+        while True:
+            reached = progress.offset
+            try:
+                return await self._go_on(progress)
+            except _Misplaced as error:
+                progress.offset = error.received
+                misplaced += 1
+                if misplaced == _MOST_MISPLACED:
+                    raise SMCPError(f"computer {computer!r} says of every chunk that it is out of place") from None
+            except BlobWriteFailed as error:
+                restarts += 1
+                if restarts == ATTEMPTS or progress.id is None or error.details.get("reason") not in _FORGOTTEN:
+                    raise
+                progress.begin_again()
+            except TRANSIENT as error:
+                failures = 1 if progress.offset > reached else failures + 1
+                if failures == ATTEMPTS or (progress.id is None and restarts == 0 and isinstance(error, NOT_THERE)):
+                    raise
+                logger.info("an upload waits at %d bytes: %s", progress.offset, error)
+                await self._pause(NEXT_TRY if isinstance(error, RateLimited) else RETURN_TIME)
+
+    async def _go_on(self, progress: _UploadState) -> str:
+        """From the offset that was reached to the end."""
+        if progress.id is None:
+            end, blob = await self._encoded(progress.outgoing, 0)
+            answer = await self._send(progress, 0, blob, is_last=end == progress.outgoing.total_size)
+            progress.id, progress.window = _read_first(answer)
+            progress.reach(end)
+            if end == progress.outgoing.total_size:
+                return _landed(answer, progress.outgoing)
+        return await self._send_window(progress)
+
+    async def _send_window(self, progress: _UploadState) -> str:
+        """Send the rest, in order, with as many chunks in flight as the computer allows."""
+        total = progress.outgoing.total_size
+        chunks: deque[tuple[int, asyncio.Task[Any]]] = deque()
+        offsets = iter(range(min(progress.offset, total - 1), total, CHUNK))
+        answer: Any = None
+        try:
+            while True:
+                while len(chunks) < progress.window and (offset := next(offsets, None)) is not None:
+                    end, blob = await self._encoded(progress.outgoing, offset)
+                    sending = asyncio.create_task(self._send(progress, offset, blob, is_last=end == total))
+                    chunks.append((end, sending))
+                if not chunks:
+                    return _landed(answer, progress.outgoing)
+                end, sending = chunks.popleft()
+                answer = await sending
+                progress.reach(end)
+        finally:
+            await cancel_and_wait(*(sending for _, sending in chunks))
+
+    async def _encoded(self, outgoing: Outgoing, offset: int) -> tuple[int, str]:
+        """The end of a chunk, and its content in base64."""
+        cached = outgoing.read_cached(offset)
+        content = await self._threads.run(outgoing.read, offset) if cached is None else cached
+        return offset + len(content), to_base64(content)
+
+    async def _send(self, progress: _UploadState, offset: int, blob: str, *, is_last: bool) -> Any:
+        outgoing = progress.outgoing
+        data: dict[str, Any] = {"chunk_offset": offset, "eof": is_last}
+        if progress.id is None:
+            data |= {"total_size": outgoing.total_size, "sha256": outgoing.sha256}
+            data |= {"name_hint": outgoing.name} if outgoing.name else {}
+        else:
+            data["upload_id"] = progress.id
+        async with self._in_flight:
+            try:
+                return await self._ask(
+                    PUT_BLOB_EVENT, progress.computer, data, progress.office, timeout=CHUNK_PATIENCE, blob=blob
+                )
+            except BlobWriteFailed as error:
+                received = error.details.get("received")
+                if error.details.get("reason") == "range" and type(received) is int and received >= 0:
+                    raise _Misplaced(received) from None
+                raise
+
+
+_MOST_MISPLACED = 100
+_FORGOTTEN = ("invalid_upload", "range")
+"""Why an upload begins again: the computer does not know it any more, or does not say where it is."""
+
+
+def _read_first(answer: Any) -> tuple[str, int]:
+    """The id of the upload, and how many chunks may be in flight."""
+    answer = answer if isinstance(answer, dict) else {}
+    upload_id, window = answer.get("upload_id"), answer.get("in_flight")
+    if not isinstance(upload_id, str):
+        raise SMCPError("the answer is not one to a part of a file")
+    return upload_id, min(window, WINDOW) if type(window) is int and window > 0 else 1
+
+
+def _landed(answer: Any, outgoing: Outgoing) -> str:
+    path = answer.get("landing_path") if isinstance(answer, dict) else None
+    if not isinstance(path, str):
+        raise SMCPError("the computer does not say where the file is")
+    if answer.get("sha256") != outgoing.sha256:
+        raise BlobWriteFailed("the computer has received other bytes", reason="integrity")
+    return path

@@ -1,0 +1,1 @@
+"""What MCP servers of computers offer to read: resources, prompts, and who these servers are."""

@@ -1,0 +1,327 @@
+"""The resources and prompts of computers in the agent's registry, beside those of the program.
+
+**What is listed.** When a computer has entered or says that something has changed, it is asked for its MCP servers, and
+each of them that is ready for the lists that it offers, unless they are known. A server that is asleep keeps what it
+has listed: to ask would wake it. Computers that do not know these requests offer nothing.
+
+**Names.** The URI of a resource cannot be changed: of two resources with one URI the first stays, and the other takes
+its place when that is gone. A prompt has the first of `prompt`, `computer__prompt` and `office__computer__prompt` that
+was free when it came, and keeps it.
+
+All of this runs in the agent's event loop. The registry belongs to the program, which may change it in any thread: what
+is taken out there is put back only when its computer lists it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from a2c_smcp.agent.reading.answers import PROMPTS, RESOURCES, TEMPLATES, ListKind, MCPResult
+from a2c_smcp.agent.refresh import Refresher
+from a2c_smcp.agent.toolbox import AgentLoop
+from a2c_smcp.agent.types import Seat
+from a2c_smcp.endpoint import Reconnect
+from a2c_smcp.errors import SMCPError, Unavailable
+from a2c_smcp.mcp_events import ServerInfo
+from a2c_smcp.registry import MCPRegistry
+from a2c_smcp.registry.readable.entries import BothWays, PromptEntry, ResourceEntry, TemplateEntry
+from a2c_smcp.registry.results import RawResult
+
+__all__ = ["ReadsSeats", "RegisteredReadables"]
+
+logger = logging.getLogger(__name__)
+
+_CAPABILITIES = {RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
+_ENTRIES: dict[ListKind, type[Entry]] = {RESOURCES: ResourceEntry, TEMPLATES: TemplateEntry, PROMPTS: PromptEntry}
+_MOST = 10_000
+"""Entries of a list; the rest is left out."""
+_VARIABLE = re.compile(r"\{[^{}]*\}")
+
+Entry: TypeAlias = ResourceEntry | TemplateEntry | PromptEntry
+Request: TypeAlias = Callable[[dict[str, Any]], Coroutine[Any, Any, MCPResult]]
+
+
+class ReadsSeats(Protocol):
+    """The requests that are made of a computer, and how changes of a resource are followed."""
+
+    async def servers(self, computer: str, office: str | None) -> list[ServerInfo]: ...
+    async def whole_list(
+        self, kind: ListKind, computer: str, mcp_server: str | None, office: str | None
+    ) -> MCPResult: ...
+    async def request(self, seat: Seat, kind: ListKind, mcp_server: str, wanted: Mapping[str, Any]) -> MCPResult: ...
+    async def complete(self, seat: Seat, about: Mapping[str, Any], known: Mapping[str, str]) -> MCPResult: ...
+    async def follow(self, seat: Seat, mcp_server: str, uri: str, listener: Callable[[str], None]) -> None: ...
+    async def unfollow(self, seat: Seat, mcp_server: str, uri: str, listener: Callable[[str], None]) -> None: ...
+
+
+class _ServerList(NamedTuple):
+    """One list of one MCP server."""
+
+    server: str
+    kind: ListKind
+
+
+@dataclass(slots=True)
+class _ComputerOffers:
+    """What a computer lists, and the entries that the registry has of it, by list and own name."""
+
+    lists: dict[_ServerList, list[dict[str, Any]]] = field(default_factory=dict)
+    outdated: set[_ServerList] = field(default_factory=set)
+    completing: set[str] = field(default_factory=set)
+    entries: dict[tuple[_ServerList, str], Entry] = field(default_factory=dict)
+    left_out: bool = False
+
+    def knows(self, wanted: _ServerList) -> bool:
+        return wanted in self.lists and wanted not in self.outdated
+
+    def keep(self, servers: Mapping[str, ServerInfo]) -> None:
+        """Keep the lists of servers that still have them. One that is asleep is `stopped`."""
+        usable = {name: server for name, server in servers.items() if server.get("state") in ("ready", "stopped")}
+        lists = self.lists.items()
+        self.lists = {each: found for each, found in lists if _has_list(usable.get(each.server), each.kind)}
+        self.outdated &= self.lists.keys()
+        self.completing = {name for name, server in usable.items() if _declares(server, "completions")}
+
+
+class RegisteredReadables:
+    """Keeps the registry equal to what the computers list, if that `is_wanted`."""
+
+    def __init__(self, registry: MCPRegistry, source: ReadsSeats, pauses: Reconnect) -> None:
+        self.is_wanted = True
+        self._registry = registry
+        self._source = source
+        self._offers: dict[Seat, _ComputerOffers] = {}
+        self._refreshes = Refresher(self._fetch, pauses)
+
+    def open(self) -> None:
+        self._loop = AgentLoop(asyncio.get_running_loop())
+        self._refreshes.open()
+
+    async def close(self) -> None:
+        await self._refreshes.close()
+        for seat in [*self._offers]:
+            self.forget(seat)
+
+    async def settle(self, seats: Iterable[Seat], timeout: float) -> None:
+        """Wait until each of these computers was asked once, at most `timeout` seconds."""
+        await self._refreshes.settle(seats, timeout)
+
+    def request(self, seat: Seat) -> None:
+        """Something may have changed on a computer."""
+        if self.is_wanted:
+            self._refreshes.request(seat)
+
+    def on_list_changed(self, seat: Seat, server: str | None, kinds: Iterable[ListKind]) -> None:
+        """These lists of a server have changed. If the server is not known by this name, those of all have."""
+        if offers := self._offers.get(seat):
+            named = {each for each in offers.lists if each.kind in kinds and each.server == server}
+            offers.outdated |= named or {each for each in offers.lists if each.kind in kinds}
+        self.request(seat)
+
+    def doubt_all(self) -> None:
+        """Changes may have been missed. What is listed stays until the computers have answered."""
+        for offers in self._offers.values():
+            offers.outdated |= offers.lists.keys()
+
+    def forget(self, seat: Seat) -> None:
+        """A computer has left."""
+        self._refreshes.drop(seat)
+        if offers := self._offers.pop(seat, None):
+            self._registry.update_readable(remove=offers.entries.values())
+            self._give_others_their_place()
+
+    async def _fetch(self, seat: Seat) -> None:
+        offers = self._offers.setdefault(seat, _ComputerOffers())
+        known = {server["name"]: server for server in await self._servers_of(seat)}
+        offers.keep(known)
+        for name, server in known.items():
+            for wanted in (_ServerList(name, kind) for kind in _CAPABILITIES):
+                if server.get("state") == "ready" and _has_list(server, wanted.kind) and not offers.knows(wanted):
+                    await self._read_list(seat, wanted, offers)
+        if self._offers.get(seat) is offers:
+            self._register(seat, offers)
+
+    async def _servers_of(self, seat: Seat) -> list[ServerInfo]:
+        try:
+            return await self._source.servers(seat.computer, seat.office)
+        except Unavailable:
+            raise
+        except SMCPError as error:
+            logger.info("%s: its resources and prompts are not listed: %s", seat, error)
+            return []
+
+    async def _read_list(self, seat: Seat, wanted: _ServerList, offers: _ComputerOffers) -> None:
+        """A list that cannot be read is empty, until the computer announces another change."""
+        offers.outdated.discard(wanted)
+        try:
+            found = await self._source.whole_list(wanted.kind, seat.computer, wanted.server, seat.office)
+        except SMCPError as error:
+            logger.info("%s: the %s of %s are not listed: %s", seat, wanted.kind.field, wanted.server, error)
+            offers.lists[wanted] = []
+        else:
+            offers.lists[wanted] = found[wanted.kind.mcp_field][:_MOST]
+
+    def _register(self, seat: Seat, offers: _ComputerOffers) -> None:
+        """Have exactly what is listed in the registry. An entry whose listing has not changed stays as it is."""
+        before, offers.entries, offers.left_out = offers.entries, {}, False
+        new: dict[tuple[type[Entry], str], Entry] = {}
+        for wanted, listing in [(wanted, each) for wanted, listed in offers.lists.items() for each in listed]:
+            own = wanted, str(listing[wanted.kind.key])
+            mine = before.get(own)
+            if mine and mine.listing == _shown(listing, wanted.kind, mine.key):
+                offers.entries[own] = mine
+            elif key := self._key(seat, *own, mine, new):
+                entry = self._entry(seat, wanted, listing, key, can_complete=wanted.server in offers.completing)
+                offers.entries[own] = new[type(entry), key] = entry
+            else:
+                offers.left_out = True
+        keys = {(type(each), each.key) for each in offers.entries.values()}
+        gone = [each for each in before.values() if (type(each), each.key) not in keys]
+        self._registry.update_readable(add=new.values(), remove=gone)
+        if gone:
+            self._give_others_their_place()
+
+    def _give_others_their_place(self) -> None:
+        """URIs of entries that are gone may be those of resources that were left out."""
+        for seat, offers in self._offers.items():
+            if offers.left_out:
+                offers.left_out = False
+                self._refreshes.request(seat)
+
+    def _key(
+        self,
+        seat: Seat,
+        wanted: _ServerList,
+        own: str,
+        mine: Entry | None,
+        new: Mapping[tuple[type[Entry], str], Entry],
+    ) -> str | None:
+        """The URI or name under which it is registered: the one that it has, or the first that is free."""
+        cls = _ENTRIES[wanted.kind]
+        longer = f"{seat.computer}__{own}"
+        names = [own, longer, f"{seat.office}__{longer}"] if wanted.kind is PROMPTS else [own]
+        for name in [mine.key, *names] if mine else names:
+            other = self._registry.entry(cls, name) or new.get((cls, name))
+            if other is None or other is mine:
+                return name
+        return None
+
+    # Entries
+
+    def _entry(
+        self, seat: Seat, wanted: _ServerList, listing: dict[str, Any], key: str, *, can_complete: bool
+    ) -> Entry:
+        server, kind, shown = wanted.server, wanted.kind, _shown(listing, wanted.kind, key)
+        origin, uri = str(seat), key
+        if kind is PROMPTS:
+            own = str(listing["name"])
+            arguments = [str(each.get("name")) for each in listing.get("arguments") or () if isinstance(each, dict)]
+            complete = self._completions(seat, server, {"type": "ref/prompt", "name": own}, arguments, can_complete)
+            read = self._both_ways(
+                lambda given: self._source.request(seat, kind, server, {"name": own, "arguments": _as_texts(given)})
+            )
+            return PromptEntry(key, shown, read, complete, origin)
+        read = self._both_ways(lambda given: self._source.request(seat, kind, server, {"uri": given.get("uri", uri)}))
+        follow = self._follow(seat, server)
+        if kind is RESOURCES:
+            return ResourceEntry(uri, shown, read, origin, follow)
+        variables = re.findall(r"\w+", " ".join(_VARIABLE.findall(uri)))
+        complete = self._completions(seat, server, {"type": "ref/resource", "uri": uri}, variables, can_complete)
+        return TemplateEntry(uri, shown, read, _matcher(uri), complete, origin, follow)
+
+    def _completions(
+        self, seat: Seat, server: str, ref: dict[str, Any], arguments: Iterable[str], can_complete: bool
+    ) -> dict[str, BothWays]:
+        def completing(name: str) -> BothWays:
+            def complete(typed: dict[str, Any]) -> Coroutine[Any, Any, MCPResult]:
+                argument = {"name": name, "value": typed["value"]}
+                about = {"mcp_server": server, "ref": ref, "argument": argument}
+                return self._source.complete(seat, about, typed["arguments"])
+
+            return self._both_ways(complete)
+
+        return {name: completing(name) for name in arguments} if can_complete else {}
+
+    def _both_ways(self, request: Request) -> BothWays:
+        """A request as functions to be blocked on in any thread, and to be awaited in any event loop."""
+        loop = self._loop
+
+        async def raw(given: dict[str, Any]) -> RawResult:
+            return RawResult(await request(given))
+
+        async def acall(given: dict[str, Any]) -> Any:
+            return await loop.done(raw(given))
+
+        return BothWays(lambda given: loop.wait(raw(given), "await the method whose name begins with `a`"), acall)
+
+    def _follow(self, seat: Seat, server: str) -> Callable[[str], Callable[[], None]]:
+        """Subscribe for as long as someone watches the resource in the registry. Called in any thread."""
+
+        def follow(uri: str) -> Callable[[], None]:
+            def listener(_: str) -> None:
+                self._registry.resource_updated(uri)
+
+            def stop() -> None:
+                with suppress(Unavailable):
+                    self._loop.begin(self._quietly(self._source.unfollow(seat, server, uri, listener)))
+
+            with suppress(Unavailable):
+                self._loop.begin(self._quietly(self._source.follow(seat, server, uri, listener)))
+            return stop
+
+        return follow
+
+    async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except SMCPError as error:
+            logger.warning("changes of a resource are not announced: %s", error)
+
+
+def _declares(server: ServerInfo, capability: str) -> bool:
+    capabilities: Any = server.get("capabilities")
+    return isinstance(capabilities, Mapping) and capability in capabilities
+
+
+def _has_list(server: ServerInfo | None, kind: ListKind) -> bool:
+    return server is not None and _declares(server, _CAPABILITIES[kind])
+
+
+def _shown(listing: Mapping[str, Any], kind: ListKind, key: str) -> dict[str, Any]:
+    """What the registry lists: as MCP has it, under the name that it has there."""
+    return {**{name: value for name, value in listing.items() if name != "mcp_server"}, kind.key: key}
+
+
+def _as_texts(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """MCP: the arguments of a prompt are strings."""
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in arguments.items()}
+
+
+def _matcher(template: str) -> Callable[[str], dict[str, Any] | None]:
+    """Whether a URI may be one of the template: its fixed parts occur in their order. The MCP server knows exactly.
+
+    Not by a regular expression: its time could grow without a bound with the number of variables.
+    """
+    first, *others = _VARIABLE.split(template)
+
+    def match(uri: str) -> dict[str, Any] | None:
+        if not others:
+            return {"uri": uri} if uri == first else None
+        if not uri.startswith(first):
+            return None
+        place = len(first)
+        for part in others[:-1]:
+            found = uri.find(part, place)
+            if found < 0:
+                return None
+            place = found + len(part)
+        return {"uri": uri} if len(uri) - place >= len(others[-1]) and uri.endswith(others[-1]) else None
+
+    return match

@@ -1,0 +1,174 @@
+"""What computers keep doing for an agent, such as sending logs: it is asked for again before it lapses.
+
+Log levels and subscriptions lapse after 15 minutes, with the agent's seat, and when the computer restarts (WIRE §9).
+They are therefore sent again every `RENEWAL` seconds, whenever a seat was taken again, and when a computer has
+entered. A computer that has just entered may refuse it because its MCP server is still starting: what was refused is
+sent again when that computer announces a change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from a2c_smcp.agent.refresh import Refresher
+from a2c_smcp.agent.types import Seat
+from a2c_smcp.endpoint import Reconnect
+from a2c_smcp.errors import CallTimeout, RateLimited, SMCPError, Unavailable
+
+__all__ = ["LogSource", "StandingRequests", "Subscription"]
+
+logger = logging.getLogger(__name__)
+
+RENEWAL = 600.0
+"""Seconds until a request is sent again."""
+
+_PASSING = (CallTimeout, RateLimited, Unavailable)
+"""Errors after which it is tried again soon. All others stay until something changes on the computer."""
+
+
+class _Addressee(Protocol):
+    """Whom it is asked of. Without an office, the computer of this name in any office."""
+
+    @property
+    def office(self) -> str | None: ...
+    @property
+    def computer(self) -> str: ...
+    def __hash__(self) -> int: ...
+
+
+class LogSource(NamedTuple):
+    """An MCP server of a computer, or all of them."""
+
+    office: str | None
+    computer: str
+    mcp_server: str | None
+
+    def __str__(self) -> str:
+        return f"log level of {self.mcp_server or 'all servers'} on {self.computer}"
+
+
+class Subscription(NamedTuple):
+    """A resource of an MCP server."""
+
+    office: str | None
+    computer: str
+    mcp_server: str
+    uri: str
+
+    def __str__(self) -> str:
+        return f"subscription to {self.uri} of {self.mcp_server} on {self.computer}"
+
+
+Target = TypeVar("Target", bound=_Addressee)
+Wish = TypeVar("Wish")
+
+
+class StandingRequests(Generic[Target, Wish]):
+    """The requests that were made, kept in force until they are stopped. `send` makes one."""
+
+    def __init__(
+        self, send: Callable[[Target, Wish], Awaitable[None]], pauses: Reconnect, renewal: float = RENEWAL
+    ) -> None:
+        self._send = send
+        self._renewal = renewal
+        self._wishes: dict[Target, Wish] = {}
+        self._refused: set[Target] = set()
+        self._renewals = Refresher(self._renew, pauses)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def open(self) -> None:
+        self._renewals.open()
+
+    async def close(self) -> None:
+        self._wishes.clear()
+        self._refused.clear()
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        await self._renewals.close()
+
+    async def set(self, target: Target, wish: Wish) -> None:
+        """Raises the computer's refusal. Then nothing has changed.
+
+        It counts before it is sent: what the computer tells may be read before its ack is returned here.
+        """
+        was_there, before = target in self._wishes, self._wishes.get(target)
+        self._wishes[target] = wish
+        try:
+            await self._send(target, wish)
+        except BaseException:
+            if not was_there:
+                self.stop(target)
+            elif before is not None:
+                self._wishes[target] = before
+            raise
+        self._refused.discard(target)
+        if self._timer is None and self._wishes:
+            self._start_timer()
+
+    def change(self, target: Target, wish: Wish) -> None:
+        """Change what is known of a request here. It stays the same for the computer."""
+        if target in self._wishes:
+            self._wishes[target] = wish
+
+    def stop(self, target: Target) -> None:
+        """What still comes is dropped, unless another request covers it."""
+        self._wishes.pop(target, None)
+        self._refused.discard(target)
+        self._renewals.drop(target)
+
+    def leave(self, office: str) -> None:
+        """The office was left, and will not be entered again by itself."""
+        for target in [each for each in self._wishes if each.office == office]:
+            self.stop(target)
+
+    def all(self) -> list[tuple[Target, Wish]]:
+        return [*self._wishes.items()]
+
+    def at(self, seat: Seat) -> list[tuple[Target, Wish]]:
+        """What was asked of this computer."""
+        return [(target, wish) for target, wish in self._wishes.items() if _is_at(target, seat)]
+
+    def on_seated(self, office: str) -> None:
+        for target in self._wishes:
+            if target.office in (None, office):
+                self._renewals.request(target)
+
+    def on_enter(self, seat: Seat) -> None:
+        for target, _ in self.at(seat):
+            self._renewals.request(target)
+
+    def on_change(self, seat: Seat) -> None:
+        """Something has changed on a computer: what it has refused may be possible now."""
+        for target in [each for each in self._refused if _is_at(each, seat)]:
+            self._renewals.request(target)
+
+    def _start_timer(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._renewal, self._renew_all)
+
+    def _renew_all(self) -> None:
+        self._timer = None
+        for target in self._wishes:
+            self._renewals.request(target)
+        if self._wishes:
+            self._start_timer()
+
+    async def _renew(self, target: Target) -> None:
+        if target not in self._wishes:
+            return
+        self._refused.discard(target)
+        try:
+            await self._send(target, self._wishes[target])
+        except SMCPError as error:
+            if isinstance(error, _PASSING):
+                raise
+            logger.info("%s was not renewed: %s", target, error)
+            if target in self._wishes:
+                self._refused.add(target)
+
+
+def _is_at(target: _Addressee, seat: Seat) -> bool:
+    return target.computer == seat.computer and target.office in (None, seat.office)

@@ -1,0 +1,77 @@
+"""Files on the command line: `a2c-smcp agent put`, and what `agent call --save` writes. Binary is never printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from a2c_smcp.cli.agent.run import OfficeContext
+from a2c_smcp.cli.errors import Failed, WrongUse
+from a2c_smcp.cli.progress import spinning
+from a2c_smcp.cli.terminal import put_json, put_text
+from a2c_smcp.protocol.chunks import decoded_size
+from a2c_smcp.protocol.results import CallToolResult
+
+__all__ = ["PutWork", "file_failure", "shortened", "show_saved"]
+
+_BINARY = ("data", "blob")
+_SHOWN = 200
+"""Characters of binary content that a terminal is shown."""
+
+
+def file_failure(error: OSError) -> Failed:
+    what = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+    return Failed(what, "Correct that, or name another place; nothing is left behind.")
+
+
+@dataclass(frozen=True)
+class PutWork:
+    """The work of `a2c-smcp agent put`."""
+
+    computer: str
+    path: Path
+    name: str | None
+    as_json: bool
+
+    def __post_init__(self) -> None:
+        """Raises `WrongUse`."""
+        if not self.path.is_file():
+            what = "is not a file" if self.path.exists() else "does not exist"
+            raise WrongUse(f"{self.path} {what}", "Name one file; a folder can be packed into an archive first.")
+        if not self.path.stat().st_size:
+            raise WrongUse(f"{self.path} is empty", "An empty file cannot be sent.")
+
+    async def __call__(self, context: OfficeContext) -> None:
+        try:
+            with spinning(context.terminal, f"{self.path.name} to {self.computer}", "Ctrl-C gives up") as meter:
+                landed = await context.agent.put_file(self.computer, self.path, self.name, meter.report_bytes)
+        except OSError as error:
+            raise file_failure(error) from None
+        if self.as_json:
+            put_json({"computer": self.computer, "landing_path": landed, "total_size": self.path.stat().st_size})
+        else:
+            put_text(landed)
+
+
+def show_saved(result: CallToolResult, context: OfficeContext) -> None:
+    """Say which files were written."""
+    for file in result.files:
+        context.terminal.show(f"saved {file} ({Path(file).stat().st_size:,} bytes)")
+
+
+def shortened(result: Mapping[str, Any]) -> Any:
+    """A result as JSON for stdout: whole for a program, without binary contents for a terminal."""
+    return _shortened(result) if sys.stdout.isatty() else result
+
+
+def _shortened(value: Any, key: str = "") -> Any:
+    if isinstance(value, Mapping):
+        return {name: _shortened(each, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_shortened(each) for each in value]
+    if key in _BINARY and isinstance(value, str) and len(value) > _SHOWN:
+        return f"({decoded_size(value):,} bytes: --save DIR writes them to a file)"
+    return value

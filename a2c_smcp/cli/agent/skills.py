@@ -1,0 +1,135 @@
+"""`a2c-smcp agent skills` and `agent skill`: list the skills of computers, print or save one of their files."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from a2c_smcp.cli.agent.offers import Listing, finish_listings
+from a2c_smcp.cli.agent.run import OfficeContext
+from a2c_smcp.cli.errors import Failed, name_hint
+from a2c_smcp.cli.progress import Meter, spinning
+from a2c_smcp.cli.terminal import first_sentence, put_json, put_table, put_text
+from a2c_smcp.errors import ComputerNotFound, InvalidSkillName, SkillFileNotAccessible, SkillNotFound, SMCPError
+from a2c_smcp.loops import in_thread
+from a2c_smcp.protocol.skills import SKILL_FILE
+from a2c_smcp.published_events import GetSkillRet
+
+__all__ = ["SkillWork", "show_skills"]
+
+_COLUMNS = ("skill", "computer", "source", "description")
+
+
+async def show_skills(context: OfficeContext, *, computer: str | None, as_json: bool) -> None:
+    """List the skills of one computer or of all. Exits with 1, after the list, if a computer gave none."""
+    if computer:
+        listings = [Listing(computer, await context.agent.get_skills(computer))]
+    else:
+        listings = await asyncio.gather(*(_skills_or_error(context, each) for each in await context.computers()))
+    found = [{"computer": each.owner, **skill} for each in listings for skill in each.entries]
+    if as_json:
+        put_json(found)
+    elif found:
+        put_table(_COLUMNS, map(_row, found), cut="description")
+    else:
+        context.terminal.show(f"no skills {f'on {computer}' if computer else f'in office {context.office}'}")
+    finish_listings(context, listings)
+
+
+async def _skills_or_error(context: OfficeContext, computer: str) -> Listing:
+    """A computer that leaves meanwhile has none."""
+    try:
+        return Listing(computer, await context.agent.get_skills(computer))
+    except ComputerNotFound:
+        return Listing(computer)
+    except SMCPError as error:
+        return Listing(computer, error=error)
+
+
+def _row(skill: Mapping[str, Any]) -> tuple[str, ...]:
+    return skill["name"], skill["computer"], skill["source"], first_sentence(skill["description"])
+
+
+@dataclass(frozen=True)
+class SkillWork:
+    """The work of `a2c-smcp agent skill`."""
+
+    computer: str
+    name: str
+    file: str | None
+    output: Path | None
+    as_json: bool
+
+    async def __call__(self, context: OfficeContext) -> None:
+        with spinning(context.terminal, f"reading {self._shown}") as meter:
+            found = await self._find(context)
+            if self.output:
+                await self._save(context, found, self.output, meter)
+                return
+            content = await self._fetch(context, found, meter)
+        self._put(found, content)
+
+    @property
+    def _shown(self) -> str:
+        return self.file or SKILL_FILE
+
+    async def _find(self, context: OfficeContext) -> GetSkillRet:
+        try:
+            return await context.agent.get_skill(self.computer, self.name, self.file)
+        except (SkillNotFound, InvalidSkillName):
+            names = [skill["name"] for skill in await context.agent.get_skills(self.computer)]
+            what = f"{self.computer} has no skill {self.name!r}"
+            raise Failed(what, name_hint(self.name, names, "skills")) from None
+        except SkillFileNotAccessible as error:
+            remedy = _REMEDIES.get(str(error.details.get("reason")), "")
+            raise Failed(f"{self._shown}: {error.reason or error.message}", remedy) from None
+
+    async def _fetch(self, context: OfficeContext, found: GetSkillRet, meter: Meter) -> bytes:
+        if "body" in found:
+            return found["body"].encode("utf-8", "backslashreplace")
+        return await context.agent.read_blob(self.computer, found["blob_handle"], meter.report)
+
+    async def _save(self, context: OfficeContext, found: GetSkillRet, output: Path, meter: Meter) -> None:
+        try:
+            if "body" in found:
+                await in_thread(output.write_bytes, await self._fetch(context, found, meter))
+            else:
+                await context.agent.save_blob(self.computer, found["blob_handle"], output, meter.report)
+        except OSError as error:
+            raise Failed(f"{output} cannot be written: {error.strerror}", "Give another file with --output.") from None
+        context.terminal.show(f"{found['total_size']} bytes written to {output}")
+
+    def _put(self, found: GetSkillRet, content: bytes) -> None:
+        text = _text_of(content)
+        if self.as_json:
+            kept = {key: value for key, value in found.items() if key not in ("body", "blob_handle", "req_id")}
+            put_json(kept | ({"blob": b64encode(content).decode()} if text is None else {"body": text}))
+        elif not sys.stdout.isatty():
+            sys.stdout.buffer.write(content)
+            sys.stdout.flush()
+        elif text is None:
+            kind = found["mime_type"]
+            raise Failed(f"{self._shown} is binary ({kind}), which a terminal cannot show", "--output FILE saves it.")
+        else:
+            put_text(text)
+
+
+_REMEDIES = {
+    "traversal": "Give a path inside of the skill, with / between its parts.",
+    "forbidden": "Give another file: this one stays on its computer.",
+    "not_found": f"The skill's {SKILL_FILE} says which files it has.",
+    "too_large": "Its owner may raise A2C_SKILL_MAX_SIZE on that computer.",
+}
+
+
+def _text_of(content: bytes) -> str | None:
+    """The text of a file, of any type; `None` if it is binary."""
+    try:
+        return None if b"\0" in content else content.decode()
+    except UnicodeDecodeError:
+        return None

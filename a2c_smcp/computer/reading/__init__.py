@@ -1,0 +1,1 @@
+"""What agents read of MCP servers: resources, prompts, completions, and what has changed."""

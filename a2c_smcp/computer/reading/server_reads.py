@@ -1,0 +1,102 @@
+"""Requests that read from MCP servers: how they are sent, and what becomes of a server's refusal.
+
+A refusal becomes an error with a code that agents know, where MCP says enough: a resource that is unknown, arguments
+that are wrong, a method that the server does not have. Any other keeps MCP's code and data in its details.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from a2c_smcp.computer.approval import Caller
+from a2c_smcp.computer.calls.incoming import CallOptions, IncomingCall
+from a2c_smcp.computer.calls.live import LiveCalls
+from a2c_smcp.computer.hosting import Hosting
+from a2c_smcp.computer.questions.answering import Answering
+from a2c_smcp.computer.secrets import ANSWER, Mask
+from a2c_smcp.errors import BadRequest, CallTimeout, CapabilityNotSupported, ResourceNotFound, SMCPError
+from a2c_smcp.mcp_host.failures import RequestRefused
+from a2c_smcp.mcp_host.sessions.tool_request import ReadRequest
+
+__all__ = ["ReadAsked", "Result", "ServerReads", "masked_error", "refused_read"]
+
+_METHOD_NOT_FOUND, _INVALID_PARAMS = -32601, -32602
+_RESOURCE_NOT_FOUND = -32002  # of revisions before 2026-07-28
+_UNKNOWN = re.compile(r"\b(unknown|not found|no such)\b", re.IGNORECASE)
+_FIELDS = {"completion/complete": "argument", "prompts/get": "arguments"}
+
+Result: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAsked:
+    """An agent's request. `server` is the configured name of the MCP server, `called` what the agent calls it."""
+
+    caller: Caller
+    data: Mapping[str, Any]
+    server: str
+    called: str
+    deadline: float
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return max(self.deadline - asyncio.get_running_loop().time(), 0.001)
+
+
+class ServerReads:
+    """`host` is called for each request: a Computer gets a new one whenever it is started."""
+
+    def __init__(self, host: Callable[[], Hosting], live: LiveCalls, answering: Answering) -> None:
+        self._host = host
+        self._live = live
+        self._answering = answering
+
+    async def read(self, server: str, request: ReadRequest) -> Result:
+        """MCP's result. Raises `SMCPError`."""
+        try:
+            return await self._host().manager.read(server, request)
+        except RequestRefused as refusal:
+            has_answers = request.input_responses is not None or request.request_state is not None
+            uri = None if has_answers else request.params.get("uri")
+            raise refused_read(refusal, request.method, server, uri) from None
+
+    async def ask(self, asked: ReadAsked, method: str, params: Result, what: str) -> Result:
+        """MCP's result for something that the server may have questions about first, or its `InputRequiredResult`."""
+        options = CallOptions.of_request(asked.data)
+        call = IncomingCall(asked.caller, asked.data["req_id"], what, params, asked.left, options)
+        request = ReadRequest(method, params, asked.left, on_input=self._answering.of_call(call, asked.server))
+        if options is None:
+            return await self.read(asked.server, request)
+        try:
+            return await self._live.read(call, asked.server, asked.deadline, request, self.read)
+        except TimeoutError:
+            raise CallTimeout(f"{asked.called!r} did not answer in time") from None
+
+
+def refused_read(refusal: RequestRefused, method: str, server: str, uri: str | None = None) -> SMCPError:
+    """The error for a refused request. `uri` is given if nothing else in the request can be wrong."""
+    details, said = refusal.details, str(refusal.details.get("mcp_message", refusal.reason))
+    code = details.get("mcp_code")
+    if code == _METHOD_NOT_FOUND:
+        return CapabilityNotSupported(repr(server), mcp_server=server, capability=method)
+    if uri is not None and (
+        code in (_RESOURCE_NOT_FOUND, _INVALID_PARAMS) or (code == 0 and _UNKNOWN.search(said) is not None)
+    ):
+        return ResourceNotFound(repr(uri), **details, mcp_server=server, uri=uri)
+    if code == _INVALID_PARAMS:
+        return BadRequest(said, **details, mcp_server=server, field=_FIELDS.get(method, "cursor"))
+    return refusal
+
+
+def masked_error(error: SMCPError, mask: Mask, server: str | None) -> SMCPError:
+    """The same error without the secrets of the server that it is about."""
+    error.message = mask.text(error.message, server)
+    error.reason = mask.text(error.reason, server)
+    error.details = mask.data({"details": error.details}, ANSWER, server)["details"]
+    error.args = (error.message,)
+    return error

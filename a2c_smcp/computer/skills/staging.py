@@ -1,0 +1,102 @@
+"""The folder in which skills of MCP servers are written down: `<home>/mcp/<bundle id>/<skill>`.
+
+A skill is written into a draft first, and the finished draft takes the place of the skill. Nothing that a server sends
+decides where something is written but the checked paths inside of the draft, which is new and for its owner alone.
+
+The folder belongs to one Computer at a time. A second one with the same home, also in another process, has a folder of
+its own beside it, which goes away with it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from threading import Lock
+
+from a2c_smcp.computer.private_files import lock, private_folder
+
+__all__ = ["Draft", "Staging"]
+
+_NAME = "mcp"
+_LOCK = ".lock"
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Draft:
+    """A new folder, which becomes a skill by `Staging.install` or is removed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write a file. The path is checked already. Raises `OSError`, also if there is such a file."""
+        target = self.folder / path
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(target, _NEW_FILE, 0o600), "wb") as file:
+            file.write(content)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Staging:
+    """Its methods block. They raise `OSError`, and `NotPrivate` if others may write to the folder."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._folder: Path | None = None
+        self._lock = -1
+        self._is_shared = True
+        self._opening = Lock()
+        self.swapping = Lock()
+        """Held while a folder is replaced. Who opens a file of a skill holds it, too, and finds the folder whole."""
+
+    def draft(self) -> Draft:
+        folder = self._open() / f".draft-{token_hex(8)}"
+        folder.mkdir(mode=0o700)
+        return Draft(folder)
+
+    def place_of(self, bundle_id: str, name: str) -> Path:
+        return self._open() / bundle_id / name
+
+    def install(self, draft: Draft, place: Path) -> None:
+        """Put a draft in this place of a skill, instead of what is there."""
+        private_folder(self._open(), place.parent.name)
+        old = self._old()
+        with self.swapping:
+            with suppress(FileNotFoundError):
+                place.rename(old)
+            draft.folder.rename(place)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def remove(self, place: Path) -> None:
+        old = self._old()
+        with suppress(OSError):
+            with self.swapping:
+                place.rename(old)
+            shutil.rmtree(old, ignore_errors=True)
+            place.parent.rmdir()  # if it was the last skill of its server
+
+    def close(self) -> None:
+        if self._folder and not self._is_shared:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._folder, self._lock = None, -1
+
+    def _old(self) -> Path:
+        return self._open() / f".old-{token_hex(8)}"
+
+    def _open(self) -> Path:
+        with self._opening:
+            if self._folder is None:
+                shared = private_folder(self._home, _NAME)
+                self._lock = os.open(shared / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+                self._is_shared = lock(self._lock)
+                self._folder = shared if self._is_shared else private_folder(self._home, f"{_NAME}-{token_hex(8)}")
+                for left in self._folder.glob(".*-*"):  # by a crash
+                    shutil.rmtree(left, ignore_errors=True)
+            return self._folder

@@ -1,0 +1,1 @@
+"""What a registry offers to read: resources, templates of resources, prompts, and completion of their arguments."""

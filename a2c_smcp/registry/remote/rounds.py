@@ -1,0 +1,284 @@
+"""What a tool says to an MCP client and asks of it while it runs, in the client's own revision of MCP.
+
+**Older revisions.** The server sends its own requests during the call, and the client answers them.
+
+**2026-07-28.** The server cannot send requests. A call that asks something is answered with `input_required`; the
+client sends the call again with the answers and with the state that it was given. Here the call is not run again: it
+goes on in a task of its own (`_OpenCall.task`) and waits, *parked*, for the next request. So a tool runs once, however
+often it asks, and does not notice the difference. The state names the parked call. It is sealed by the SDK with a key
+of this process, and bound to the method, name and arguments of the request: `RequestStateBoundary` refuses any other.
+
+States of a call: followed by a request (`_follow`), which waits until the call ends or has a question; or parked in
+`_parked`, with a timer. Each of the two is left in one step without an await, so a call is always in exactly one, or
+has ended. A request that is cancelled cancels the call that it follows; a parked call is cancelled by its timer or the
+end of the server. Questions that are asked at the same moment (by `asyncio.gather`) are sent in one round: the follower
+wakes up only after every task that was ready has run. Answers with unknown names are ignored; a question without an
+answer is asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from pydantic import BaseModel, ValidationError
+
+from a2c_smcp.loops import cancel_and_wait
+from a2c_smcp.mcp_events import LogLevel
+from a2c_smcp.registry.calls.caller import INPUT_METHODS, CannotAsk, InputAsked, OnInput, ToolCaller, called_by
+from a2c_smcp.registry.calls.progress import OnProgress
+from a2c_smcp.registry.remote.announcing import Announcer, Request, is_modern
+
+__all__ = ["STATE_TTL", "Rounds", "Work", "missing_capability"]
+
+logger = logging.getLogger(__name__)
+
+STATE_TTL = 600.0
+"""Seconds for which a call waits for the answers to its questions."""
+MAX_PARKED = 256
+MAX_LOGS = 1000
+"""Log messages of one request that wait to be sent; further ones are dropped."""
+_FLUSHED_WITHIN = 1.0  # seconds, for a client that does not read
+_STEPS = 3  # of the event loop, in which a report of progress gets from the tool to the round (`progress.py`)
+
+Work: TypeAlias = Callable[[OnProgress | None], Awaitable[dict[str, Any]]]
+"""Does what a client has requested, and reports progress if it is wanted."""
+
+_PUSHED: Mapping[str, tuple[type[Any], type[BaseModel]]] = {
+    "elicitation/create": (types.ElicitRequest, types.ElicitResult),
+    "sampling/createMessage": (types.CreateMessageRequest, types.CreateMessageResult),
+    "roots/list": (types.ListRootsRequest, types.ListRootsResult),
+}
+
+
+class _Round:
+    """One request of a client while it is being worked on. Messages are sent in order, before the answer."""
+
+    def __init__(self, context: Request, announcer: Announcer) -> None:
+        self.context = context
+        self._announcer = announcer
+        self._logs: deque[types.LoggingMessageNotification] = deque()
+        self._sending: asyncio.Task[None] | None = None
+        self._reports = 0
+        self._reported = asyncio.Event()
+
+    def log(self, level: LogLevel, data: Any, name: str | None) -> None:
+        if not self._announcer.wants_log(self.context, level) or len(self._logs) >= MAX_LOGS:
+            return
+        params = types.LoggingMessageNotificationParams(level=level, data=data, logger=name)
+        self._logs.append(types.LoggingMessageNotification(params=params))
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.get_running_loop().create_task(self._send())
+
+    async def report(self, progress: float, total: float | None, message: str | None) -> None:
+        self._reports += 1
+        try:
+            await self.context.session.report_progress(progress, total, message)
+        finally:
+            self._reports -= 1
+            self._reported.set()
+
+    async def finish(self) -> None:
+        """Waits until everything that was said so far is sent, at most `_FLUSHED_WITHIN` seconds."""
+        for _ in range(_STEPS):
+            await asyncio.sleep(0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FLUSHED_WITHIN):
+                if self._sending is not None:
+                    await asyncio.shield(self._sending)
+                while self._reports:
+                    self._reported.clear()
+                    await self._reported.wait()
+
+    async def _send(self) -> None:
+        while self._logs:
+            await self.context.session.send_notification(self._logs.popleft(), self.context.request_id)
+
+
+@dataclass(slots=True, eq=False)
+class _OpenCall:
+    """A call that may ask questions in several rounds. `round` is the request that it belongs to now."""
+
+    round: _Round | None
+    early: dict[str, Any]
+    """Answers that came with the first request, before the questions."""
+    task: asyncio.Task[dict[str, Any]] = field(init=False)
+    questions: dict[str, tuple[InputAsked, asyncio.Future[dict[str, Any]]]] = field(default_factory=dict)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    count: int = 0
+    timer: asyncio.TimerHandle | None = None
+
+    async def ask(self, asked: InputAsked) -> dict[str, Any]:
+        self.count += 1
+        key = asked.key or f"question-{self.count}"
+        if (answer := self.early.pop(key, None)) is not None:
+            return dict(answer)
+        key = key if key not in self.questions else f"{key}-{self.count}"
+        answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.questions[key] = asked, answered
+        self.asked.set()
+        try:
+            return await answered
+        finally:
+            self.questions.pop(key, None)
+
+    def answer(self, responses: Mapping[str, Any]) -> None:
+        for key in [key for key in self.questions if isinstance(responses.get(key), Mapping)]:
+            _, answered = self.questions.pop(key)
+            if not answered.done():
+                answered.set_result(dict(responses[key]))
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        if self.round is not None:
+            await self.round.report(progress, total, message)
+
+    def log(self, level: LogLevel, data: Any, name: str | None) -> None:
+        if self.round is not None:
+            self.round.log(level, data, name)
+
+
+class Rounds:
+    """Does the work of requests whose tools, resources or prompts may talk to the client."""
+
+    def __init__(self, announcer: Announcer) -> None:
+        self._announcer = announcer
+        self._calls: set[_OpenCall] = set()
+        self._parked: dict[str, _OpenCall] = {}
+
+    async def answer(self, context: Request, work: Work) -> dict[str, Any]:
+        """MCP's result of the work, or its questions. Raises what the work raises."""
+        capabilities, params = _capabilities(context), context.params or {}
+        state, responses = params.get("requestState"), params.get("inputResponses") or {}
+        if not is_modern(context) or (state is None and not capabilities):
+            return await self._answer_at_once(context, work, capabilities)
+        if state is None:
+            return await self._follow(self._begin(context, work, capabilities, responses), context)
+        call = self._unpark(state)
+        call.answer(responses)
+        return await self._follow(call, context)
+
+    async def close(self) -> None:
+        for state in [*self._parked]:
+            self._unpark(state)
+        await cancel_and_wait(*(call.task for call in self._calls))
+
+    async def _answer_at_once(self, context: Request, work: Work, capabilities: Mapping[str, Any]) -> dict[str, Any]:
+        round_ = _Round(context, self._announcer)
+        loop = asyncio.get_running_loop()
+        on_input = None if is_modern(context) else _push(context)
+        caller = ToolCaller(on_log=round_.log, on_input=on_input, capabilities=capabilities, loop=loop)
+        try:
+            with called_by(caller):
+                return await work(context.session.report_progress if _wants_progress(context) else None)
+        finally:
+            await round_.finish()
+
+    def _begin(
+        self, context: Request, work: Work, capabilities: Mapping[str, Any], responses: Mapping[str, Any]
+    ) -> _OpenCall:
+        call = _OpenCall(None, dict(responses))
+        loop = asyncio.get_running_loop()
+
+        async def on_input(asked: InputAsked) -> dict[str, Any]:
+            if len(self._parked) >= MAX_PARKED:
+                raise CannotAsk("too many calls wait for answers", method=asked.method)
+            return await call.ask(asked)
+
+        async def run() -> dict[str, Any]:
+            with called_by(ToolCaller(on_log=call.log, on_input=on_input, capabilities=capabilities, loop=loop)):
+                return await work(call.progress if _wants_progress(context) else None)
+
+        call.task = loop.create_task(run())
+        self._calls.add(call)
+        call.task.add_done_callback(lambda _: self._ended(call))
+        return call
+
+    async def _follow(self, call: _OpenCall, context: Request) -> dict[str, Any]:
+        """The result of a call, or the questions that it has now."""
+        call.round = _Round(context, self._announcer)
+        try:
+            while not call.task.done() and not call.questions:
+                call.asked.clear()
+                await _first_of(call.task, call.asked)
+                await call.round.finish()  # a round says what was said in it, before it is over
+        except BaseException:
+            call.task.cancel()
+            raise
+        finally:
+            call.round = None
+        return call.task.result() if call.task.done() else self._park(call)
+
+    def _park(self, call: _OpenCall) -> dict[str, Any]:
+        state = secrets.token_hex(16)
+        self._parked[state] = call
+        call.timer = asyncio.get_running_loop().call_later(STATE_TTL, self._expire, state)
+        requests = {key: {"method": asked.method, "params": asked.params} for key, (asked, _) in call.questions.items()}
+        return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
+
+    def _unpark(self, state: str) -> _OpenCall:
+        call = self._parked.pop(state, None)
+        if call is None:
+            raise MCPError(types.INVALID_PARAMS, "Invalid or expired requestState", {"reason": "invalid_request_state"})
+        if call.timer is not None:
+            call.timer.cancel()
+        return call
+
+    def _expire(self, state: str) -> None:
+        self._unpark(state).task.cancel()
+
+    def _ended(self, call: _OpenCall) -> None:
+        self._calls.discard(call)
+        if not call.task.cancelled():
+            call.task.exception()  # retrieved, or asyncio logs it: a parked call may end while nothing follows it
+
+
+def missing_capability(error: CannotAsk) -> MCPError:
+    """MCP's error for a request that needs a capability which the client has not declared (2026-07-28)."""
+    capability = INPUT_METHODS[error.details["method"]]
+    data: dict[str, Any] = {"requiredCapabilities": {capability: {}}}
+    return MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, f"Missing client capability: {capability}", data)
+
+
+def _capabilities(context: Request) -> dict[str, Any]:
+    """What the client says that it can answer."""
+    declared = context.session.client_capabilities
+    dumped = declared.model_dump(by_alias=True, mode="json", exclude_none=True) if declared else {}
+    return {each: dumped[each] for each in INPUT_METHODS.values() if each in dumped}
+
+
+def _wants_progress(context: Request) -> bool:
+    return (context.meta or {}).get("progress_token") is not None
+
+
+def _push(context: Request) -> OnInput:
+    """Sends requests for input to a client of an older revision."""
+
+    async def on_input(asked: InputAsked) -> dict[str, Any]:
+        request_type, result_type = _PUSHED[asked.method]
+        related = ServerMessageMetadata(related_request_id=context.request_id)
+        try:
+            request = request_type.model_validate({"method": asked.method, "params": asked.params})
+            result = await context.session.send_request(request, result_type, metadata=related)
+        except (MCPError, ValidationError) as error:
+            reason = error.message if isinstance(error, MCPError) else "the question or its answer is not MCP's"
+            raise CannotAsk(reason, method=asked.method) from None
+        return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    return on_input
+
+
+async def _first_of(task: asyncio.Task[Any], event: asyncio.Event) -> None:
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()

@@ -1,0 +1,60 @@
+"""Files through several nodes, of which one is killed in the middle: not a byte is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.computer.hosted import hosted
+from tests.computer.servers.contents import binary
+from tests.computer.transferring import SIZE, computer_in, parts_in
+from tests.nodes.conftest import Start
+from tests.nodes.front import Front
+from tests.nodes.processes import NodeProcess
+from tests.nodes.work import at_work
+from tests.on_disk import content_of
+
+Transfer = Callable[[Callable[..., None]], Coroutine[Any, Any, Any]]
+
+
+async def while_killing(node: NodeProcess, transfer: Transfer) -> Any:
+    """The outcome of a transfer, of which a third is done when the node is killed."""
+    is_due = asyncio.Event()
+
+    def report(done: float, total: float, message: object) -> None:
+        if done > total / 3:
+            is_due.set()
+
+    going = asyncio.create_task(transfer(report))
+    await is_due.wait()
+    await node.kill()
+    return await going
+
+
+@pytest.mark.covers("transfers-resumed", "transfers-verified", "nodes-killed")
+async def test_a_transfer_between_nodes_goes_on_when_the_node_of_either_side_is_killed(
+    start: Start, office: str, tmp_path: Path
+) -> None:
+    nodes = await start(3)
+    one, two, three = nodes.nodes
+    computer = computer_in(tmp_path, office)
+    async with (
+        Front([one, three]) as agents,
+        Front([two, three]) as computers,
+        hosted(computer, computers.url, office, tmp_path / "state"),
+        at_work(agents.url, office) as agent,
+    ):
+        assert (agents.carries(one), computers.carries(two)) == (1, 1)
+        handle = (await agent.emit_tool_call("laptop", "offer")).text
+        target = tmp_path / "fetched"
+        await while_killing(two, lambda report: agent.save_blob("laptop", handle, target, report))
+        assert content_of(target) == binary(SIZE)
+        assert (agents.carries(one), computers.carries(three)) == (1, 1)
+        landed = await while_killing(one, lambda report: agent.put_bytes("laptop", binary(SIZE), None, report))
+        assert content_of(landed) == binary(SIZE)
+        assert agents.carries(three) == 1
+        assert parts_in(tmp_path) == []
