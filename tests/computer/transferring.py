@@ -14,6 +14,7 @@ from a2c_smcp.computer.blobs.limits import BlobLimits
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.endpoint import Reconnect
 from tests.computer.servers.contents import binary
+from tests.waiting import until_it_goes
 
 __all__ = ["SIZE", "offering_computer", "parts_in", "sending_agent", "spooled_in"]
 
@@ -91,12 +92,14 @@ async def run_agent(which: str, url: str, office: str, folder: Path) -> None:
         if done < total:
             print("in the middle", flush=True)
 
-    async with AsyncSMCPAgentClient("planner", url=url, office=office) as agent:
-        if which == "put":
-            await agent.put_bytes("laptop", binary(SIZE), on_progress=report)
-        else:
-            handle = (await agent.emit_tool_call("laptop", "offer")).text
-            await agent.save_blob("laptop", handle, folder / "fetched", on_progress=report)
+    agent = AsyncSMCPAgentClient("planner", url=url, office=office)
+    await until_it_goes(agent.connect)  # the Server keeps the seat of an agent that was killed for a few seconds
+    if which == "put":
+        await agent.put_bytes("laptop", binary(SIZE), on_progress=report)
+    else:
+        handle = (await agent.emit_tool_call("laptop", "offer")).text
+        await agent.save_blob("laptop", handle, folder / "fetched", on_progress=report)
+    await agent.disconnect()
 
 
 if __name__ == "__main__":
