@@ -817,6 +817,7 @@ async def test_logs_reach_the_listener_while_they_are_wanted(
     laptop.peer.answers("client:set_log_level", lambda data: {"req_id": data["req_id"]})
     async with start(kind, event_handler=listener) as agent:
         await laptop.peer.ask("server:tell_log", {"agent": "planner", **log, "data": "too early"})
+        await agent.list_room()  # answered after the notice
         await agent.set_log_level("laptop", "info", "notes")
         await laptop.peer.ask("server:tell_log", {"agent": "planner", **log})
         await until(lambda: listener.heard)
