@@ -14,10 +14,10 @@ EXAMPLES := .cache/examples/.ready
 CLIENTS := .cache/clients/.ready
 DOCS := .cache/docs/.ready
 
-# Tests wait more than they compute, so a core has work for two. A run that keeps no bytecode compiles everything again
+# Tests wait more than they compute, so a core has work for three. A run that keeps no bytecode compiles everything again
 # in each of its processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
-WORKERS = $(shell $(PYTHON) -c 'import os; print(min(2 * (os.cpu_count() or 1), 16))')
+WORKERS = $(shell $(PYTHON) -c 'import os; print(min(3 * (os.cpu_count() or 1), 16))')
 ALL_CORES = --numprocesses $(WORKERS) --dist worksteal
 
 # $(call install,ENVIRONMENT,LOCK): makes a virtual environment of a lock with hashes. pip says too much or nothing for half a
