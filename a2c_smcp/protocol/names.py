@@ -56,10 +56,10 @@ def fault_in_client(client: object) -> str | None:
     if not isinstance(client, dict):
         return "must be an object with a name"
     if fault := fault_in(client.get("name")):
-        return f"its name {fault}"
+        return f"must have a valid name: it {fault}"
     version = client.get("version")
     fault = None if version is None else fault_in(version)
-    return f"its version {fault}" if fault else None
+    return f"must have a valid version: it {fault}" if fault else None
 
 
 def client_field(name: str, version: str = "") -> dict[str, str] | None:
