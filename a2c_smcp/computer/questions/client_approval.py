@@ -1,7 +1,7 @@
 """Approval by the person at the MCP client that a call comes from, if the owner allows that (`--approve-by client`).
 
 The computer makes an elicitation of its own, in MCP's form, with the tool and its arguments, and `no` and `yes` as the
-only answers: who calls must not be able to give himself a grant. It goes the ways of all questions (WIRE §9):
+only answers: a caller must not be able to give itself a grant. It goes the ways of all questions (WIRE §9):
 
 - `questions: true`: it is told to the agent as an open question, and the call waits.
 - `questions: "result"`: it is returned as an `InputRequiredResult`. Nothing waits or runs then, and nothing is in the
@@ -71,6 +71,11 @@ class _PutCall:
     tool: tuple[str, str]
     timer: asyncio.TimerHandle
 
+    @property
+    def is_late(self) -> bool:
+        """Whether its time is over. After a standstill of the process the timer may not have run yet."""
+        return asyncio.get_running_loop().time() >= self.timer.when()
+
 
 class ClientApprovals:
     """Asks MCP clients for approval, in the name of this `computer`."""
@@ -121,7 +126,7 @@ class ClientApprovals:
         assert options
         handle = options.request_state or ""
         asked = self._asked.get(handle)
-        if asked is None or not call.caller.is_exactly(asked.call.caller):
+        if asked is None or asked.is_late or not call.caller.is_exactly(asked.call.caller):
             raise QuestionEnded("the call that this request_state belongs to has ended")
         if (asked.call.name, asked.call.params, asked.tool) != (call.name, call.params, tool):
             raise BadRequest("request_state: belongs to another call", field="request_state")
