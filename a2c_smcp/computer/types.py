@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from a2c_smcp.smcp import SMCPTool
 
-__all__ = ["OwnedTool", "ServerUpdate", "ToolCallRecord", "Update", "UpdateKind"]
+__all__ = ["AttributedCall", "OwnedTool", "ServerUpdate", "ToolCallRecord", "Update", "UpdateKind"]
 
 UpdateKind: TypeAlias = Literal["config", "tool_list", "desktop", "skills"]
 
@@ -45,3 +45,9 @@ class ToolCallRecord(TypedDict):
     timeout: float | None
     success: bool
     error: str | None
+
+
+class AttributedCall(ToolCallRecord):
+    """A call in the history with its `caller`: the agent, and the MCP client behind it; empty for the owner's own."""
+
+    caller: str

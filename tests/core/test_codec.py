@@ -19,7 +19,7 @@ from a2c_smcp.protocol.codec import MAX_TIMEOUT, decode, dumps, loads, loads_exa
 
 ROWS = [*EVENTS, lookup("client:newer"), lookup("server:update_newer"), lookup("server:tell_newer")]
 
-INPUTS = "questions blobs input_responses request_state client_capabilities"
+INPUTS = "questions blobs input_responses request_state client_capabilities client"
 OPTIONS = f"{INPUTS} progress extend _meta"
 SERVER = "agent req_id computer mcp_server"
 FIELDS = {  # event: (required, optional but checked), from 000, WIRE §§4, 9 and PROTOCOL-0.4
@@ -38,7 +38,7 @@ FIELDS = {  # event: (required, optional but checked), from 000, WIRE §§4, 9 a
     "client:get_questions": ("agent req_id computer", "office_id"),
     "client:set_log_level": ("agent req_id computer level", "office_id mcp_server"),
     "server:tell_progress": ("agent req_id progress", "computer office_id total message"),
-    "server:tell_question": ("agent req_id question_id request", "computer office_id mcp_server tool_name"),
+    "server:tell_question": ("agent req_id question_id request", "computer office_id mcp_server tool_name approval"),
     "server:tell_question_ended": ("agent req_id question_id", "computer office_id request"),
     "server:tell_log": ("agent mcp_server level data", "computer office_id req_id logger"),
     "server:tell_resource": ("agent mcp_server uri", "computer office_id req_id"),
@@ -101,6 +101,7 @@ BAD: dict[str, list[Any]] = {
     "instance": [*NOT_NAMES, "x" * 15, "x" * 129, "x" * 16 + " "],
     "role": ["", "Agent", "agent ", "server", 0, True, ["agent"], {}],
     **dict.fromkeys(OBJECTS, NOT_OBJECTS),
+    "client": [*NOT_OBJECTS, {}, *({"name": name} for name in NOT_NAMES), {"name": "a", "version": ""}],
     "timeout": NOT_INTEGERS,
     "desktop_size": NOT_INTEGERS,
     "extend": [0, 1, "true", [], {}],
@@ -115,6 +116,7 @@ BAD: dict[str, list[Any]] = {
     "uri": [*NOT_NAMES, "x" * 2049],
     "cursor": [1, True, [], {}],
     "blobs": [0, 1, "true", [], {}],
+    "approval": [0, 1, "true", [], {}],
     **{field: [] for field in OWN_CODES},
 }
 OF_PROGRESS = {"client:tool_call": ([0, 1, 0.5, "true", [], {}], [True, False])}
@@ -127,6 +129,7 @@ GOOD: dict[str, list[Any]] = {
     "instance": ["x" * 16, "x" * 128],
     "role": ["agent", "computer"],
     **{field: [{}, {"deep": [{"n": None}]}] for field in OBJECTS},
+    "client": [{"name": "x" * 128}, {"name": "a", "version": "1.0"}, {"name": "a", "title": 1, "icons": []}],
     "timeout": [30],
     "desktop_size": [5, 0, -1, 2**70],
     "extend": [True, False],
@@ -141,6 +144,7 @@ GOOD: dict[str, list[Any]] = {
     "uri": ["file:///a b", "x" * 2048],
     "cursor": ["", "x" * 10_000],
     "blobs": [True, False],
+    "approval": [True, False],
     **{field: ["text", 1, True, {}] for field in OWN_CODES},
     "rel_path": ["", "a/b.md"],
 }
