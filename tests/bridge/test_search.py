@@ -175,6 +175,14 @@ def test_call_tool_refuses_unknown_names_with_similar_ones() -> None:
 
 
 @pytest.mark.covers("bridge-search")
+def test_a_client_that_was_offered_the_search_can_use_it_when_there_are_fewer_tools() -> None:
+    found = catalog([OfferedTool(Target("laptop", "read"), {})], GivenNames(), SEARCHED)
+    assert [listing["name"] for listing in found.listings()] == ["read"]
+    assert found.has_search
+    assert found.resolve("call_tool", {"name": "read"}) == (Target("laptop", "read"), {})
+
+
+@pytest.mark.covers("bridge-search")
 def test_there_is_no_call_tool_where_tools_are_listed() -> None:
     with pytest.raises(ToolNotFound):
         many("laptop", options=CatalogOptions()).resolve("call_tool", {"name": "send_email"})
