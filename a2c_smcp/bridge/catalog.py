@@ -99,17 +99,17 @@ class Catalog:
     def __init__(self, tools: Mapping[str, _Tool], names: GivenNames, search_above: int | None) -> None:
         self._tools = tools
         self._names = names
-        self._is_searched = search_above is not None and len(tools) > search_above
-        self.has_search = search_above is not None
+        self._lists_search = search_above is not None and len(tools) > search_above
+        self.is_searched = search_above is not None
         """Whether `search_tools` and `call_tool` can be called: also while all tools are listed, by older lists."""
 
     def listings(self) -> list[dict[str, Any]]:
         """MCP's list of tools, sorted by name. Not to be edited."""
-        return [_CALL_TOOL, _SEARCH_TOOLS] if self._is_searched else [*self._listings]
+        return [_CALL_TOOL, _SEARCH_TOOLS] if self._lists_search else [*self._listings]
 
     def resolve(self, name: str, arguments: Mapping[str, Any]) -> tuple[Target, dict[str, Any]]:
         """The tool that a call is for, and its own arguments. Raises `ToolNotFound` or `BadRequest`."""
-        if self.has_search and name == CALL_TOOL:
+        if self.is_searched and name == CALL_TOOL:
             return self.resolve(*_called(arguments))
         tool = self._tools.get(name) or self._listed_before(name)
         if isinstance(tool, ToolGroup):

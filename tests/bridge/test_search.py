@@ -178,7 +178,7 @@ def test_call_tool_refuses_unknown_names_with_similar_ones() -> None:
 def test_a_client_that_was_offered_the_search_can_use_it_when_there_are_fewer_tools() -> None:
     found = catalog([OfferedTool(Target("laptop", "read"), {})], GivenNames(), SEARCHED)
     assert [listing["name"] for listing in found.listings()] == ["read"]
-    assert found.has_search
+    assert found.is_searched
     assert found.resolve("call_tool", {"name": "read"}) == (Target("laptop", "read"), {})
 
 
