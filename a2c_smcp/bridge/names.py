@@ -6,7 +6,7 @@ theirs. When the table is full, those that have been away longest are dropped; a
 drops its own, so that it cannot push out those of others.
 
 A name passes from one owner to another only where the caller says that both are the same tool (`yields`): for example
-when the tool of a computer becomes part of a shared one.
+when the tool of a computer becomes part of a shared one. Owners that are asked for together never lose theirs.
 
 With a file, the table is what the file says. It is read again when another process has changed it, and new names are
 given while it is locked, after the names of others have been read. See `names_file.py`.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -88,12 +88,16 @@ class GivenNames:
     def _give(self, owners: Sequence[Owner], reserved: Collection[str], yields: Yields, today: str) -> None:
         with self._file.locked() if self._file else nullcontext(False) as may_write:
             self._read()
+            used = {*owners}
             for owner in owners:
                 record = self._records.get(owner)
                 if record is None or record.name in reserved:
-                    self._take(owner, self._best_name(owner, reserved, yields))
+                    name = self._best_name(
+                        owner, reserved, lambda holder, new: holder not in used and yields(holder, new)
+                    )
+                    self._take(owner, name)
             self._records |= {owner: self._records[owner]._replace(seen=today) for owner in owners}
-            self._make_room(owners)
+            self._make_room(used)
             if self._file and may_write:
                 self._file.save(self._records.values())
 
@@ -112,9 +116,8 @@ class GivenNames:
         self._records[owner] = NameRecord(name, owner, "")
         self._owners[name] = owner
 
-    def _make_room(self, present: Iterable[Owner]) -> None:
+    def _make_room(self, used: Collection[Owner]) -> None:
         """Drop names that have not been used for longest, if there are too many; never one that is used now."""
-        used = set(present)
         away = [record for record in self._records.values() if record.owner not in used]
         room, kept = self._most - len(used), Counter[str]()
         for record in sorted(away, key=lambda record: record.seen, reverse=True):

@@ -102,6 +102,7 @@ def test_listings_of_any_shape_are_indexed() -> None:
     [
         ({"direct"}, 0.9, 0.95),
         ({"paraphrase"}, 0.4, 0.6),
+        ({"request"}, 0.3, 0.5),
         ({"chinese"}, 0.9, 0.95),
         ({"direct", "paraphrase"}, 0.75, 0.85),
     ],
