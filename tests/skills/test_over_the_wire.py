@@ -280,7 +280,7 @@ async def until_body(agent: Peer, body: str) -> None:
             await told(agent)
 
 
-@pytest.mark.covers("9-get_skills")
+@pytest.mark.covers("9-get_skills", "peer-skills")
 async def test_hostile_skills_cost_only_themselves(
     home: Home, offer: Offer, staging: Computer, agent: Peer, tmp_path: Path
 ) -> None:

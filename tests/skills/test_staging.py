@@ -181,7 +181,7 @@ async def start(home: Home, offer: Offer, told: list[Any]) -> AsyncIterator[Star
         yield start
 
 
-@pytest.mark.covers("9-get_skills")
+@pytest.mark.covers("9-get_skills", "peer-skills")
 async def test_thousands_of_resources_and_too_many_skills_files_and_bytes(
     start: Start, offer: Offer, home: Home
 ) -> None:

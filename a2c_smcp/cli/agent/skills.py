@@ -92,17 +92,17 @@ class SkillWork:
     async def _fetch(self, context: OfficeContext, found: GetSkillRet, meter: Meter) -> bytes:
         if "body" in found:
             return found["body"].encode("utf-8", "backslashreplace")
-        return await context.agent.read_blob(self.computer, found["blob_handle"], meter.report)
+        return await context.agent.read_blob(self.computer, found["blob_handle"], meter.report_bytes)
 
     async def _save(self, context: OfficeContext, found: GetSkillRet, output: Path, meter: Meter) -> None:
         try:
             if "body" in found:
                 await in_thread(output.write_bytes, await self._fetch(context, found, meter))
             else:
-                await context.agent.save_blob(self.computer, found["blob_handle"], output, meter.report)
+                await context.agent.save_blob(self.computer, found["blob_handle"], output, meter.report_bytes)
         except OSError as error:
             raise Failed(f"{output} cannot be written: {error.strerror}", "Give another file with --output.") from None
-        context.terminal.show(f"{found['total_size']} bytes written to {output}")
+        context.terminal.show(f"{found['total_size']:,} bytes written to {output}")
 
     def _put(self, found: GetSkillRet, content: bytes) -> None:
         text = _text_of(content)
