@@ -25,16 +25,6 @@ ROOT = "skill://srv/code-review"
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "skills")
-
-
-@pytest.fixture
-def offer(tmp_path: Path) -> Offer:
-    return Offer(tmp_path / "offer.json")
-
-
-@pytest.fixture
 async def laptop(shared_hub: Any, office: str, home: Home, tmp_path: Path) -> AsyncIterator[Computer]:
     """A computer in the test's office, without MCP servers."""
     computer = Computer("laptop", skills=home.path)

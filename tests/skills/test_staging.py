@@ -144,16 +144,6 @@ Start = Callable[..., Awaitable[Computer]]
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "skills")
-
-
-@pytest.fixture
-def offer(tmp_path: Path) -> Offer:
-    return Offer(tmp_path / "offer.json")
-
-
-@pytest.fixture
 def told() -> list[Any]:
     """The updates that agents are told of."""
     return []

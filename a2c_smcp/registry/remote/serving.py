@@ -151,13 +151,7 @@ class RegistryServer:
 class _ServedRegistry(Server[None]):
     """One run of the server."""
 
-    def __init__(
-        self,
-        registry: ReadableRegistry,
-        name: str = "registry",
-        page_size: int = PAGE_SIZE,
-        **identity: Any,
-    ) -> None:
+    def __init__(self, registry: ReadableRegistry, name: str, page_size: int = PAGE_SIZE, **identity: Any) -> None:
         self._registry = registry
         self._page_size = page_size
         self.announcer = Announcer(registry)
