@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import OwnedTasks
+from a2c_smcp.mcp_host.failures import METHOD_NOT_FOUND
 from a2c_smcp.mcp_host.sessions.subscriptions import uris_above
 from a2c_smcp.registry.calls.caller import tool_caller
 from a2c_smcp.registry.readable.entries import (
@@ -36,8 +37,6 @@ from a2c_smcp.registry.results import RawResult
 __all__ = ["MCPServerReadables"]
 
 logger = logging.getLogger(__name__)
-
-_METHOD_NOT_FOUND = -32601  # not every server that has resources has templates
 
 MAX_PAGES = 100
 
@@ -121,7 +120,8 @@ class MCPServerReadables:
                 try:
                     self._register(kind, [each async for each in self._pages(kind)])
                 except SMCPError as error:
-                    level = logging.INFO if error.details.get("mcp_code") == _METHOD_NOT_FOUND else logging.WARNING
+                    is_missing = error.details.get("mcp_code") == METHOD_NOT_FOUND  # not every server has templates
+                    level = logging.INFO if is_missing else logging.WARNING
                     logger.log(level, "%s: its %s are not listed: %s", self._name, kind, error.message)
                 except Exception:
                     logger.exception("%s: its %s could not be registered", self._name, kind)
