@@ -144,15 +144,11 @@ class PutBlobReq(AgentCallData):
 
 
 class PutBlobRet(TypedDict):
-    """The answer to the last chunk says where the file is.
-
-    `in_flight`, with the first one, is how many chunks may be sent before their answers; other makes do not have it.
-    """
+    """The answer to the last chunk says where the file is."""
 
     upload_id: str
     chunk_offset: int
     req_id: str
-    in_flight: NotRequired[int]
     landing_path: NotRequired[str]
     total_size: NotRequired[int]
     sha256: NotRequired[str]
