@@ -56,5 +56,9 @@ def last() -> bytes:
     return page(0)
 
 
-if __name__ == "__main__":
+def main() -> None:
     scanner.run("stdio")
+
+
+if __name__ == "__main__":
+    main()
