@@ -164,6 +164,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "peer-windows": "Where the URI of a window says nothing, its annotations say how important it is.",
         "peer-errors": "Where the published generation asks, errors have codes that it knows.",
         "peer-bundle-ids": "Servers have valid bundle ids, all different; a request names one by name or by bundle id.",
+        "peer-tags": "Tags that an MCP server declares are shown where the owner has none, and are never trusted.",
+        "peer-skills": "Skills that lie or lead out cost themselves: nothing outside their folder is read or written.",
     },
     "WIRE §5 calls": {
         "calls-timeout-field": "timeout is whole seconds from 1 to the maximum.",

@@ -198,6 +198,7 @@ def test_the_checks_are_made_anew_on_every_chunk(root: Path, load: Load) -> None
 # What is not reached
 
 
+@pytest.mark.covers("peer-skills", "9-get_skill")
 @pytest.mark.parametrize(
     "path", ["../outside.md", "/etc/passwd", "sub/../../outside.md", "a\\b", "C:x", "sub/..", ".."]
 )
@@ -205,6 +206,7 @@ def test_a_path_that_leaves_the_folder_is_refused(load: Load, path: str) -> None
     assert refused(load, path) == "traversal"
 
 
+@pytest.mark.covers("peer-skills", "9-get_skill")
 def test_links_that_leave_the_folder_are_refused_and_others_are_followed(root: Path, load: Load) -> None:
     (root / "real.md").write_text("real")
     (root / "sub" / "inside.md").symlink_to("../real.md")
@@ -230,6 +232,7 @@ def test_the_private_file_is_forbidden_whether_it_is_there_or_not(root: Path, lo
         assert refused(load, path) == "forbidden"
 
 
+@pytest.mark.covers("peer-skills")
 def test_only_regular_files_are_opened(root: Path, load: Load) -> None:
     os.mkfifo(root / "pipe")
     (root / "loop").symlink_to("loop")
@@ -240,6 +243,7 @@ def test_only_regular_files_are_opened(root: Path, load: Load) -> None:
         assert refused(load, path) == "not_found", path
 
 
+@pytest.mark.covers("peer-skills")
 def test_a_link_that_is_swapped_in_again_and_again_never_leads_out(root: Path) -> None:
     """Whatever is opened while files and folders are replaced by links, it is never the file outside."""
     (root.parent / "elsewhere").mkdir()

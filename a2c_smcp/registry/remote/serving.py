@@ -23,6 +23,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from a2c_smcp.errors import BadRequest, PromptNotFound, ResourceNotFound, SMCPError
+from a2c_smcp.mcp_host.failures import RESOURCE_NOT_FOUND
 from a2c_smcp.registry.calls.caller import CannotAsk
 from a2c_smcp.registry.calls.progress import OnProgress
 from a2c_smcp.registry.readable_registry import ReadableRegistry
@@ -44,7 +45,6 @@ ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Model = TypeVar("Model", bound=BaseModel)
 
 _ENDS_WITHIN = 3  # seconds: streams of notices end only with the server
-_NOT_FOUND_BEFORE = -32002  # of a resource, before 2026-07-28
 _ALL_CHANGE = NotificationOptions(tools_changed=True, resources_changed=True, prompts_changed=True)
 
 
@@ -151,13 +151,7 @@ class RegistryServer:
 class _ServedRegistry(Server[None]):
     """One run of the server."""
 
-    def __init__(
-        self,
-        registry: ReadableRegistry,
-        name: str = "registry",
-        page_size: int = PAGE_SIZE,
-        **identity: Any,
-    ) -> None:
+    def __init__(self, registry: ReadableRegistry, name: str, page_size: int = PAGE_SIZE, **identity: Any) -> None:
         self._registry = registry
         self._page_size = page_size
         self.announcer = Announcer(registry)
@@ -277,7 +271,7 @@ class _ServedRegistry(Server[None]):
         except CannotAsk as error:
             raise missing_capability(error) if is_modern(context) else _failed(error) from None
         except ResourceNotFound as error:
-            code = types.INVALID_PARAMS if is_modern(context) else _NOT_FOUND_BEFORE
+            code = types.INVALID_PARAMS if is_modern(context) else RESOURCE_NOT_FOUND
             raise MCPError(code, "Resource not found", {"uri": (context.params or {}).get("uri")}) from error
         except (PromptNotFound, BadRequest) as error:
             raise MCPError(types.INVALID_PARAMS, error.message) from None
