@@ -1,0 +1,1 @@
+"""An office as an MCP server: every MCP client becomes an agent."""
