@@ -304,6 +304,10 @@ _TABLE: dict[str, dict[str, str]] = {
         "registry-cost": "Everything is compiled at registration; what is off is not there.",
         "registry-address": "001's address works from the wheel and shadows no other sage.",
     },
+    "The bridge": {
+        "bridge-names": "Tools have names that clients accept, distinct, and kept across restarts and come and go.",
+        "bridge-catalog": "A client is offered the tools of all computers; a call goes to the one that has the name.",
+    },
     "003 Agent": {
         "agent-asks": "An agent calls tools, and asks for tools, configuration, desktop, members and anything newer.",
         "agent-reacts": "What 002 asks of an agent: tools are fetched on enter and update, dropped on leave.",
