@@ -106,7 +106,7 @@ class SMCPApp:
         self.hub.reload()
 
     async def drain(self) -> None:
-        """Lets calls in flight finish, refuses the rest, then closes every session.
+        """Lets calls in flight finish, refuses the rest, then ends mounted applications and closes every session.
 
         If there are other nodes, clients without a call in flight are sent there at once.
         """
@@ -117,6 +117,7 @@ class SMCPApp:
             await asyncio.wait([calls], timeout=_POLL_INTERVAL)
         await calls
         await self._wait_until_read()
+        await self.end_mounts()
         if self._proxy:
             self._proxy.drain()
         for channel in self.sessions:
