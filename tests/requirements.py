@@ -272,6 +272,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "computer-serves": "An agent uses tools, desktop and configuration of a computer through the Server.",
         "computer-malformed": "A computer answers what is malformed, or too large to be answered, with its code.",
         "computer-approval": "What is not allowed beforehand is asked of the owner, or refused.",
+        "approval-by-client": "If the owner allows it, a call is put to its MCP client; only a yes runs it, once.",
+        "client-names": "An agent may name the MCP client it calls for: checked, shown, and part of what is granted.",
         "computer-dedup": "A computer never runs a tool twice for one req_id.",
         "computer-cancel": "A cancel stops its call and no other.",
         "computer-progress": "Whoever follows a call hears how far it has got, at no cost to the call.",
