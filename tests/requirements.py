@@ -272,6 +272,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "computer-serves": "An agent uses tools, desktop and configuration of a computer through the Server.",
         "computer-malformed": "A computer answers what is malformed, or too large to be answered, with its code.",
         "computer-approval": "What is not allowed beforehand is asked of the owner, or refused.",
+        "approval-by-client": "If the owner allows it, a call is put to its MCP client; only a yes runs it, once.",
+        "client-names": "An agent may name the MCP client it calls for: checked, shown, and part of what is granted.",
         "computer-dedup": "A computer never runs a tool twice for one req_id.",
         "computer-cancel": "A cancel stops its call and no other.",
         "computer-progress": "Whoever follows a call hears how far it has got, at no cost to the call.",
@@ -307,6 +309,12 @@ _TABLE: dict[str, dict[str, str]] = {
     "The bridge": {
         "bridge-names": "Tools have names that clients accept, distinct, and kept across restarts and come and go.",
         "bridge-catalog": "A client is offered the tools of all computers; a call goes to the one that has the name.",
+        "bridge-conformance": "MCP's conformance suite can be run against a bridge, anywhere.",
+        "bridge-through": "Tools, resources, prompts, progress, questions, logs and cancels pass, in both eras.",
+        "bridge-apart": "No client sees the progress, logs, questions, subscriptions or messages of another.",
+        "bridge-killed": "Whatever is killed in the middle of calls, each has one answer, and all is back by itself.",
+        "bridge-trouble": "A client is told why the office cannot be used and what to do, until it can be.",
+        "bridge-http": "Over HTTP a key is wanted, foreign hosts and web pages are refused, streams can be resumed.",
     },
     "003 Agent": {
         "agent-asks": "An agent calls tools, and asks for tools, configuration, desktop, members and anything newer.",

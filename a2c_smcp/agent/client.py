@@ -156,8 +156,8 @@ class AsyncSMCPAgentClient(AsyncReadingMethods, AsyncSkillMethods, AsyncTransfer
 
         `timeout` is in seconds; `expires` is its older name (003). A caller that stops waiting cancels the call on the
         computer. `options` are those of `EmitOptions`: `on_progress`, `on_question`, `questions`, `extend`, `meta`,
-        `input_responses`, `request_state`, `client_capabilities`, `save_to` and `on_transfer`. Raises an `SMCPError`
-        for all other failures; its `outcome` says whether the tool has run.
+        `input_responses`, `request_state`, `client_capabilities`, `client`, `save_to` and `on_transfer`. Raises an
+        `SMCPError` for all other failures; its `outcome` says whether the tool has run.
         """
         limit = _limit(timeout, expires)
         return await self._flows.call_tool(computer, tool_name, params or {}, limit, office, req_id, options)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from a2c_smcp.agent import AsyncSMCPAgentClient, Reconnect
-from a2c_smcp.errors import NotAuthenticated, SMCPError, Unavailable
+from a2c_smcp.errors import NotAuthenticated, Outcome, SMCPError, Unavailable
 from a2c_smcp.loops import cancel_and_wait
 
 __all__ = ["Membership"]
@@ -106,7 +106,7 @@ class Membership:
                 return await work
         except TimeoutError:
             if limit.expired() and self.trouble:
-                raise self._unknown_outcome(self.trouble) from None
+                raise _with_outcome(self.trouble, "unknown") from None
             raise
         finally:
             self._running.discard(limit)
@@ -121,7 +121,7 @@ class Membership:
                 while self.trouble is not None:
                     await self._changed.wait()
         if self.trouble is not None:
-            raise self.trouble
+            raise _with_outcome(self.trouble, "not_run")
 
     async def _keep(self) -> None:
         attempt = 0
@@ -160,10 +160,8 @@ class Membership:
         self._stop_timer()
         if (before and before.message) == (trouble and trouble.message):
             return
-        if trouble:
-            logger.warning("office %r: %s", self._office, trouble.message)
-            for limit in self._running:
-                limit.reschedule(asyncio.get_running_loop().time())
+        for limit in self._running if trouble else ():
+            limit.reschedule(asyncio.get_running_loop().time())
         self._changed.set()
         self._changed = asyncio.Event()
         self._on_change()
@@ -172,11 +170,6 @@ class Membership:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-
-    def _unknown_outcome(self, trouble: SMCPError) -> SMCPError:
-        """The same error. The call was sent perhaps, so nobody knows whether its tool has run."""
-        trouble.outcome = "unknown"
-        return trouble
 
     # Events of the agent (`AgentEvents`)
 
@@ -196,3 +189,10 @@ class Membership:
     def on_refused(self, error: SMCPError) -> None:
         self._set(error)
         self._refused.set()
+
+
+def _with_outcome(trouble: SMCPError, outcome: Outcome) -> SMCPError:
+    """The same error, which says of one call whether its tool has run."""
+    copy = type(trouble)(trouble.reason, subject=trouble.subject, **trouble.details)
+    copy.outcome = outcome
+    return copy

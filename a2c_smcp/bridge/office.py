@@ -8,6 +8,7 @@ a client shows its list of tools, and nothing else that a person would look at.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -25,6 +26,8 @@ from a2c_smcp.registry.readable_registry import ReadableChange
 
 __all__ = ["OFFICE_STATUS", "Office"]
 
+logger = logging.getLogger(__name__)
+
 OFFICE_STATUS = "office_status"
 _SHOWN_COMPUTERS = 50
 _OURS = ("a2c_", "MCP_TOOL_")
@@ -35,7 +38,7 @@ class Office:
 
     def __init__(self, agent: AsyncSMCPAgentClient, name: str, options: BridgeOptions) -> None:
         self.agent, self.name, self.options = agent, name, options
-        self.membership = Membership(agent, name, self._on_change)
+        self.membership = Membership(agent, name, self._on_state)
         self.desktops = Desktops(agent, name, self._on_change)
         self.readables = Readables(agent, name)
         self._names = GivenNames(options.names_file)
@@ -148,6 +151,13 @@ class Office:
 
     def watch_resource(self, uri: str, listener: Callable[[str], None]) -> Callable[[], None]:
         return self.agent.registry.watch_resource(uri, listener)
+
+    def _on_state(self) -> None:
+        if self.membership.trouble:
+            logger.warning("%s", self.trouble)
+        else:
+            logger.info("office %r is joined", self.name)
+        self._on_change()
 
     def _on_change(self) -> None:
         self._catalog = self._schemas = None

@@ -26,7 +26,7 @@ from a2c_smcp.registry.calls.caller import CannotAsk
 from a2c_smcp.registry.remote.announcing import Announcer, Request, is_modern
 from a2c_smcp.registry.remote.rounds import Round, wants_progress
 
-__all__ = ["Calls", "client_of", "failed_result"]
+__all__ = ["Calls", "failed_result"]
 
 _OF_REQUEST = "progressToken"
 _RESERVED = "io.modelcontextprotocol/"
@@ -102,15 +102,6 @@ def failed_result(text: str, error: SMCPError | None = None) -> dict[str, Any]:
     return result
 
 
-def client_of(context: Request) -> dict[str, str] | None:
-    """What the MCP client says of itself."""
-    known = context.session.client_params
-    if known is None:
-        return None
-    info = known.client_info
-    return {"name": info.name, **({"version": info.version} if info.version else {})}
-
-
 def _identity(context: Request) -> Hashable:
     """Whose request it is. On 2026-07-28 requests over HTTP have no session: each counts as a client of its own."""
     if is_modern(context):
@@ -125,8 +116,6 @@ def _options(context: Request, round_: Round) -> EmitOptions:
     if wants_progress(context):
         options["on_progress"] = round_.report
         options["extend"] = True
-    if "client" in EmitOptions.__annotations__ and (client := client_of(context)):
-        options["client"] = client  # type: ignore[typeddict-unknown-key]
     return options
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import socket
@@ -107,4 +108,11 @@ async def serve_http(app: ASGIApp, listening: socket.socket, on_ready: Callable[
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=_ENDS_WITHIN
     )
-    await WebServer(config).serve(sockets=[listening])
+    server = WebServer(config)
+    serving = asyncio.get_running_loop().create_task(server.serve(sockets=[listening]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await asyncio.wait([serving])
+        raise

@@ -18,7 +18,7 @@ from a2c_smcp.agent.reading.answers import is_input_required
 from a2c_smcp.protocol.questions import ELICITATION
 from a2c_smcp.registry.calls.caller import CannotAsk, InputAsked, OnInput
 from a2c_smcp.registry.remote.announcing import Request, is_modern
-from a2c_smcp.registry.remote.rounds import input_capabilities, push_to
+from a2c_smcp.registry.remote.rounds import client_of, input_capabilities, push_to
 
 __all__ = ["Send", "answered"]
 
@@ -35,8 +35,10 @@ async def answered(context: Request, send: Send, withdraw: Callable[[], None] = 
     """
     params = context.params or {}
     options: ReadOptions = {}
+    if client := client_of(context):
+        options["client"] = client
     if declared := input_capabilities(context):
-        options = {"questions": "result", "client_capabilities": declared}
+        options |= {"questions": "result", "client_capabilities": declared}
     if is_modern(context):
         return await send(_going_on(options, params.get("inputResponses"), params.get("requestState")))
     for _ in range(_MOST_ROUNDS):

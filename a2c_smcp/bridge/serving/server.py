@@ -81,7 +81,7 @@ class OfficeServer(MCPServer):
         except ToolNotFound as error:
             if trouble := self._office.trouble:
                 self._office.membership.poke()
-                return failed_result(trouble, self._office.membership.trouble)
+                return failed_result(trouble, error)
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {error.about}") from None
         except SMCPError as error:
             return failed_result(self._office.options.explain(error), error)

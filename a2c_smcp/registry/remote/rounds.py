@@ -34,6 +34,7 @@ from pydantic import BaseModel, ValidationError
 
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_events import LogLevel
+from a2c_smcp.protocol.names import client_field
 from a2c_smcp.registry.calls.caller import INPUT_METHODS, CannotAsk, InputAsked, OnInput, ToolCaller, called_by
 from a2c_smcp.registry.calls.progress import OnProgress
 from a2c_smcp.registry.remote.announcing import Announcer, Request, is_modern
@@ -43,6 +44,7 @@ __all__ = [
     "Round",
     "Rounds",
     "Work",
+    "client_of",
     "input_capabilities",
     "missing_capability",
     "push_to",
@@ -184,7 +186,8 @@ class Rounds:
         round_ = Round(context, self._announcer)
         loop = asyncio.get_running_loop()
         on_input = None if is_modern(context) else push_to(context)
-        caller = ToolCaller(on_log=round_.log, on_input=on_input, capabilities=capabilities, loop=loop)
+        client = client_of(context)
+        caller = ToolCaller(on_log=round_.log, on_input=on_input, capabilities=capabilities, client=client, loop=loop)
         try:
             with called_by(caller):
                 return await work(context.session.report_progress if wants_progress(context) else None)
@@ -202,8 +205,11 @@ class Rounds:
                 raise CannotAsk("too many calls wait for answers", method=asked.method)
             return await call.ask(asked)
 
+        client = client_of(context)
+        caller = ToolCaller(on_log=call.log, on_input=on_input, capabilities=capabilities, client=client, loop=loop)
+
         async def run() -> dict[str, Any]:
-            with called_by(ToolCaller(on_log=call.log, on_input=on_input, capabilities=capabilities, loop=loop)):
+            with called_by(caller):
                 return await work(call.progress if wants_progress(context) else None)
 
         call.task = loop.create_task(run())
@@ -262,6 +268,12 @@ def input_capabilities(context: Request) -> dict[str, Any]:
     declared = context.session.client_capabilities
     dumped = declared.model_dump(by_alias=True, mode="json", exclude_none=True) if declared else {}
     return {each: dumped[each] for each in INPUT_METHODS.values() if each in dumped}
+
+
+def client_of(context: Request) -> dict[str, str] | None:
+    """The client by its own name, if it gives one."""
+    params = context.session.client_params
+    return client_field(params.client_info.name, params.client_info.version) if params else None
 
 
 def wants_progress(context: Request) -> bool:
