@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from typing import Any
 from urllib.parse import quote
 
-from a2c_smcp.bridge.seats import MCP_PATH, Occupant, Seat, SeatOptions, Seats
+from a2c_smcp.bridge.seats import MCP_PATH, ClientSeat, Occupant, SeatOptions, Seats
 from a2c_smcp.errors import BadRequest, NotAuthenticated, NotAuthorised, NotFound, SMCPError, WrongRole
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol.names import fault_in
@@ -93,7 +93,7 @@ class OfficesAsMCPServers:
             if event == "lifespan.shutdown":
                 return
 
-    async def _seat(self, scope: Scope, office: str) -> Seat:
+    async def _seat(self, scope: Scope, office: str) -> ClientSeat:
         """The seat of whoever has sent the request. Raises `SMCPError`."""
         principal = await self._authenticate(scope)
         name = agent_name(principal)
@@ -152,7 +152,7 @@ def _inner(scope: Scope) -> Scope:
     }
 
 
-def _until_over(receive: Receive, seat: Seat) -> Receive:
+def _until_over(receive: Receive, seat: ClientSeat) -> Receive:
     """`receive`, for which the client is gone when the seat is closed."""
 
     async def receive_until_over() -> Message:

@@ -30,7 +30,7 @@ from a2c_smcp.errors import RateLimited, Unavailable
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.server.mounts import ASGIApp, Lifespan
 
-__all__ = ["MCP_PATH", "Occupant", "Seat", "SeatOptions", "Seats"]
+__all__ = ["MCP_PATH", "ClientSeat", "Occupant", "SeatOptions", "Seats"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,14 +66,14 @@ class Seats:
     def __init__(self, url: str, options: SeatOptions) -> None:
         self._url = url
         self._options = options
-        self._seats: dict[Occupant, Seat] = {}
+        self._seats: dict[Occupant, ClientSeat] = {}
         self._background = OwnedTasks()
 
     def has(self, occupant: Occupant) -> bool:
         return occupant in self._seats
 
-    async def use(self, occupant: Occupant, headers: Mapping[str, str]) -> Seat:
-        """The seat, joined and in use until `Seat.release`. `headers` are the credentials of the request.
+    async def use(self, occupant: Occupant, headers: Mapping[str, str]) -> ClientSeat:
+        """The seat, joined and in use until `ClientSeat.release`. `headers` are the credentials of the request.
 
         Raises the refusal of the Server, or `RateLimited`.
         """
@@ -82,7 +82,7 @@ class Seats:
             if sum(other.principal == occupant.principal for other in self._seats) >= self._options.most_per_principal:
                 most = self._options.most_per_principal
                 raise RateLimited(f"{occupant.principal!r} uses {most} offices already, which is the most")
-            seat = self._seats[occupant] = Seat(occupant, self._url, self._options, self._close_soon)
+            seat = self._seats[occupant] = ClientSeat(occupant, self._url, self._options, self._close_soon)
         await seat.use(headers)
         return seat
 
@@ -92,16 +92,18 @@ class Seats:
         await asyncio.gather(*(seat.close(_LAST_ANSWERS) for seat in seats))
         await self._background.close()
 
-    def _close_soon(self, seat: Seat) -> None:
+    def _close_soon(self, seat: ClientSeat) -> None:
         if self._seats.get(seat.occupant) is seat:
             del self._seats[seat.occupant]
             self._background.spawn(seat.close())
 
 
-class Seat:
+class ClientSeat:
     """One agent in one office, and the MCP server that its clients talk to. Its credentials are in memory only."""
 
-    def __init__(self, occupant: Occupant, url: str, options: SeatOptions, close_soon: Callable[[Seat], None]) -> None:
+    def __init__(
+        self, occupant: Occupant, url: str, options: SeatOptions, close_soon: Callable[[ClientSeat], None]
+    ) -> None:
         self.occupant = occupant
         self.is_over = asyncio.Event()
         self._headers: Mapping[str, str] = {}

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
+from a2c_smcp.cli.bridging.keys import kept_file
 from a2c_smcp.cli.errors import WrongUse
+from a2c_smcp.errors import NotPrivate
 from a2c_smcp.server.app import SMCPApp
 from a2c_smcp.server.run import address_of, listen
 
 __all__ = ["DEFAULT_IDLE", "MCPOptions", "check_processes", "mcp_url", "mount_offices"]
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_IDLE = 60
 """Seconds after the last request of an MCP client until its agent leaves the office."""
@@ -39,16 +45,24 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
     from a2c_smcp.bridge.on_server import PREFIXES, OfficesAsMCPServers
     from a2c_smcp.bridge.options import BridgeOptions
     from a2c_smcp.bridge.seats import SeatOptions
-
-    own = listen("127.0.0.1", 0)
+    from a2c_smcp.cli.bridging.run import explain_with
 
     def bridge(office: str) -> BridgeOptions:
-        return BridgeOptions()
+        return BridgeOptions(names_file=_names_file(place, office), explain=explain_with(place, office, None))
 
-    seats = SeatOptions(idle=options.idle, bridge=bridge)
-    url = f"http://{address_of(own)}"
+    own = listen("127.0.0.1", 0)
+    url, seats = f"http://{address_of(own)}", SeatOptions(idle=options.idle, bridge=bridge)
     app.mount(OfficesAsMCPServers(app.authenticate, url, options.authorization_servers, seats), *PREFIXES)
     return own
+
+
+def _names_file(place: str, office: str) -> Path | None:
+    """Where the names of tools are kept, so that a restart does not change one; `None` if there is no such place."""
+    try:
+        return kept_file(place, office, "json")
+    except (OSError, NotPrivate) as error:
+        logger.warning("names of tools may change with a restart: %s", error)
+        return None
 
 
 def mcp_url(place: str, office: str) -> str:

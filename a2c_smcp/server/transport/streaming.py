@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 _NO_BODY = frozenset({204, 304})
 
 
-class _Gone(Exception):
+class _PeerGone(Exception):
     """The peer is gone, in the middle of its request."""
 
 
@@ -103,7 +103,7 @@ class ResponseStream:
     def gone(self) -> None:
         """The peer is gone."""
         if not self._exchange.is_whole:
-            self._exchange.ended(_Gone())
+            self._exchange.ended(_PeerGone())
         self._finish()
 
     # For the application
@@ -111,7 +111,7 @@ class ResponseStream:
     async def _receive(self) -> Message:
         if not (self._is_body_read or self._is_over.is_set()):
             self._is_body_read = True
-            with suppress(_Gone):
+            with suppress(_PeerGone):
                 return {"type": "http.request", "body": await self._body(), "more_body": False}
         await self._is_over.wait()
         return {"type": "http.disconnect"}
