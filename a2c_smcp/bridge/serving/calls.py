@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from a2c_smcp.agent import EmitOptions, ReadOptions
 from a2c_smcp.bridge.offers import Target
-from a2c_smcp.bridge.office import Office
+from a2c_smcp.bridge.office.office import Office
 from a2c_smcp.bridge.serving.logs import CallLogs
 from a2c_smcp.bridge.serving.questions import answered
 from a2c_smcp.errors import SMCPError

@@ -16,12 +16,12 @@ from weakref import WeakKeyDictionary
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.agent.toolbox import RemoteTool
 from a2c_smcp.bridge.catalog import Catalog, catalog
-from a2c_smcp.bridge.desktops import GET_DESKTOP, Desktops
-from a2c_smcp.bridge.membership import Membership
 from a2c_smcp.bridge.names import GivenNames
 from a2c_smcp.bridge.offers import OfferedTool, Target
+from a2c_smcp.bridge.office.desktops import GET_DESKTOP, Desktops
+from a2c_smcp.bridge.office.membership import Membership
+from a2c_smcp.bridge.office.readables import Readables
 from a2c_smcp.bridge.options import BridgeOptions
-from a2c_smcp.bridge.readables import Readables
 from a2c_smcp.registry.readable_registry import ReadableChange
 
 __all__ = ["OFFICE_STATUS", "Office"]
