@@ -13,8 +13,8 @@ from a2c_smcp import __version__
 from a2c_smcp.agent import ReadOptions
 from a2c_smcp.bridge.catalog import SEARCH_TOOLS, search_arguments
 from a2c_smcp.bridge.office.desktops import GET_DESKTOP
-from a2c_smcp.bridge.office.office import OFFICE_STATUS, Office
-from a2c_smcp.bridge.serving.calls import Calls, failed_result
+from a2c_smcp.bridge.office.office import OFFICE_STATUS, BridgedOffice
+from a2c_smcp.bridge.serving.calls import ClientCalls, failed_result
 from a2c_smcp.bridge.serving.questions import answered
 from a2c_smcp.errors import SMCPError, ToolNotFound
 from a2c_smcp.registry.remote.announcing import Announcer, Request
@@ -26,11 +26,11 @@ __all__ = ["OfficeServer"]
 class OfficeServer(MCPServer):
     """One run of the server. What clients are told about it changes with the state of the office."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: BridgedOffice) -> None:
         self._office = office
         self._stop_listening: Callable[[], None] = lambda: None
         announcer = Announcer(office)
-        self._calls = Calls(office, announcer)
+        self._calls = ClientCalls(office, announcer)
         super().__init__(
             "a2c-smcp", announcer, version=__version__, title=f"Office {office.name}", instructions=office.instructions
         )
