@@ -370,6 +370,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "program-errors": "Wrong use ends at once with a sentence that says what to do.",
         "tls": "It serves TLS.",
         "no-secrets-in-logs": "No credential and no payload is ever logged.",
+        "mcp-on-server": "With --mcp, MCP clients are agents with their own keys; those with one key share a seat.",
+        "mounted-apps": "Applications below its own paths answer in parts, under the limits that hold elsewhere.",
         "mounting": "It can be mounted in another application, or its namespace in another server.",
         "crowd": "500 clients that join at once all succeed.",
     },
