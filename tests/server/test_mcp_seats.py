@@ -61,7 +61,7 @@ def members(app: Any) -> list[str]:
 async def test_a_renewed_token_keeps_the_session_and_the_seat() -> None:
     auth = JWTAuthenticationProvider(algorithms="HS256", secret=SECRET, leeway=0)
     async with served(auth=auth) as (url, app):
-        short, long = token_for(3), token_for(600)
+        short, long = token_for(6), token_for(600)
         status, session, _ = await post(url, INITIALIZE, short)
         assert status == 200
         (first,) = app.hub.connections
@@ -75,7 +75,7 @@ async def test_a_renewed_token_keeps_the_session_and_the_seat() -> None:
 async def test_an_expired_token_that_is_not_renewed_ends_its_session() -> None:
     auth = JWTAuthenticationProvider(algorithms="HS256", secret=SECRET, leeway=0)
     async with served(auth=auth) as (url, app):
-        status, session, _ = await post(url, INITIALIZE, token_for(2))
+        status, session, _ = await post(url, INITIALIZE, token_for(6))
         assert status == 200
         await until(lambda: not len(app.hub.connections))
         assert (await post(url, LIST, token_for(600), session))[0] == 404
