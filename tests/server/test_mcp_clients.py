@@ -257,6 +257,15 @@ async def test_a_server_without_keys_serves_local_clients(starts: Starts, joins:
         assert response.status == 400
 
 
+@pytest.mark.covers("cors")
+async def test_a_web_page_may_read_the_headers_of_mcp_if_its_origin_is_allowed(starts: Starts) -> None:
+    program = await starts("--mcp", "--cors-origin", "https://page.example")
+    status, headers, _ = await ask(program.url, None, Origin="https://page.example")
+    assert (status, headers["access-control-allow-origin"]) == (200, "https://page.example")
+    assert "mcp-session-id" in headers["access-control-expose-headers"]
+    assert (await ask(program.url, None, Origin="https://evil.example"))[0] == 400
+
+
 async def test_clients_come_over_tls(starts: Starts, joins: Joins, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path, "cert")
     keys = write_keys(tmp_path / "keys.json")
