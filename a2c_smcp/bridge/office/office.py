@@ -22,6 +22,7 @@ from a2c_smcp.bridge.office.desktops import GET_DESKTOP, DesktopResources
 from a2c_smcp.bridge.office.membership import Membership
 from a2c_smcp.bridge.office.readables import Readables
 from a2c_smcp.bridge.options import BridgeOptions
+from a2c_smcp.errors import ComputerNotFound, SMCPError, ToolNotFound
 from a2c_smcp.registry.readable_registry import ReadableChange
 
 __all__ = ["OFFICE_STATUS", "BridgedOffice"]
@@ -79,6 +80,23 @@ class BridgedOffice:
             self._catalog = catalog(offers, self._names, self.options.catalog, reserved)
         return self._catalog
 
+    def resolve(self, name: str, arguments: Mapping[str, Any]) -> tuple[Target, dict[str, Any]]:
+        """The tool that a call is for, and its own arguments. Raises `SMCPError`.
+
+        A tool that is not offered now, but was before, is called where it was: its MCP server may be starting, and the
+        computer knows that.
+        """
+        try:
+            return self.catalog.resolve(name, arguments)
+        except ToolNotFound:
+            owner = self._names.owner_of(name)
+            if not isinstance(owner, Target):
+                raise
+        if owner.computer not in self.computers:
+            about = f"{owner.computer!r}, which has the tool {name!r}, is not in the office now"
+            raise ComputerNotFound(about, computer=owner.computer)
+        return owner, dict(arguments)
+
     def listings(self) -> list[dict[str, Any]]:
         """MCP's list of tools."""
         own = [self.desktops.tool, self._status_tool()]
@@ -109,6 +127,10 @@ class BridgedOffice:
                 f"Add one with: a2c-smcp computer --office {self.name}"
             )
         return None
+
+    def explain(self, error: SMCPError) -> str:
+        """Why a request has failed, and what to do about it."""
+        return (self.trouble if self.membership.trouble else None) or self.options.explain(error)
 
     @property
     def instructions(self) -> str:
