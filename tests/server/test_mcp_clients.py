@@ -7,7 +7,7 @@ import json
 import signal
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,7 @@ async def client_at(url: str, key: str | None, mode: Any = "auto", **options: An
         yield connected
 
 
-async def ask(url: str, key: str | None, office: str = "desk", **headers: str) -> tuple[int, dict[str, str], Any]:
+async def ask(url: str, key: str | None, office: str = "desk", **headers: str) -> tuple[int, Mapping[str, str], Any]:
     """One request by hand, which would open a session."""
     sent = {"Accept": "application/json, text/event-stream", **headers}
     if key:
@@ -149,7 +149,7 @@ async def ask(url: str, key: str | None, office: str = "desk", **headers: str) -
     async with aiohttp.request("POST", f"{url}/mcp/{office}", json=INITIALIZE, headers=sent) as response:
         text = await response.text()
         told = json.loads(text.rpartition("data: ")[2] if text.startswith(("id:", "event:", "data:")) else text)
-        return response.status, dict(response.headers), told
+        return response.status, response.headers, told
 
 
 async def tools_of(session: Client) -> list[str]:
