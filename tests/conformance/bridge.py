@@ -27,23 +27,31 @@ from a2c_smcp.server import Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
 
 OFFICE = "conformance"
+ASKING_BY_REQUEST = (
+    "test_sampling",
+    "test_elicitation",
+    "test_elicitation_sep1034_defaults",
+    "test_elicitation_sep1330_enums",
+)
+"""What the suite calls the tools whose requests it waits for, up to 2025-11-25."""
 
 
 def hosting(upstream: str, folder: Path, on_state: Callable[..., None]) -> Computer:
     """A Computer that lets agents run all tools of the upstream server, and answer all that it asks.
 
-    It hosts the server twice, in an older revision of MCP and in the newest: a server may ask and offer in one of them
-    what it does not in the other. Of what both have, the older one has the plain names; the rest is the newest's.
+    It hosts the server a second time, in an older revision of MCP, for the tools that ask by requests of their own:
+    newer revisions have no such requests, so a server may not let these tools ask there.
     """
     computer = Computer("computer", state_folder=folder, on_state=on_state)
-    for name, protocol in (("older", "older"), ("newest", "newest")):
+    for protocol, left_out in (("newest", ASKING_BY_REQUEST), ("older", ())):
         computer.add_server(
             {
-                "name": name,
+                "name": protocol,
                 "type": "streamable",
                 "protocol": protocol,
                 "server_parameters": {"url": upstream},
                 "default_tool_meta": {"auto_apply": True},
+                "forbidden_tools": [*left_out],
                 "questions_for_agents": ["secret", "url"],
             }
         )
