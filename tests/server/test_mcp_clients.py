@@ -325,6 +325,25 @@ async def test_a_stream_or_a_call_keeps_the_seat(keyed: Program, joins: Joins) -
     assert keyed.said.count("joined office='desk' role='agent'") == 1
 
 
+async def test_a_call_whose_client_is_away_keeps_the_seat(keyed: Program, joins: Joins) -> None:
+    """An older client may come back for the answer."""
+    laptop = await joins(keyed.url)
+    _, headers, _ = await ask(keyed.url, key_of("alice"))
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "wait", "arguments": {"text": "x"}}}
+    sent = {
+        "Authorization": f"Bearer {key_of('alice')}",
+        "Accept": "application/json, text/event-stream",
+        "Mcp-Session-Id": headers["mcp-session-id"],
+    }
+    async with aiohttp.request("POST", f"{keyed.url}/mcp/desk", json=call, headers=sent):
+        async with asyncio.timeout(PATIENCE):
+            await laptop.began.wait()
+    await asyncio.sleep(2.5)  # longer than an idle seat is kept
+    assert "left office" not in keyed.said
+    laptop.release.set()
+    await keyed.says("left office='desk' role='agent' name='bridge'")
+
+
 @ERAS
 async def test_clients_of_one_principal_share_a_seat_and_see_nothing_of_each_other(
     keyed: Program, joins: Joins, mode: str
