@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from ssl import SSLContext
 from types import TracebackType
@@ -57,6 +57,7 @@ class _Agent(AgentEvents):
         on_question: OnQuestion | None = None,
         max_result: int = MAX_RESULT,
         list_resources: bool = True,
+        instance: str | None = None,
     ) -> None:
         """Does not connect yet. Raises `ConfigError` for a URL that is none.
 
@@ -67,6 +68,8 @@ class _Agent(AgentEvents):
         are only shown. `on_question` answers what MCP servers ask during calls, also those of the registry; a call may
         have its own (see `emit_tool_call`). One answer may bring at most `max_result` bytes of large contents into
         memory. The registry shows the resources and prompts of computers, too, unless `list_resources` is false.
+        `instance` is a secret of 16 to 128 characters that outlives the process: the next one that has it takes over
+        the seats of one that was killed. Keep it in a private file, and use it in one process at a time.
         """
         self.name = name
         self.registry = MCPRegistry() if registry is None else registry
@@ -76,7 +79,15 @@ class _Agent(AgentEvents):
         listeners = [self] if event_handler is None else [self, event_handler]
         trusted = frozenset(trusted_computers)
         self._flows = Flows(
-            name, endpoint, self.registry, listeners, reconnect or Reconnect(), trusted, on_question, max_result
+            name,
+            endpoint,
+            self.registry,
+            listeners,
+            reconnect or Reconnect(),
+            trusted,
+            on_question,
+            max_result,
+            instance,
         )
         self._reading, self._skills = self._flows.reading, self._flows.skills
         self._reading.registered.is_wanted = list_resources
@@ -95,6 +106,10 @@ class _Agent(AgentEvents):
     def is_connected(self) -> bool:
         """Whether there is a connection at this moment."""
         return self._flows.connection.current is not None
+
+    def listen(self, event_handler: object) -> Callable[[], None]:
+        """Have the methods of `AgentEvents` that this object has called, too. Returns how to stop that."""
+        return self._flows.listeners.add(event_handler)
 
     def desktop(self, computer: str, *, office: str | None = None) -> list[Desktop] | None:
         """The latest desktop of a computer, without asking for it; `None` before the first `get_desktop`.
@@ -195,10 +210,19 @@ class AsyncSMCPAgentClient(AsyncReadingMethods, AsyncSkillMethods, AsyncTransfer
         return await self._flows.ask.config(computer, office)
 
     async def get_desktop(
-        self, computer: str, size: int | None = None, window: str | None = None, *, office: str | None = None
+        self,
+        computer: str,
+        size: int | None = None,
+        window: str | None = None,
+        *,
+        office: str | None = None,
+        keep: bool = True,
     ) -> list[Desktop]:
-        """Ask for the windows of a computer, most important first: at most `size`, or only the `window` of this URI."""
-        return await self._flows.get_desktop(computer, size, window, office)
+        """Ask for the windows of a computer, most important first: at most `size`, or only the `window` of this URI.
+
+        The desktop is kept current afterwards (see `desktop`), unless `keep` is false.
+        """
+        return await self._flows.get_desktop(computer, size, window, office, keep=keep)
 
     def watch_desktop(
         self, computer: str, size: int | None = None, window: str | None = None, *, office: str | None = None
@@ -209,6 +233,10 @@ class AsyncSMCPAgentClient(AsyncReadingMethods, AsyncSkillMethods, AsyncTransfer
     async def list_room(self, office: str | None = None) -> list[SessionInfo]:
         """The members of an office. `office` may be omitted if the agent is in one only."""
         return await self._flows.ask.members(office)
+
+    async def events_handled(self) -> None:
+        """Wait until the event handlers have handled everything that has happened so far."""
+        await self._flows.listeners.settle()
 
     async def request(
         self,
@@ -300,9 +328,15 @@ class SMCPAgentClient(ReadingMethods, SkillMethods, TransferMethods, _Agent):
         return self._wait(self._flows.ask.config(computer, office))
 
     def get_desktop(
-        self, computer: str, size: int | None = None, window: str | None = None, *, office: str | None = None
+        self,
+        computer: str,
+        size: int | None = None,
+        window: str | None = None,
+        *,
+        office: str | None = None,
+        keep: bool = True,
     ) -> list[Desktop]:
-        return self._wait(self._flows.get_desktop(computer, size, window, office))
+        return self._wait(self._flows.get_desktop(computer, size, window, office, keep=keep))
 
     def watch_desktop(
         self, computer: str, size: int | None = None, window: str | None = None, *, office: str | None = None
@@ -317,6 +351,9 @@ class SMCPAgentClient(ReadingMethods, SkillMethods, TransferMethods, _Agent):
 
     def list_room(self, office: str | None = None) -> list[SessionInfo]:
         return self._wait(self._flows.ask.members(office))
+
+    def events_handled(self) -> None:
+        self._wait(self._flows.listeners.settle())
 
     def request(
         self,
