@@ -142,7 +142,7 @@ def variable(prefix: str, option: Any) -> str:
 
 
 def test_an_option_has_the_same_variable_in_all_commands_except_the_server() -> None:
-    """`--name`, `--host` and `--port` of a bridge and its clients are neither a member's name nor the Server's place."""
+    """`--name`, `--host` and `--port` of a bridge and its clients are neither a member's name nor the Server's."""
     variables = defaultdict(set)
     for path, option in options():
         is_other = path in ("a2c-smcp bridge", "a2c-smcp connect") and option.opts[0] in ("--name", "--host", "--port")
