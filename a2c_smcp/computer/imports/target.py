@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from a2c_smcp.computer.secrets.replace import masked_file
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import parse_input, parse_server, source
 
-__all__ = ["Merged", "StoredValues", "Target", "difference", "merge", "store_values"]
+__all__ = ["Merged", "StoredValues", "Target", "difference", "merge", "store_values", "unified_diff", "write_text"]
 
 _SHAPE = 'must be JSON of the shape {"servers": {…}, "inputs": […]} to be imported into'
 
@@ -64,19 +64,18 @@ class Target:
 
     def write(self) -> None:
         """Replace the file as a whole; only its owner can read it if it may hold a secret."""
-        _write(self.path, self.text(), private=self.holds_secrets)
+        write_text(self.path, self.text(), private=self.holds_secrets)
 
 
 def difference(before: Target, after: Target) -> str:
     """The change of a file as a unified diff without secrets. Empty if nothing changes that may be shown."""
-    name = str(before.path)
-    lines = difflib.unified_diff(
-        _lines(before) if before.exists else [],
-        _lines(after),
-        name if before.exists else "/dev/null",
-        name,
-        lineterm="",
-    )
+    return unified_diff(before.path, _lines(before) if before.exists else None, _lines(after))
+
+
+def unified_diff(path: Path, before: Sequence[str] | None, after: Sequence[str]) -> str:
+    """The lines of a file before and after a change. Before is `None` if there was no file."""
+    name = str(path)
+    lines = difflib.unified_diff(before or [], after, "/dev/null" if before is None else name, name, lineterm="")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -165,7 +164,7 @@ def _is_plain_json(text: str) -> bool:
     return True
 
 
-def _write(path: Path, text: str, *, private: bool) -> None:
+def write_text(path: Path, text: str, *, private: bool) -> None:
     """Replace a file as a whole. It keeps its mode, unless it is private. Raises `ConfigError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -210,7 +209,7 @@ async def store_values(values: Mapping[str, str], file: Path, *, use_keyring: bo
             after[id_] = value
             stored.in_file.append(id_)
     if after != before:
-        _write(file, json.dumps(after, indent=2, ensure_ascii=False) + "\n", private=True)
+        write_text(file, json.dumps(after, indent=2, ensure_ascii=False) + "\n", private=True)
     return stored
 
 
