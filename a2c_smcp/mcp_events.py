@@ -36,6 +36,7 @@ __all__ = [
     "AnswerAction",
     "AnswerQuestionReq",
     "AnswerQuestionRet",
+    "ClientInfo",
     "CompleteReq",
     "GetPromptReq",
     "GetPromptsReq",
@@ -99,6 +100,13 @@ AnswerAction: TypeAlias = Literal["accept", "decline", "cancel"]
 LogLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
+class ClientInfo(TypedDict):
+    """The MCP client that an agent calls for, by the name that it gives itself."""
+
+    name: str
+    version: NotRequired[str]
+
+
 class ToolCallOptions(TypedDict, total=False):
     """What a tool call may ask for beside the fields of `ToolCallReq` (WIRE §9)."""
 
@@ -109,6 +117,7 @@ class ToolCallOptions(TypedDict, total=False):
     input_responses: dict[str, Any]
     request_state: str
     client_capabilities: dict[str, Any]
+    client: ClientInfo
     _meta: dict[str, Any]
 
 
@@ -120,6 +129,7 @@ class InputOptions(TypedDict, total=False):
     input_responses: dict[str, Any]
     request_state: str
     client_capabilities: dict[str, Any]
+    client: ClientInfo
 
 
 class AnswerQuestionReq(AgentCallData):

@@ -11,9 +11,9 @@ from typing import Any
 
 __all__ = ["forbidden_processes", "is_fast"]
 
-FOLDERS = {"agent", "computer", "core", "engine", "faults", "mcp_host", "registry", "server", "skills"}
+FOLDERS = {"agent", "bridge", "computer", "core", "engine", "faults", "mcp_host", "registry", "server", "skills"}
 START_PROCESSES = {
-    *("agent/test_program", "agent/test_transports"),
+    *("agent/test_program", "agent/test_transports", "bridge/test_names"),
     *(f"computer/test_{name}" for name in ("approval", "canary", "computer", "execution", "hotplug", "import_program")),
     *(f"computer/test_{name}" for name in ("inputs", "killed", "masked_messages", "program", "python_program")),
     *(f"computer/test_{name}" for name in ("rejoin", "requests", "secret_rules", "secrets", "starting", "tools")),

@@ -272,6 +272,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "computer-serves": "An agent uses tools, desktop and configuration of a computer through the Server.",
         "computer-malformed": "A computer answers what is malformed, or too large to be answered, with its code.",
         "computer-approval": "What is not allowed beforehand is asked of the owner, or refused.",
+        "approval-by-client": "If the owner allows it, a call is put to its MCP client; only a yes runs it, once.",
+        "client-names": "An agent may name the MCP client it calls for: checked, shown, and part of what is granted.",
         "computer-dedup": "A computer never runs a tool twice for one req_id.",
         "computer-cancel": "A cancel stops its call and no other.",
         "computer-progress": "Whoever follows a call hears how far it has got, at no cost to the call.",
@@ -303,6 +305,10 @@ _TABLE: dict[str, dict[str, str]] = {
         "registry-formats": "Tools are described as each model provider and MCP want them.",
         "registry-cost": "Everything is compiled at registration; what is off is not there.",
         "registry-address": "001's address works from the wheel and shadows no other sage.",
+    },
+    "The bridge": {
+        "bridge-names": "Tools have names that clients accept, distinct, and kept across restarts and come and go.",
+        "bridge-catalog": "A client is offered the tools of all computers; a call goes to the one that has the name.",
     },
     "003 Agent": {
         "agent-asks": "An agent calls tools, and asks for tools, configuration, desktop, members and anything newer.",

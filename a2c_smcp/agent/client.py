@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from ssl import SSLContext
 from types import TracebackType
@@ -96,6 +96,10 @@ class _Agent(AgentEvents):
         """Whether there is a connection at this moment."""
         return self._flows.connection.current is not None
 
+    def listen(self, event_handler: object) -> Callable[[], None]:
+        """Have the methods of `AgentEvents` that this object has called, too. Returns how to stop that."""
+        return self._flows.listeners.add(event_handler)
+
     def desktop(self, computer: str, *, office: str | None = None) -> list[Desktop] | None:
         """The latest desktop of a computer, without asking for it; `None` before the first `get_desktop`.
 
@@ -152,8 +156,8 @@ class AsyncSMCPAgentClient(AsyncReadingMethods, AsyncSkillMethods, AsyncTransfer
 
         `timeout` is in seconds; `expires` is its older name (003). A caller that stops waiting cancels the call on the
         computer. `options` are those of `EmitOptions`: `on_progress`, `on_question`, `questions`, `extend`, `meta`,
-        `input_responses`, `request_state`, `client_capabilities`, `save_to` and `on_transfer`. Raises an `SMCPError`
-        for all other failures; its `outcome` says whether the tool has run.
+        `input_responses`, `request_state`, `client_capabilities`, `client`, `save_to` and `on_transfer`. Raises an
+        `SMCPError` for all other failures; its `outcome` says whether the tool has run.
         """
         limit = _limit(timeout, expires)
         return await self._flows.call_tool(computer, tool_name, params or {}, limit, office, req_id, options)
@@ -195,10 +199,19 @@ class AsyncSMCPAgentClient(AsyncReadingMethods, AsyncSkillMethods, AsyncTransfer
         return await self._flows.ask.config(computer, office)
 
     async def get_desktop(
-        self, computer: str, size: int | None = None, window: str | None = None, *, office: str | None = None
+        self,
+        computer: str,
+        size: int | None = None,
+        window: str | None = None,
+        *,
+        office: str | None = None,
+        keep: bool = True,
     ) -> list[Desktop]:
-        """Ask for the windows of a computer, most important first: at most `size`, or only the `window` of this URI."""
-        return await self._flows.get_desktop(computer, size, window, office)
+        """Ask for the windows of a computer, most important first: at most `size`, or only the `window` of this URI.
+
+        The desktop is kept current afterwards (see `desktop`), unless `keep` is false.
+        """
+        return await self._flows.get_desktop(computer, size, window, office, keep=keep)
 
     def watch_desktop(
         self, computer: str, size: int | None = None, window: str | None = None, *, office: str | None = None
@@ -209,6 +222,10 @@ class AsyncSMCPAgentClient(AsyncReadingMethods, AsyncSkillMethods, AsyncTransfer
     async def list_room(self, office: str | None = None) -> list[SessionInfo]:
         """The members of an office. `office` may be omitted if the agent is in one only."""
         return await self._flows.ask.members(office)
+
+    async def events_handled(self) -> None:
+        """Wait until the event handlers have handled everything that has happened so far."""
+        await self._flows.listeners.settle()
 
     async def request(
         self,
@@ -300,9 +317,15 @@ class SMCPAgentClient(ReadingMethods, SkillMethods, TransferMethods, _Agent):
         return self._wait(self._flows.ask.config(computer, office))
 
     def get_desktop(
-        self, computer: str, size: int | None = None, window: str | None = None, *, office: str | None = None
+        self,
+        computer: str,
+        size: int | None = None,
+        window: str | None = None,
+        *,
+        office: str | None = None,
+        keep: bool = True,
     ) -> list[Desktop]:
-        return self._wait(self._flows.get_desktop(computer, size, window, office))
+        return self._wait(self._flows.get_desktop(computer, size, window, office, keep=keep))
 
     def watch_desktop(
         self, computer: str, size: int | None = None, window: str | None = None, *, office: str | None = None
@@ -317,6 +340,9 @@ class SMCPAgentClient(ReadingMethods, SkillMethods, TransferMethods, _Agent):
 
     def list_room(self, office: str | None = None) -> list[SessionInfo]:
         return self._wait(self._flows.ask.members(office))
+
+    def events_handled(self) -> None:
+        self._wait(self._flows.listeners.settle())
 
     def request(
         self,

@@ -55,6 +55,12 @@ class AgentEvents:
     def on_desktop_updated(self, computer: str, desktops: list[Desktop], office: str) -> Any:
         """A desktop that the program has asked for before has changed."""
 
+    def on_office_joined(self, office: str) -> Any:
+        """The agent sits in the office: it has joined, or has its seat again after a reconnect."""
+
+    def on_disconnected(self) -> Any:
+        """The connection was lost. The agent reconnects by itself."""
+
     def on_office_lost(self, office: str, error: Exception) -> Any:
         """After a reconnect the office refused the agent. The agent keeps trying."""
 
@@ -105,6 +111,22 @@ class EventDispatcher:
         dispatching, self._dispatching = self._dispatching, None
         if dispatching and dispatching is not asyncio.current_task():
             await cancel_and_wait(dispatching)
+
+    def add(self, listener: object) -> Callable[[], None]:
+        """Add a listener. Returns how to remove it."""
+        self._listeners = [*self._listeners, listener]
+
+        def remove() -> None:
+            self._listeners = [each for each in self._listeners if each is not listener]
+
+        return remove
+
+    async def settle(self) -> None:
+        """Wait until the listeners have handled all events so far. It does not end if the agent is closed meanwhile."""
+        if self._dispatching is not None and self._dispatching is not asyncio.current_task():
+            handled = asyncio.Event()
+            self._queue.put_nowait(_HandlerCall(handled.set, ()))
+            await handled.wait()
 
     def has_handler(self, method: str) -> bool:
         """Whether a listener does something in this method."""

@@ -61,7 +61,7 @@ class Flows:
         on_question: OnQuestion | None = None,
         max_result: int = MAX_RESULT,
     ) -> None:
-        self._listeners = EventDispatcher(listeners)
+        self.listeners = EventDispatcher(listeners)
         self.connection = AgentConnection(
             name,
             endpoint,
@@ -79,12 +79,12 @@ class Flows:
         self._listening = ListeningCalls(self.ask, on_question, reconnect)
         self._logs = StandingRequests(self._send_log_level, reconnect)
         self.toolbox = Toolbox(registry, self._call, trusted_computers)
-        self.reading = Reading(self.ask, self._listeners, self.toolbox, reconnect)
+        self.reading = Reading(self.ask, self.listeners, self.toolbox, reconnect)
         self._desktops = Desktops(self._on_desktop)
         self._members = Refresher(self._fetch_members, reconnect)
         self._tools = Refresher(self._fetch_tools, reconnect)
         self._screens = Refresher(self._fetch_screen, reconnect)
-        self.skills = SkillRequests(self.ask, self._listeners, reconnect)
+        self.skills = SkillRequests(self.ask, self.listeners, reconnect)
         self._refreshes = (self._members, self._tools, self._screens, self.skills.refreshes)
         self._reactions = {
             smcp.ENTER_OFFICE_NOTIFICATION: self._on_enter,
@@ -109,7 +109,7 @@ class Flows:
         self.toolbox.open()
         self.ask.open()
         self.ask.transfers.open(invoke)
-        self._listeners.open(invoke)
+        self.listeners.open(invoke)
         self._listening.open(invoke)
         for opening in (self._logs, self.reading, *self._refreshes):
             opening.open()
@@ -133,7 +133,7 @@ class Flows:
                 self.toolbox.close()
                 self._returning.clear()
                 self._desktops.close()
-                await self._listeners.close()
+                await self.listeners.close()
 
     async def join_office(self, office: str) -> None:
         """Join an office, and give its computers `_SETTLE` seconds to send their tools.
@@ -185,10 +185,10 @@ class Flows:
         await self.ask.set_log_level(source.computer, level, source.mcp_server, source.office)
 
     async def get_desktop(
-        self, computer: str, size: int | None, window: str | None, office: str | None
+        self, computer: str, size: int | None, window: str | None, office: str | None, *, keep: bool = True
     ) -> list[Desktop]:
         desktops = await self.ask.desktop(computer, size, window, office)
-        for seat in self.toolbox.seats_of(computer, office)[:1]:
+        for seat in self.toolbox.seats_of(computer, office)[:1] if keep else ():
             screen = Screen(seat, size, window)
             self._desktops.ask(screen)
             self._desktops.receive(screen, desktops)
@@ -215,7 +215,7 @@ class Flows:
         if reaction:
             for seat in self._seats_in(event, data):
                 reaction(seat)
-        self._listeners.dispatch("on_notice", event, data)
+        self.listeners.dispatch("on_notice", event, data)
 
     def _seats_in(self, event: str, data: dict[str, Any]) -> list[Seat]:
         """The computers that a notice is about. Updates from other makes of Servers do not name the office."""
@@ -232,14 +232,14 @@ class Flows:
         if is_new:
             self._listening.on_enter(seat)
             self._logs.on_enter(seat)
-            self._listeners.dispatch("on_computer_enter_office", _data_of(seat))
+            self.listeners.dispatch("on_computer_enter_office", _data_of(seat))
         self._tools.request(seat)
         self.reading.on_enter(seat, is_new=is_new)
         self._on_update_desktop(seat)
 
     def _on_leave(self, seat: Seat) -> None:
         self._forget(seat)
-        self._listeners.dispatch("on_computer_leave_office", _data_of(seat))
+        self.listeners.dispatch("on_computer_leave_office", _data_of(seat))
 
     def _on_lost(self, seat: Seat) -> None:
         """A computer has lost its connection, and may return."""
@@ -247,12 +247,12 @@ class Flows:
         self.reading.forget(seat)
         self.toolbox.lose(seat)
         self._stop_following(seat)
-        self._listeners.dispatch("on_computer_leave_office", _data_of(seat))
+        self.listeners.dispatch("on_computer_leave_office", _data_of(seat))
 
     def _on_update_config(self, seat: Seat) -> None:
         self._on_update_tools(seat)
-        self._listeners.dispatch("on_computer_update_config", _data_of(seat))
-        self._listeners.dispatch("on_computer_update_mcp_config", _data_of(seat))
+        self.listeners.dispatch("on_computer_update_config", _data_of(seat))
+        self.listeners.dispatch("on_computer_update_mcp_config", _data_of(seat))
 
     def _on_update_tools(self, seat: Seat) -> None:
         self._tools.request(seat)
@@ -266,6 +266,7 @@ class Flows:
     def _on_connection_lost(self) -> None:
         self._returning.lose(self.toolbox.seats())
         self.reading.on_connection_lost()
+        self.listeners.dispatch("on_disconnected")
 
     def _on_seated(self, office: str) -> None:
         self._returning.expect(office, lambda: self._members.request(office))
@@ -273,12 +274,13 @@ class Flows:
         self._listening.on_seated(office)
         self._logs.on_seated(office)
         self.reading.on_seated(office)
+        self.listeners.dispatch("on_office_joined", office)
 
     def _on_seat_lost(self, office: str, error: SMCPError) -> None:
         logger.warning("%s could not return to office %s: %s", self.connection.name, office, error)
         for seat in self.toolbox.seats(office):
             self._on_leave(seat)
-        self._listeners.dispatch("on_office_lost", office, error)
+        self.listeners.dispatch("on_office_lost", office, error)
 
     def _on_refused(self, error: SMCPError) -> None:
         for office in self.connection.seats:
@@ -286,15 +288,15 @@ class Flows:
         for seat in self.toolbox.seats():
             self._on_leave(seat)
         self._desktops.close()
-        self._listeners.dispatch("on_refused", error)
+        self.listeners.dispatch("on_refused", error)
 
     def _on_desktop(self, screen: Screen, desktops: list[Desktop]) -> None:
-        self._listeners.dispatch("on_desktop_updated", screen.seat.computer, desktops, screen.seat.office)
+        self.listeners.dispatch("on_desktop_updated", screen.seat.computer, desktops, screen.seat.office)
 
     def _on_log(self, data: dict[str, Any]) -> None:
         for seat in self._seats_in(mcp_events.TELL_LOG_NOTIFICATION, data)[:1]:
             if self._logs.at(seat):
-                self._listeners.dispatch_if_free("on_log", seat.computer, data, seat.office)
+                self.listeners.dispatch_if_free("on_log", seat.computer, data, seat.office)
 
     # What is kept current
 
@@ -318,7 +320,7 @@ class Flows:
     async def _fetch_tools(self, seat: Seat) -> None:
         tools = await self.ask.tools(seat.computer, seat.office)
         self.toolbox.receive(seat, tools)
-        self._listeners.dispatch("on_tools_received", seat.computer, tools, seat.office)
+        self.listeners.dispatch("on_tools_received", seat.computer, tools, seat.office)
 
     async def _fetch_screen(self, screen: Screen) -> None:
         seat = screen.seat

@@ -52,6 +52,8 @@ class EmitOptions(TypedDict, total=False):
       to `on_notice`, to be answered with `answer_question`.
     - `extend`: `timeout` is the longest silence of the tool, and not the longest time that it may take.
     - `meta` is passed on to the MCP server as `_meta`.
+    - `client` is the MCP client that the agent calls for, as `{"name": …, "version": …}`. The owner of the computer is
+      shown its name, and allows tools for good to this client of the agent only.
     - `save_to` is a folder: images, audio and other binary content of the result are written to files there, whatever
       their size, and `result.files` has their paths. Without it all of the result is in memory, see `max_result`.
     - `on_transfer(bytes, total, None)` is called while large contents of the result are fetched.
@@ -65,6 +67,7 @@ class EmitOptions(TypedDict, total=False):
     input_responses: Mapping[str, Any] | None
     request_state: str | None
     client_capabilities: Mapping[str, Any] | None
+    client: Mapping[str, str] | None
     save_to: AnyPath | None
     on_transfer: OnProgress | None
 
@@ -74,6 +77,7 @@ _PASSED_ON = {
     "input_responses": "input_responses",
     "request_state": "request_state",
     "client_capabilities": "client_capabilities",
+    "client": "client",
 }
 
 

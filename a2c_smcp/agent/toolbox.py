@@ -134,7 +134,10 @@ class RemoteTool:
         options: EmitOptions = {}
         if listener := progress_listener():
             options["on_progress"] = listener
-        if (caller := tool_caller()) and "elicitation" in caller.capabilities:
+        caller = tool_caller()
+        if caller and caller.client:
+            options["client"] = caller.client
+        if caller and "elicitation" in caller.capabilities:
             options["on_question"] = partial(_put_to, caller)
         return self._call(self.seat, self.tool["name"], arguments, options)
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from a2c_smcp.cli.prompt.console import Console
 
 __all__ = [
+    "ApproveBy",
+    "ApproveByOption",
     "Desktop",
     "DesktopOption",
     "IdleStop",
@@ -60,10 +62,21 @@ class Desktop(StrEnum):
     any = "any"
 
 
+class ApproveBy(StrEnum):
+    """Who approves calls of tools without `auto_apply`."""
+
+    owner = "owner"
+    client = "client"
+
+
 _DESKTOP = "Whose windows are shown: of servers that report changes, or of any server, read on request."
 
 Yes = Annotated[bool, option(None, "--yes", "Let every tool run without asking.")]
 NoInput = Annotated[bool, option(None, "--no-input", "Never ask: what is missing is an error.")]
+ApproveByOption = Annotated[
+    ApproveBy,
+    option(None, "--approve-by", "Who approves calls: you here, or the person at the MCP client that calls."),
+]
 TrustChanges = Annotated[
     bool,
     option(
@@ -104,6 +117,7 @@ class OwnerOptions:
     """What the owner has decided on the command line: what runs without asking, values of inputs, limits."""
 
     yes: bool = False
+    approve_by: ApproveBy = ApproveBy.owner
     no_input: bool = False
     trust_changes: bool = False
     no_browser: bool = False
@@ -112,11 +126,17 @@ class OwnerOptions:
     skills: Path | None = None
     landing: Path | None = None
 
+    def __post_init__(self) -> None:
+        if self.yes and self.approve_by is ApproveBy.client:
+            raise WrongUse(
+                "--yes lets every tool run: nobody is asked with --approve-by client", "Leave one of them out."
+            )
+
 
 class LocalComputer:
     """`settled` is set when each server has started or failed once.
 
-    `can_approve`: calls that need approval are approved, or the owner is there to be asked.
+    `can_approve`: calls that need approval are approved, or a person may be asked.
     """
 
     def __init__(self, name: str, files: list[Path], terminal: Terminal, given: OwnerOptions) -> None:
@@ -132,13 +152,14 @@ class LocalComputer:
             self._owner = InteractiveOwner(terminal, questions, self._progress, guide)
         self._refused = RefusedChanges(files)
         self._consent = trusting if given.trust_changes else questions.consent if questions else None
-        self.can_approve = given.yes or self._owner is not None
+        self.can_approve = given.yes or self._owner is not None or given.approve_by is ApproveBy.client
         self.computer = Computer(
             name,
             values=given.values,
             policy=given.policy,
             skills=given.skills,
             landing=given.landing,
+            approve_by=given.approve_by.value,
             on_state=self._on_state,
             **_callbacks(questions, self._owner, guide, approve_everything=given.yes),
         )

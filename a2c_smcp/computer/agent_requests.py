@@ -132,8 +132,7 @@ class AgentRequests:
         self._execution.forget(office, agent)
         self.blobs.forget(office, agent)
         self.uploads.forget(office, agent)
-        if agent is None:
-            self.questions.keep_only(office, None)
+        self.questions.forget(office, agent)
         self.end_standing(office, agent)
 
     def end_standing(self, office: str, agent: str | None = None) -> None:

@@ -1,6 +1,7 @@
 """Approval of tool calls: a tool runs if its configuration or a grant allows it, or if the owner says yes.
 
-If nobody can be asked, or asking fails, the answer is no.
+If nobody can be asked, or asking fails, the answer is no. The owner may let the person at the MCP client that a call
+comes from answer instead (`questions/client_approval.py`).
 """
 
 from __future__ import annotations
@@ -13,33 +14,67 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from a2c_smcp.computer.asking import ask
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.errors import ApprovalRefused
+from a2c_smcp.protocol.visible import shown_caller
 from a2c_smcp.types import TOOL_NAME
 
-__all__ = ["ApprovalRequest", "Approvals", "Approve", "Caller", "Decision", "Grant", "Request", "approve_all"]
+__all__ = [
+    "ApprovalRequest",
+    "Approvals",
+    "Approve",
+    "ApproveBy",
+    "Caller",
+    "Decision",
+    "Grant",
+    "Request",
+    "approve_all",
+]
 
 logger = logging.getLogger(__name__)
 
 Decision: TypeAlias = Literal["no", "yes", "always", "always_for_agent"]
 """`always` grants this tool to this agent for good, `always_for_agent` grants it every tool."""
 
+ApproveBy: TypeAlias = Literal["owner", "client"]
+"""Who approves calls: the owner, or the person at the MCP client, for calls that can be asked."""
+
 
 class Grant(NamedTuple):
     """What an agent may call without asking, for good: one tool of an MCP server, or everything.
 
-    The tool has the name that its MCP server gives it, because an alias can be changed to mean another tool.
+    The tool has the name that its MCP server gives it, because an alias can be changed to mean another tool. A grant
+    with a `client` is for calls that the agent makes for this MCP client, one without for calls that name none.
     """
 
     agent: str
     server: str | None = None
     tool: TOOL_NAME | None = None
+    client: str = ""
+
+    @property
+    def who(self) -> str:
+        return shown_caller(self.agent, self.client)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The agent that calls a tool, and its office."""
+    """The agent that calls a tool, and its office.
+
+    `client` is the MCP client that the agent calls for, by the name that it gives itself; empty if there is none. It
+    makes no other caller: what is kept for an agent is kept for all of its clients.
+    """
 
     office: str
     agent: str
+    client: str = field(default="", compare=False)
+
+    @property
+    def who(self) -> str:
+        """The agent, with its client: `bridge (claude-desktop)`."""
+        return shown_caller(self.agent, self.client)
+
+    def is_exactly(self, other: Caller) -> bool:
+        """Whether it is the same agent, which calls for the same MCP client."""
+        return self == other and self.client == other.client
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +89,10 @@ class ApprovalRequest:
 
     def granted_by(self, decision: Decision | bool) -> Grant | None:
         """What a decision allows beyond this one call."""
+        agent, client = self.caller.agent, self.caller.client
         grants = {
-            "always": Grant(self.caller.agent, self.server, self.tool),
-            "always_for_agent": Grant(self.caller.agent),
+            "always": Grant(agent, self.server, self.tool, client),
+            "always_for_agent": Grant(agent, client=client),
         }
         return grants.get(decision) if isinstance(decision, str) else None
 
@@ -78,39 +114,50 @@ class Approvals:
         self,
         ask: Approve | None = None,
         *,
+        by: ApproveBy = "owner",
         grants: Iterable[Grant] = (),
         on_grant: Callable[[Grant], None] = lambda grant: None,
     ) -> None:
         self._ask = ask
+        self._by = by
         self.on_grant = on_grant
         self.grants = set(grants)
 
-    def allows(self, agent: str, route: ToolRoute) -> bool:
+    def allows(self, caller: Caller, route: ToolRoute) -> bool:
         """Whether a tool may run without asking, by its configuration or by a grant."""
         if route.meta.auto_apply is True:
             return True
-        return not self.grants.isdisjoint({Grant(agent), Grant(agent, route.server, route.tool)})
+        agent, client = caller.agent, caller.client
+        return not self.grants.isdisjoint({Grant(agent, client=client), Grant(agent, route.server, route.tool, client)})
 
     @property
     def approves_all(self) -> bool:
         return self._ask is approve_all
 
+    @property
+    def are_by_client(self) -> bool:
+        """Whether the person at the MCP client is asked, for calls that can be asked."""
+        return self._by == "client" and not self.approves_all
+
     def approved(self, agent: str, routes: Mapping[TOOL_NAME, ToolRoute]) -> bool | list[TOOL_NAME]:
-        """The tools without `auto_apply` that this agent may run without asking. `True` stands for every tool."""
+        """The tools without `auto_apply` that this agent may run without asking. `True` stands for every tool.
+
+        Grants with a client do not count: an agent asks for its tools once, for all of its clients.
+        """
         if self.approves_all or Grant(agent) in self.grants:
             return True
         if not any(grant.agent == agent for grant in self.grants):
             return []
-        return [name for name, route in routes.items() if not route.meta.auto_apply and self.allows(agent, route)]
+        caller = Caller("", agent)
+        return [name for name, route in routes.items() if not route.meta.auto_apply and self.allows(caller, route)]
 
     async def require(self, request: ApprovalRequest, route: ToolRoute) -> None:
         """Return if the tool may run, after asking the owner if need be. Raises `ApprovalRefused`."""
-        if self.allows(request.caller.agent, route):
+        if self.allows(request.caller, route):
             return
         if self._ask is None:
             raise ApprovalRefused(
-                f"{request.name!r} needs its owner's approval and nobody can be asked: "
-                f"set auto_apply for it in the configuration of {request.server!r}, or start the computer with --yes"
+                f"{request.name!r} needs its owner's approval and nobody can be asked: {self._remedy(request)}"
             )
         decision = await self._answer(self._ask, request)
         if grant := request.granted_by(decision):
@@ -119,12 +166,18 @@ class Approvals:
         elif decision not in ("yes", True):
             raise ApprovalRefused(f"the owner said no to {request.name!r}")
 
+    def _remedy(self, request: ApprovalRequest) -> str:
+        usual = f"set auto_apply for it in the configuration of {request.server!r}, or start the computer with --yes"
+        if self.are_by_client:
+            return f"use an MCP client that answers questions (elicitation), {usual}"
+        return f"{usual}, or with --approve-by client, which asks the person at the MCP client"
+
     async def _answer(self, question: Approve, request: ApprovalRequest) -> Decision | bool:
         """The owner's answer. The function that asks may fail: that is not a yes."""
         try:
             decision: Decision | bool = await ask(question, request)
         except Exception:
-            logger.exception("the owner could not be asked about %r", request.name)
+            logger.exception("the owner could not be asked about %r of %s", request.name, request.caller.who)
             raise ApprovalRefused(f"the owner could not be asked about {request.name!r}") from None
         return decision
 

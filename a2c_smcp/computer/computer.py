@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from a2c_smcp.computer.agent_requests import AgentRequests
-from a2c_smcp.computer.approval import Approvals, Approve
+from a2c_smcp.computer.approval import Approvals, Approve, ApproveBy
 from a2c_smcp.computer.blobs.limits import BlobLimits
 from a2c_smcp.computer.blobs.offers import Blobs
 from a2c_smcp.computer.blobs.uploads import Uploads
+from a2c_smcp.computer.calls.approving import CallApproval
 from a2c_smcp.computer.calls.delivery import ResultDelivery
 from a2c_smcp.computer.calls.execution import Execution
 from a2c_smcp.computer.calls.journal import journal_of
@@ -24,6 +25,7 @@ from a2c_smcp.computer.inputs.resolver import Approve as ApproveCommand
 from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
 from a2c_smcp.computer.private_files import instance_of
 from a2c_smcp.computer.questions.answering import Answering, OnQuestion
+from a2c_smcp.computer.questions.client_approval import ClientApprovals
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
 from a2c_smcp.computer.reading.contents import ReadContents
 from a2c_smcp.computer.reading.requests import ReadAnswers
@@ -66,16 +68,17 @@ class Computer(AgentRequests):
     `run` does everything until it is cancelled. Without it, use the computer as an async context manager: entering it
     makes the configured servers known, leaving it ends all calls and stops all servers.
 
-    `approve` is called for each call of a tool without `auto_apply`; `prompt` is called for values of inputs, and
-    `approve_command` before an input runs a command; `on_question` is called for each question of a tool. They may be
-    async or not. Without `on_question`, and if it returns `None`, the agent is asked if its call allows that, but never
-    for a secret or to open a URL, unless `questions_for_agents` of the server's configuration says so. `values` and
-    `inputs_file` have values of inputs. `on_state` is called with name, state and reason whenever the state of a server
-    changes. Answers larger than `max_message` bytes are replaced by an error. `open_url` opens a page in the owner's
-    browser, async or not: with it, a server that wants a sign-in begins one by itself; without it, `sign_in` has to be
-    called. Tokens are kept in the keyring, or in `state_folder`. Files that agents send land in `landing`; without it
-    they are refused. `blob_limits` bounds what is kept on disk for agents. `skills` is the folder of skills; without
-    it, the one in A2C_SKILL_HOME, or else `~/.a2c/skills`.
+    `approve` is called for each call of a tool without `auto_apply`; with `approve_by="client"`, calls that can be
+    asked ask the person at their MCP client instead. `prompt` is called for values of inputs, and `approve_command`
+    before an input runs a command; `on_question` is called for each question of a tool. They may be async or not.
+    Without `on_question`, and if it returns `None`, the agent is asked if its call allows that, but never for a secret
+    or to open a URL, unless `questions_for_agents` of the server's configuration says so. `values` and `inputs_file`
+    have values of inputs. `on_state` is called with name, state and reason whenever the state of a server changes.
+    Answers larger than `max_message` bytes are replaced by an error. `open_url` opens a page in the owner's browser,
+    async or not: with it, a server that wants a sign-in begins one by itself; without it, `sign_in` has to be called.
+    Tokens are kept in the keyring, or in `state_folder`. Files that agents send land in `landing`; without it they are
+    refused. `blob_limits` bounds what is kept on disk for agents. `skills` is the folder of skills; without it, the one
+    in A2C_SKILL_HOME, or else `~/.a2c/skills`.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class Computer(AgentRequests):
         name: str,
         *,
         approve: Approve | None = None,
+        approve_by: ApproveBy = "owner",
         prompt: Prompt | None = None,
         approve_command: ApproveCommand | None = None,
         on_question: OnQuestion | None = None,
@@ -99,7 +103,7 @@ class Computer(AgentRequests):
     ) -> None:
         self.name = name
         self.mask = Mask()
-        self.approvals = Approvals(approve)
+        self.approvals = Approvals(approve, by=approve_by)
         self.inputs = Inputs(values=values, prompt=prompt, approve=approve_command, store=inputs_file)
         self._policy = policy or HostPolicy(largest_message=4 * max_message)
         self._on_state = on_state
@@ -115,8 +119,10 @@ class Computer(AgentRequests):
         self._catalogue.functions.on_log = self.server_logs.add
         answering = Answering(on_question, self._questions_for_agents, self.questions, self.mask)
         self._delivery = ResultDelivery(self.blobs, max_message)
+        clients = ClientApprovals(name, self.questions, self.mask)
+        approval = CallApproval(self.approvals, clients, self._catalogue)
         self._execution = Execution(
-            lambda: self._host, self._catalogue, self.approvals, answering, self.tells, self.mask, self._delivery
+            lambda: self._host, self._catalogue, approval, answering, self.tells, self.mask, self._delivery
         )
         self.reading = ReadAnswers(
             lambda: self._host,

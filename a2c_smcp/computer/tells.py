@@ -38,7 +38,8 @@ TellKind: TypeAlias = Literal["progress", "question", "question_ended", "log", "
 
 _PATIENCE = 5.0
 _MOST, _MOST_LOGS = 150, 50
-_PROGRESS_PAUSE = 0.1  # seconds between two reports of one call
+_PROGRESS_RATE, _PROGRESS_AT_ONCE = 5, 4
+"""Reports of one call in a second, and at once. With the last one they are at most ten, which a Server takes."""
 _RATED = ("progress", "log", "resource")
 _REPEATED = ("resource",)
 
@@ -166,18 +167,18 @@ def _call_all(listeners: list[Callable[[str], None]], office: str) -> None:
 
 
 class Rate:
-    """At most `most` a second, on average and at once."""
+    """At most `most` a second on average, and `at_once`, by default as many, at once."""
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = most
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic, *, at_once: int | None = None) -> None:
+        self._most, self._at_once = most, at_once or most
         self._clock = clock
-        self._left = float(most)
+        self._left = float(self._at_once)
         self._at = clock()
 
     def allows(self) -> bool:
         """Whether one more may be sent now. If so, it is counted."""
         now = self._clock()
-        self._left = min(self._most, self._left + (now - self._at) * self._most)
+        self._left = min(self._at_once, self._left + (now - self._at) * self._most)
         self._at = now
         if self._left < 1:
             return False
@@ -192,6 +193,7 @@ class ProgressTells:
         self._tells = tells
         self._caller = caller
         self._req_id = req_id
+        self._rate = Rate(_PROGRESS_RATE, at_once=_PROGRESS_AT_ONCE)
         self._waiting: dict[str, Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -208,8 +210,11 @@ class ProgressTells:
         self._tell()
 
     def _send(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(_PROGRESS_PAUSE, self._send) if self._waiting else None
-        self._tell()
+        self._timer = None
+        if self._waiting and self._rate.allows():
+            self._tell()
+        elif self._waiting:
+            self._timer = asyncio.get_running_loop().call_later(1 / _PROGRESS_RATE, self._send)
 
     def _tell(self) -> None:
         told, self._waiting = self._waiting, None

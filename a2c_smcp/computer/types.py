@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
@@ -35,7 +35,10 @@ class OwnedTool(SMCPTool):
 
 
 class ToolCallRecord(TypedDict):
-    """A tool call in the history (004). The desktop shows the windows of the server that was called last first."""
+    """A tool call in the history (004). The desktop shows the windows of the server that was called last first.
+
+    `caller` is the agent, with the MCP client that it called for; empty for a call of the owner.
+    """
 
     timestamp: str
     req_id: str
@@ -45,3 +48,4 @@ class ToolCallRecord(TypedDict):
     timeout: float | None
     success: bool
     error: str | None
+    caller: NotRequired[str]

@@ -14,7 +14,14 @@ import orjson
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.mcp_events import AnswerAction, LogLevel
 from a2c_smcp.protocol.events import OLDER_FIELDS, Action, EventSpec
-from a2c_smcp.protocol.names import MAX_INSTANCE, MAX_TOOL_NAME, MAX_WINDOW_URI, MIN_INSTANCE, fault_in
+from a2c_smcp.protocol.names import (
+    MAX_INSTANCE,
+    MAX_TOOL_NAME,
+    MAX_WINDOW_URI,
+    MIN_INSTANCE,
+    fault_in,
+    fault_in_client,
+)
 
 __all__ = [
     "MAX_TIMEOUT",
@@ -231,6 +238,7 @@ _RULES: dict[str, Rule] = {
     "input_responses": _object_fault,
     "request_state": _text_fault,
     "client_capabilities": _object_fault,
+    "client": fault_in_client,
     "_meta": _object_fault,
     "question_id": fault_in,
     "action": _one_of(*get_args(AnswerAction)),

@@ -1,10 +1,20 @@
-"""Which strings may be names on the wire (WIRE §6): of offices, members, requests, tools, events."""
+"""Which strings may be names on the wire (WIRE §6): of offices, members, requests, tools, events, MCP clients."""
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["INVISIBLE", "MAX_INSTANCE", "MAX_NAME", "MAX_TOOL_NAME", "MAX_WINDOW_URI", "MIN_INSTANCE", "fault_in"]
+__all__ = [
+    "INVISIBLE",
+    "MAX_INSTANCE",
+    "MAX_NAME",
+    "MAX_TOOL_NAME",
+    "MAX_WINDOW_URI",
+    "MIN_INSTANCE",
+    "client_field",
+    "fault_in",
+    "fault_in_client",
+]
 
 MAX_NAME = 128
 MAX_TOOL_NAME = 256
@@ -39,3 +49,27 @@ def fault_in(name: object, longest: int = MAX_NAME, shortest: int = 1) -> str | 
     if INVISIBLE.search(name):
         return "must not hold control, bidirectional-override, zero-width or other invisible characters"
     return None
+
+
+def fault_in_client(client: object) -> str | None:
+    """What is wrong with the `client` of a request, the MCP client behind an agent, or `None`."""
+    if not isinstance(client, dict):
+        return "must be an object with a name"
+    if fault := fault_in(client.get("name")):
+        return f"must have a valid name: it {fault}"
+    version = client.get("version")
+    fault = None if version is None else fault_in(version)
+    return f"must have a valid version: it {fault}" if fault else None
+
+
+def client_field(name: str, version: str = "") -> dict[str, str] | None:
+    """The `client` of requests for an MCP client that calls itself so. What a name must not hold is left out.
+
+    Returns `None` if nothing is left of the name.
+    """
+    given = {"name": _fitting(name), "version": _fitting(version)}
+    return {field: text for field, text in given.items() if text} if given["name"] else None
+
+
+def _fitting(text: str) -> str:
+    return INVISIBLE.sub("", text).strip()[:MAX_NAME].rstrip()

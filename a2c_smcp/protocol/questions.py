@@ -25,8 +25,9 @@ class Question:
     """A form to be filled in, or a URL to be opened.
 
     `schema` is the JSON schema of a form's content, with one level of properties. A question that `is_secret` asks for
-    a password or the like. `tool` is the name by which the agent has called it, `server` the MCP server. `problem` says
-    why the last answer was refused, if there was one.
+    a password or the like. `tool` is the name by which the agent has called it, `server` the MCP server. `client` is
+    the MCP client that the agent calls for, by the name that it gives itself. `problem` says why the last answer was
+    refused, if there was one.
     """
 
     message: str
@@ -42,6 +43,7 @@ class Question:
     is_secret: bool = False
     office: str = ""
     problem: str = ""
+    client: str = ""
 
     @classmethod
     def of_request(cls, request: object, **about: Any) -> Question:

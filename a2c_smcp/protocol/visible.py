@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from a2c_smcp.protocol.names import INVISIBLE
 
-__all__ = ["escaped", "leaves", "one_line"]
+__all__ = ["ShownValues", "escaped", "leaves", "one_line", "shown_caller", "values_in_lines"]
 
 _SPACES = re.compile(" {4,}")
 _TAIL = 40
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]{0,63}")
+_PLAIN_NAME = re.compile(r"[\w.@/:+-]+(?: [\w.@/:+-]+)*")
+_SHORT = 240
+"""Values of at most so many characters in all are shown as one line of JSON."""
+_LONGEST_PATH = 240
 
 
 def escaped(text: str, keep: str = "") -> str:
@@ -34,11 +38,46 @@ def one_line(value: Any, most: int | None = None) -> str:
     Runs of blanks are counted, not shown: they would push the rest off the screen.
     """
     text = escaped(json.dumps(value, ensure_ascii=False))
-    text = _SPACES.sub(lambda blanks: f" [{len(blanks[0])} blanks] ", text)
+    return _cut(_SPACES.sub(lambda blanks: f" [{len(blanks[0])} blanks] ", text), most)
+
+
+def _cut(text: str, most: int | None) -> str:
     if most is None or len(text) <= most:
         return text
     head = most - _TAIL
     return f"{text[:head]} [… {len(text) - most} more characters …] {text[-_TAIL:]}"
+
+
+def shown_caller(agent: str, client: str = "") -> str:
+    """An agent, and the MCP client that it calls for: `bridge (claude-desktop)`.
+
+    The client has named itself. A name that could be taken for more than a name is in quotation marks.
+    """
+    if not client:
+        return agent
+    is_plain = _PLAIN_NAME.fullmatch(client) and _is_visible(client)
+    return f"{agent} ({client if is_plain else one_line(client)})"
+
+
+class ShownValues(NamedTuple):
+    """The lines of `values_in_lines`, how many values have none, and whether a line shows a value in part."""
+
+    lines: list[str]
+    missing: int = 0
+    is_cut: bool = False
+
+
+def values_in_lines(values: Mapping[str, Any], width: int | None = None, most: int | None = None) -> ShownValues:
+    """Every key with its value on one line, escaped and cut: no value can hide another one or imitate it.
+
+    Lines have about `width` characters, and there are at most `most`. A few short values are one line of JSON.
+    """
+    if len(short := one_line(values)) <= _SHORT:
+        return ShownValues([short])
+    known = [*leaves(values)]
+    shown = [(path, one_line(value), one_line(value, width)) for path, value in known[:most]]
+    lines = [f"{path if width is None else _cut(path, _LONGEST_PATH)}: {value}" for path, _, value in shown]
+    return ShownValues(lines, len(known) - len(shown), any(value != whole for _, whole, value in shown))
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -128,12 +128,12 @@ class ReadableRegistry(ToolRegistry):
 
         A function that is async runs in an event loop of its own; raises `LoopIsRunning` inside a running loop.
         """
-        entry, arguments = self._find_resource(uri)
+        entry, arguments = self.find_resource(uri)
         return contents_of(uri, entry.listing, entry.read.call(arguments))
 
     async def aread_resource(self, uri: str) -> dict[str, Any]:
         """As `read_resource`, without blocking the event loop."""
-        entry, arguments = self._find_resource(uri)
+        entry, arguments = self.find_resource(uri)
         return contents_of(uri, entry.listing, await entry.read.acall(arguments))
 
     def resource_updated(self, uri: str) -> None:
@@ -186,7 +186,7 @@ class ReadableRegistry(ToolRegistry):
 
     def remove_prompt(self, name: str) -> None:
         """Raises `UnknownPrompt`."""
-        self.update_readable(remove=[self._find_prompt(name)])
+        self.update_readable(remove=[self.find_prompt(name)])
 
     def prompts(self) -> list[dict[str, Any]]:
         """The prompts as MCP lists them, in the order of registration."""
@@ -194,12 +194,12 @@ class ReadableRegistry(ToolRegistry):
 
     def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Returns MCP's result: `{"description": …, "messages": […]}`. Raises `UnknownPrompt`, `InvalidArguments`."""
-        entry = self._find_prompt(name)
+        entry = self.find_prompt(name)
         return messages_of(entry.listing, entry.read.call(dict(arguments or {})))
 
     async def aget_prompt(self, name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """As `get_prompt`, without blocking the event loop."""
-        entry = self._find_prompt(name)
+        entry = self.find_prompt(name)
         return messages_of(entry.listing, await entry.read.acall(dict(arguments or {})))
 
     # Completion
@@ -248,6 +248,10 @@ class ReadableRegistry(ToolRegistry):
         found: Entry | None = getattr(self._offers, _KINDS[kind][0]).get(key)
         return found
 
+    def entries(self, kind: type[Entry]) -> list[Entry]:
+        """All entries of a class, in the order of registration."""
+        return [*getattr(self._offers, _KINDS[kind][0]).values()]
+
     def update_readable(self, *, add: Iterable[Entry] = (), remove: Iterable[Entry] = ()) -> None:
         """Adds and removes entries in one step. An entry that was replaced meanwhile is not removed."""
         changes: dict[ReadableChange, None] = {}
@@ -271,8 +275,8 @@ class ReadableRegistry(ToolRegistry):
             for listener in listeners:
                 _call(listener, change)
 
-    def _find_resource(self, uri: str) -> tuple[ResourceEntry | TemplateEntry, dict[str, Any]]:
-        """The entry to read a URI by, and the arguments for it."""
+    def find_resource(self, uri: str) -> tuple[ResourceEntry | TemplateEntry, dict[str, Any]]:
+        """The entry to read a URI by, and the arguments for it. Raises `UnknownResource`."""
         offers = self._offers
         if resource := offers.resources.get(uri):
             return resource, {}
@@ -281,7 +285,8 @@ class ReadableRegistry(ToolRegistry):
                 return template, arguments
         raise _no_resource(uri)
 
-    def _find_prompt(self, name: str) -> PromptEntry:
+    def find_prompt(self, name: str) -> PromptEntry:
+        """Raises `UnknownPrompt`."""
         prompts = self._offers.prompts
         if name not in prompts:
             shown = str(name)[:MAX_QUOTED]
@@ -298,17 +303,17 @@ class ReadableRegistry(ToolRegistry):
         else:
             is_prompt, key = reference in offers.prompts, reference
         if is_prompt:
-            return self._find_prompt(key).complete.get(argument)
+            return self.find_prompt(key).complete.get(argument)
         if template := offers.templates.get(key):
             return template.complete.get(argument)
-        self._find_resource(key)
+        self.find_resource(key)
         return None
 
     def _follow(self, uri: str) -> None:
         """Follow a remote resource exactly while it is watched, by the entry that it has now."""
         with self._offers_lock:
             try:
-                entry = self._find_resource(uri)[0] if uri in self._watches else None
+                entry = self.find_resource(uri)[0] if uri in self._watches else None
             except UnknownResource:
                 entry = None
             followed = self._followed.get(uri)

@@ -687,6 +687,7 @@ async def test_options_are_sent_as_fields(kind: Any, laptop: Laptop, start: Any)
             input_responses={"q": {"action": "cancel"}},
             request_state="s-1",
             client_capabilities={"roots": {}},
+            client={"name": "claude-desktop", "version": "1.2"},
         )
     sent = laptop.calls[0]
     assert {key: sent[key] for key in sent.keys() - {"agent", "req_id", "computer"}} == {
@@ -700,6 +701,7 @@ async def test_options_are_sent_as_fields(kind: Any, laptop: Laptop, start: Any)
         "input_responses": {"q": {"action": "cancel"}},
         "request_state": "s-1",
         "client_capabilities": {"roots": {}},
+        "client": {"name": "claude-desktop", "version": "1.2"},
     }
 
 

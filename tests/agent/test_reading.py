@@ -30,6 +30,7 @@ from tests.waiting import until
 both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
 
 NOTES = {"uri": "file:///notes.txt", "mimeType": "text/plain", "text": "one"}
+CLIENT = {"name": "claude-desktop", "version": "1.2"}
 ASKS = {"resultType": "input_required", "inputRequests": {"k": {"method": "roots/list"}}, "requestState": "s"}
 
 
@@ -486,6 +487,8 @@ async def test_an_answer_is_kept_for_its_time_unless_a_change_is_announced(
         assert await everything() == (2, 3, 2)
         await agent.read_resource("laptop", "notes", "file:///a", questions="result")
         assert len(library.asked("read_resource")) == 4
+        await agent.read_resource("laptop", "notes", "file:///a", client=CLIENT)
+        assert len(library.asked("read_resource")) == 4, "all clients of an agent are given the same"
     assert len(library.asked("get_prompt")) == 8, "MCP does not let it be kept"
 
 
@@ -523,3 +526,15 @@ async def test_an_answer_that_may_be_older_than_a_change_is_not_kept(library: Li
         await agent.get_resources("laptop", "notes")
         await until(lambda: heard.all)
         assert len(agent.client._flows.reading.cache) == 0
+
+
+@both
+@pytest.mark.covers("client-names")
+async def test_the_client_that_an_agent_reads_for_is_sent(kind: Any, library: Library, start: Any) -> None:
+    library.gives("read_resource", {"contents": [NOTES]})
+    library.gives("get_prompt", {"messages": []})
+    async with start(kind) as agent:
+        await agent.read_resource("laptop", "notes", "file:///a", client=CLIENT)
+        await agent.get_prompt("laptop", "notes", "sum", client=CLIENT)
+    asked = [*library.asked("read_resource"), *library.asked("get_prompt")]
+    assert [each["client"] for each in asked] == [CLIENT, CLIENT]

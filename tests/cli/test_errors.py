@@ -295,6 +295,14 @@ REFUSED = {
         "{folder}/list.json: is no JSON object.",
         'Write an object into it, such as {{"token": "…"}}.',
     ),
+    "computer --yes --approve-by client": (
+        "--yes lets every tool run: nobody is asked with --approve-by client.",
+        "Leave one of them out.",
+    ),
+    "up --config {folder}/sound.json --approve-by nobody": (
+        "--approve-by: 'nobody' is not one of 'owner', 'client'.",
+        "`a2c-smcp up --help` shows how it is used.",
+    ),
     "computer --idle-stop soon": ("--idle-stop: 'soon' is not a time.", "Write 30s, 10m or 1h."),
     "server --host 0.0.0.0": (
         "0.0.0.0 can be reached from other machines, and no key would be needed.",

@@ -474,6 +474,50 @@ async def test_always_for_an_agent_is_for_every_tool_and_for_this_office_only(
             await call
 
 
+@pytest.mark.covers("prompt-approvals", "client-names")
+async def test_what_is_allowed_to_an_mcp_client_is_kept_for_it_alone(
+    opens: Opens, planner: AsyncSMCPAgentClient, office: str, tmp_path: Path
+) -> None:
+    prompt = await opens({"good": [str(GOOD)]})
+    await eventually(lambda: planner.computers)
+
+    def calls(client: str) -> asyncio.Task[Any]:
+        params, named = {"a": 1, "b": 2}, {"name": client, "version": "1"}
+        return asyncio.create_task(planner.emit_tool_call("laptop", "add", params, 60, client=named))
+
+    call = calls("claude-desktop")
+    await prompt.shows(f"#1 planner (claude-desktop) in {office} wants add of good")
+    await prompt.enters("always tool")
+    assert (await call).text == "3"
+    await prompt.shows("planner (claude-desktop) may use add of good without asking; `approve forget 'planner (claude")
+    assert kept(tmp_path) == [["planner", "good", "add", "claude-desktop"]]
+    assert (await calls("claude-desktop")).text == "3"
+    other = calls("Visual Studio Code")
+    await prompt.shows("#2 planner (Visual Studio Code)")
+    await prompt.enters("n")
+    with pytest.raises(ApprovalRefused):
+        await other
+    plain = await asks(planner)
+    await prompt.shows("#3 planner in ")
+    await prompt.enters("y")
+    assert (await plain).text == "3"
+    await prompt.enters("history")
+    await prompt.shows(lambda screen: re.search(r"planner \(Visual Studio Code\) +good +add", screen.text))
+    await prompt.enters("call add a=4 b=5")
+    await prompt.shows("9")
+    await prompt.enters("history 1")
+    await prompt.shows(lambda screen: re.search(r"you +good +add +done", screen.text))
+    prompt.types(CTRL_D)
+    await prompt.ends()
+    prompt = await opens({"good": [str(GOOD)]})
+    assert (await prompt.result(calls("claude-desktop"))).text == "3"
+    prompt.types("approve forget " + TAB)
+    await prompt.line("approve forget 'planner (claude-desktop)'")
+    prompt.types(ENTER)
+    await prompt.shows("no longer: planner (claude-desktop) may use add of good without asking")
+    assert kept(tmp_path) == []
+
+
 @pytest.mark.covers("prompt-approvals")
 async def test_an_answer_never_goes_to_a_request_that_came_while_it_was_typed(
     opens: Opens, planner: AsyncSMCPAgentClient

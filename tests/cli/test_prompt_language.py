@@ -221,6 +221,20 @@ def test_grants_hold_for_one_office_of_one_server(tmp_path: Path) -> None:
     assert "password" not in "".join(file.read_text() for file in (tmp_path / "approvals").iterdir())
 
 
+@pytest.mark.covers("prompt-approvals", "client-names")
+def test_grants_without_a_client_are_read_and_written_as_before(tmp_path: Path) -> None:
+    kept, older = Kept(tmp_path), [["planner", None, None], ["planner", "good", "paint"]]
+    kept.grants.enter("http://hub", "desk")
+    kept.allow(Grant("planner"), Grant("planner", "good", "paint"))
+    (file,) = (tmp_path / "approvals").iterdir()
+    assert json.loads(file.read_text()) == {"http://hub desk": older}
+    kept.allow(Grant("planner", "good", "paint", "claude"), Grant("planner", client="claude"))
+    again = Kept(tmp_path)
+    again.grants.enter("http://hub", "desk")
+    assert {*again.grants} == {*kept.grants}
+    assert len({*again.grants}) == 4
+
+
 @pytest.mark.covers("prompt-approvals", "private-files")
 def test_a_grants_file_that_others_can_write_grants_nothing(tmp_path: Path) -> None:
     kept = Kept(tmp_path)

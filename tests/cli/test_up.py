@@ -11,6 +11,7 @@ import socket
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from os import pathsep
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,6 +23,7 @@ from tests.cli.programs import PROGRAM, Place, good
 from tests.computer.hosted import pids_with
 from tests.computer.pseudo_terminal import on_a_terminal
 from tests.computer.supervised import SERVERS, all_gone
+from tests.program import folder_of_program
 from tests.server.test_program import Program
 
 GOOD = str(SERVERS / "good.py")
@@ -325,6 +327,26 @@ async def test_tools_that_need_approval_are_not_suggested_unless_all_may_run(pla
     line = await suggested(program)
     assert " add a=1 b=1 " in line
     assert (await place.paste(line)).out == "2\n"
+
+
+@pytest.mark.covers("approval-by-client")
+async def test_with_approve_by_client_the_person_who_calls_approves(place: Place) -> None:
+    place.write({"good": good(default_tool_meta=None)})
+    program = await place.start("up", "--port", "0", "--name", "laptop", "--approve-by", "client")
+    line = await suggested(program)
+    assert "agent call laptop add a=1 b=1 " in line
+    nobody = await place.paste(line)
+    assert (nobody.code, nobody.out) == (1, "")
+    assert "elicitation" in nobody.err
+    path = f"{folder_of_program()}{pathsep}{place.environ['PATH']}"
+    for choice, code in (("2", 0), ("1", 1)):
+        env = {**place.environ, "PATH": path, "TERM": "xterm-256color"}
+        async with on_a_terminal("sh", "-c", line, env=env, columns=300) as caller:
+            await caller.shows("wants to run add of the MCP server good on the computer laptop, with")
+            await caller.shows('{"a": 1, "b": 1}')
+            await caller.shows("Let it run?")
+            caller.types(f"{choice}\r")
+            assert await caller.ends() == code
 
 
 async def test_options_win_over_the_server_table(place: Place) -> None:

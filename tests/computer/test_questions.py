@@ -35,7 +35,10 @@ class Asking:
 
     def __init__(self, file: str, folder: Path, **options: Any) -> None:
         self._notes = folder / "notes"
-        config = {"default_tool_meta": {"auto_apply": True}, "questions_for_agents": options.pop("for_agents", [])}
+        config = {
+            "default_tool_meta": {"auto_apply": options.pop("auto_apply", True)},
+            "questions_for_agents": options.pop("for_agents", []),
+        }
         self.computer = Computer("laptop", policy=quick(), **options)
         self.computer.add_server(script(file, self._notes, name="asking", **config))
 

@@ -119,15 +119,15 @@ def test_a_rate_allows_so_many_at_once_and_then_so_many_a_second() -> None:
 
 
 @pytest.mark.covers("tells-progress")
-async def test_of_many_reports_ten_a_second_are_told_and_the_last_one_before_the_end() -> None:
+async def test_of_many_reports_the_first_are_told_then_five_a_second_and_the_last_one_before_the_end() -> None:
     tells, line = Tells("laptop"), Line(DELIVERED)
     with tells.connected("desk", line):
         progress = ProgressTells(tells, PLANNER, "r1")
         for step in range(1000):
             progress.report(step, 1000, None)
-        assert len(line.sent) == 1
-        await until(lambda: len(line.sent) == 2)
+        assert len(line.sent) == 4
+        await until(lambda: len(line.sent) == 5)
         progress.report(1000, 1000, "done")
         progress.end()
     told = [data["progress"] for _, data in line.sent]
-    assert (told, line.sent[-1][1]["message"]) == ([0, 999, 1000], "done")
+    assert (told, line.sent[-1][1]["message"]) == ([0, 1, 2, 3, 999, 1000], "done")

@@ -19,7 +19,7 @@ from a2c_smcp.protocol.codec import MAX_TIMEOUT, decode, dumps, loads, loads_exa
 
 ROWS = [*EVENTS, lookup("client:newer"), lookup("server:update_newer"), lookup("server:tell_newer")]
 
-INPUTS = "questions blobs input_responses request_state client_capabilities"
+INPUTS = "questions blobs input_responses request_state client_capabilities client"
 OPTIONS = f"{INPUTS} progress extend _meta"
 SERVER = "agent req_id computer mcp_server"
 FIELDS = {  # event: (required, optional but checked), from 000, WIRE §§4, 9 and PROTOCOL-0.4
@@ -101,6 +101,7 @@ BAD: dict[str, list[Any]] = {
     "instance": [*NOT_NAMES, "x" * 15, "x" * 129, "x" * 16 + " "],
     "role": ["", "Agent", "agent ", "server", 0, True, ["agent"], {}],
     **dict.fromkeys(OBJECTS, NOT_OBJECTS),
+    "client": [*NOT_OBJECTS, {}, *({"name": name} for name in NOT_NAMES), {"name": "a", "version": ""}],
     "timeout": NOT_INTEGERS,
     "desktop_size": NOT_INTEGERS,
     "extend": [0, 1, "true", [], {}],
@@ -127,6 +128,7 @@ GOOD: dict[str, list[Any]] = {
     "instance": ["x" * 16, "x" * 128],
     "role": ["agent", "computer"],
     **{field: [{}, {"deep": [{"n": None}]}] for field in OBJECTS},
+    "client": [{"name": "x" * 128}, {"name": "a", "version": "1.0"}, {"name": "a", "title": 1, "icons": []}],
     "timeout": [30],
     "desktop_size": [5, 0, -1, 2**70],
     "extend": [True, False],

@@ -34,7 +34,7 @@ from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.readable.entries import BothWays, PromptEntry, ResourceEntry, TemplateEntry
 from a2c_smcp.registry.results import RawResult
 
-__all__ = ["ReadsSeats", "RegisteredReadables"]
+__all__ = ["ReadablePlace", "ReadsSeats", "RegisteredReadables"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +59,14 @@ class ReadsSeats(Protocol):
     async def complete(self, seat: Seat, about: Mapping[str, Any], known: Mapping[str, str]) -> MCPResult: ...
     async def follow(self, seat: Seat, mcp_server: str, uri: str, listener: Callable[[str], None]) -> None: ...
     async def unfollow(self, seat: Seat, mcp_server: str, uri: str, listener: Callable[[str], None]) -> None: ...
+
+
+class ReadablePlace(NamedTuple):
+    """Where an entry of the registry is from: the computer, its MCP server, and the URI or name that it has there."""
+
+    seat: Seat
+    mcp_server: str
+    key: str
 
 
 class _ServerList(NamedTuple):
@@ -220,21 +228,22 @@ class RegisteredReadables:
     ) -> Entry:
         server, kind, shown = wanted.server, wanted.kind, _shown(listing, wanted.kind, key)
         origin, uri = str(seat), key
+        place = ReadablePlace(seat, server, str(listing[kind.key]))
         if kind is PROMPTS:
-            own = str(listing["name"])
+            own = place.key
             arguments = [str(each.get("name")) for each in listing.get("arguments") or () if isinstance(each, dict)]
             complete = self._completions(seat, server, {"type": "ref/prompt", "name": own}, arguments, can_complete)
             read = self._both_ways(
                 lambda given: self._source.request(seat, kind, server, {"name": own, "arguments": _as_texts(given)})
             )
-            return PromptEntry(key, shown, read, complete, origin)
+            return PromptEntry(key, shown, read, complete, origin, place)
         read = self._both_ways(lambda given: self._source.request(seat, kind, server, {"uri": given.get("uri", uri)}))
         follow = self._follow(seat, server)
         if kind is RESOURCES:
-            return ResourceEntry(uri, shown, read, origin, follow)
+            return ResourceEntry(uri, shown, read, origin, follow, place)
         variables = re.findall(r"\w+", " ".join(_VARIABLE.findall(uri)))
         complete = self._completions(seat, server, {"type": "ref/resource", "uri": uri}, variables, can_complete)
-        return TemplateEntry(uri, shown, read, _matcher(uri), complete, origin, follow)
+        return TemplateEntry(uri, shown, read, _matcher(uri), complete, origin, follow, place)
 
     def _completions(
         self, seat: Seat, server: str, ref: dict[str, Any], arguments: Iterable[str], can_complete: bool

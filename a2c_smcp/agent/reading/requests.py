@@ -39,12 +39,14 @@ class ReadOptions(TypedDict, total=False):
       again with `input_responses` (a result for each of its `inputRequests`, under the same key) and its
       `requestState` as `request_state`.
     - `client_capabilities` are what the computer declares to the MCP server for this request, in MCP's spelling.
+    - `client` is the MCP client that the agent asks for, as `{"name": …, "version": …}`. The owner is shown its name.
     """
 
     questions: Literal["result"] | None
     input_responses: Mapping[str, Any] | None
     request_state: str | None
     client_capabilities: Mapping[str, Any] | None
+    client: Mapping[str, str] | None
 
 
 class Reading:
@@ -105,13 +107,14 @@ class Reading:
         more = _fields(options, "read_resource")
         key = CacheKey(office, computer, mcp_events.READ_RESOURCE_EVENT, mcp_server, uri)
         generation = self.cache.generation
-        if not more and (kept := self.cache.get(key)):
+        is_plain = more.keys() <= {"client"}  # contents are the same for all clients of an agent
+        if is_plain and (kept := self.cache.get(key)):
             return kept
         data = {"mcp_server": mcp_server, "uri": uri, "blobs": True, **more}
         found = answers.contents_in(await self._ask.ask_newer(key.event, computer, data, office))
         if "contents" in found:
             found["contents"] = await complete_items(self._ask.downloads, found["contents"], computer, office)
-        if not more:
+        if is_plain:
             self.cache.put(key, found, generation)
         return found
 

@@ -27,6 +27,7 @@ def computer(
     inputs: Annotated[Path | None, option(None, "--inputs", "JSON object of values for inputs.")] = None,
     api_key: options.ApiKey = None,
     yes: local_computer.Yes = False,
+    approve_by: local_computer.ApproveByOption = local_computer.ApproveBy.owner,
     no_input: local_computer.NoInput = False,
     trust_changes: local_computer.TrustChanges = False,
     no_browser: NoBrowser = False,
@@ -51,6 +52,7 @@ def computer(
     \b
     a2c-smcp computer --config servers.json
     a2c-smcp computer --name laptop --office desk --url https://hub.example --config mcp.json --yes
+    a2c-smcp computer --config servers.json --approve-by client
     """
     options.check_names(name=name, office=office)
     endpoint = options.endpoint(url)
@@ -61,6 +63,7 @@ def computer(
         terminal.show(". ".join(found), "yellow")
     given = OwnerOptions(
         yes=yes,
+        approve_by=approve_by,
         no_input=no_input,
         trust_changes=trust_changes,
         no_browser=no_browser,

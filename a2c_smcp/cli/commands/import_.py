@@ -18,7 +18,7 @@ from a2c_smcp.cli.suggestions import invocation
 from a2c_smcp.cli.terminal import Terminal, printable, put_diff, put_json
 from a2c_smcp.computer.imports.convert import Conversion, convert
 from a2c_smcp.computer.imports.programs import PROGRAMS, Document, Machine, read_documents
-from a2c_smcp.computer.imports.target import Merged, StoredValues, Target, difference, merge, store_values
+from a2c_smcp.computer.imports.target import ImportTarget, Merged, StoredValues, difference, merge, store_values
 from a2c_smcp.computer.inputs.definitions import ids_in, variable_of
 from a2c_smcp.computer.secrets.replace import Secret
 from a2c_smcp.errors import ConfigError
@@ -125,9 +125,9 @@ def _files(source: str, machine: Machine) -> list[Path]:
     return [Path(source)]
 
 
-def _target(into: Path) -> Target:
+def _target(into: Path) -> ImportTarget:
     try:
-        return Target.read(into)
+        return ImportTarget.read(into)
     except ConfigError as error:
         raise WrongUse(error.about, "Correct it, or name another file with --into.") from None
 
@@ -148,7 +148,7 @@ def _leaves_the_file(secret: Secret) -> bool:
 
 
 def _write(
-    target: Target, merged: Merged, conversion: Conversion, inputs: Path | None, *, replace: bool
+    target: ImportTarget, merged: Merged, conversion: Conversion, inputs: Path | None, *, replace: bool
 ) -> StoredValues:
     """Keep the values first, then write the file: no secret may get lost between the two."""
     values, file = conversion.values(merged.taken), _values(target.path, inputs)
@@ -170,7 +170,7 @@ class Outcome:
     """What was imported, or would be. `kept`: where values are now, `None` if nothing was written."""
 
     files: tuple[Path, ...]
-    before: Target
+    before: ImportTarget
     conversion: Conversion
     merged: Merged
     kept: StoredValues | None

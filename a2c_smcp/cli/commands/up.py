@@ -51,7 +51,8 @@ _UNSPECIFIED = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
 """Addresses to listen on but not to connect to, and the address that reaches them on this machine."""
 _NOT_ENCRYPTED = "nothing is encrypted on the way: `a2c-smcp server` with --tls-cert is for that"
 _ALL_NEED_APPROVAL = (
-    "its tools need approval and nobody can be asked: --yes lets all run, auto_apply in the file lets some"
+    "its tools need approval and nobody can be asked: --yes lets all run, auto_apply in the file lets some, "
+    "--approve-by client asks the person at the MCP client"
 )
 
 _Host = Annotated[str | None, option("A2C_SERVER_HOST", "--host", "Address to listen on.", show_default=DEFAULT_HOST)]
@@ -81,6 +82,7 @@ def up(
     office: _Office = None,
     name: _Name = None,
     yes: local_computer.Yes = False,
+    approve_by: local_computer.ApproveByOption = local_computer.ApproveBy.owner,
     no_input: local_computer.NoInput = False,
     trust_changes: local_computer.TrustChanges = False,
     no_browser: NoBrowser = False,
@@ -113,6 +115,7 @@ def up(
         with state.claimed() as write_info:
             given = OwnerOptions(
                 yes=yes,
+                approve_by=approve_by,
                 no_input=no_input,
                 trust_changes=trust_changes,
                 no_browser=no_browser,

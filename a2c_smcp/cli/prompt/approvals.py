@@ -5,7 +5,7 @@ without a number means the request that was the oldest when the owner began to t
 owner types must not be approved by mistake, and one that is withdrawn meanwhile is not replaced by the next.
 
 Permanent grants (`Grants`) are kept in a private file, by Server and office: in another office the same name may be
-another agent.
+another agent. An entry without an MCP client, as all were once, is for calls that name no client.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Grants:
     def _save(self) -> None:
         """Save, without losing what other processes have saved meanwhile for other offices."""
         try:
-            kept = {**self._store.load(), self._place: [list(grant) for grant in self]}
+            kept = {**self._store.load(), self._place: [_written(grant) for grant in self]}
             self._store.save({place: grants for place, grants in kept.items() if grants})
         except PrivateFileUnusable:
             self._say(f"{self._path}: cannot be used, what you allow lasts until this program ends", "yellow")
@@ -173,6 +173,12 @@ def _place(url: str, office: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')} {office}"
 
 
+def _written(grant: Grant) -> list[str | None]:
+    """An entry of the file: the agent, the server and the tool, and the MCP client if the grant names one."""
+    agent, server, tool, client = grant
+    return [agent, server, tool, *([client] if client else [])]
+
+
 def _read(kept: object) -> Iterable[Grant]:
     """The grants in an entry of the file; anything else in it is ignored."""
     for entry in kept if isinstance(kept, list) else ():
@@ -181,3 +187,7 @@ def _read(kept: object) -> Iterable[Grant]:
                 yield Grant(agent)
             case [str(agent), str(server), str(tool)]:
                 yield Grant(agent, server, tool)
+            case [str(agent), None, None, str(client)]:
+                yield Grant(agent, client=client)
+            case [str(agent), str(server), str(tool), str(client)]:
+                yield Grant(agent, server, tool, client)

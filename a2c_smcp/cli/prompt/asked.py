@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from a2c_smcp.protocol.questions import Answer, Question
+from a2c_smcp.protocol.visible import shown_caller
 
 __all__ = ["PendingQuestion", "PendingQuestions"]
 
@@ -28,7 +29,7 @@ class PendingQuestion:
     def who(self) -> str:
         """Who asks, and why, in one line."""
         asked = self.question
-        caller = f"{asked.agent} in {asked.office}" if asked.agent else "you"
+        caller = f"{shown_caller(asked.agent, asked.client)} in {asked.office}" if asked.agent else "you"
         return f"{asked.server}, while {asked.tool} runs for {caller},"
 
     def settle(self, answer: Answer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from shlex import quote
 
 from a2c_smcp.cli.options import exposed
 from a2c_smcp.cli.prompt import views
@@ -85,7 +86,7 @@ def _answer(console: Console, arguments: list[str], decision: Decision) -> None:
         raise BadLine(str(problem)) from None
     console.requests.answer(pending, decision)
     if grant := pending.request.granted_by(decision):
-        console.say(f"{views.granted(grant)}; `approve forget {grant.agent}` takes that back")
+        console.say(f"{views.granted(grant)}; `approve forget {quote(grant.who)}` takes that back")
 
 
 async def _yes(console: Console, arguments: list[str]) -> None:
@@ -106,7 +107,7 @@ async def _always_agent(console: Console, arguments: list[str]) -> None:
 
 async def _forget(console: Console, arguments: list[str]) -> None:
     agent, tool = [*arguments, None][:2]
-    found = [each for each in console.grants if each.agent == agent and tool in (None, each.tool)]
+    found = [each for each in console.grants if agent in (each.agent, each.who) and tool in (None, each.tool)]
     if not found:
         raise BadLine(f"nothing like that is allowed to {agent}: approve lists what is")
     console.grants.forget(found)

@@ -137,7 +137,7 @@ def _completion_source(console: Console) -> CompletionSource:
             "SERVER": lambda: {name: each.state for name, each in computer.status().items()},
             "TOOL": lambda: {each["name"]: each["mcp_server"] for each in computer.get_tools()},
             "INPUT": lambda: {each.id: each.definition.description or "" for each in computer.inputs.list()},
-            "AGENT": lambda: {each.agent: "" for each in console.grants},
+            "AGENT": lambda: {each.who: "" for each in console.grants},
             "REQUEST": lambda: {f"#{each.number}": each.request.name for each in console.requests},
             "QUESTION": lambda: {f"#{each.number}": each.question.server for each in console.asked},
             "--level": lambda: {"--level": "the least level of log messages"},

@@ -17,7 +17,7 @@ from a2c_smcp.computer.calls.reports import CallStatistics
 from a2c_smcp.computer.inputs.resolver import InputState
 from a2c_smcp.computer.types import OwnedTool, ToolCallRecord
 from a2c_smcp.mcp_host.status import ServerStatus
-from a2c_smcp.protocol.visible import leaves, one_line
+from a2c_smcp.protocol.visible import one_line, values_in_lines
 from a2c_smcp.published_events import A2CSkillRef
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ __all__ = [
     "who_wants",
 ]
 
-_SHORT = 240
-"""Arguments of at most so many characters are shown as JSON, longer ones as one line for each value."""
 _VALUE = 160
 """Characters of one value that a request shows; `approve` shows all."""
 _VALUES = 200
@@ -97,14 +95,15 @@ def skills(found: Iterable[A2CSkillRef]) -> RenderableType:
 
 
 def history(records: Iterable[ToolCallRecord]) -> RenderableType:
-    columns = ("time", "server", "tool", "outcome", "arguments")
+    columns = ("time", "for", "server", "tool", "outcome", "arguments")
     return table(columns, map(_record_row, records))
 
 
 def _record_row(record: ToolCallRecord) -> Sequence[str]:
     when = datetime.fromisoformat(record["timestamp"]).astimezone()
     outcome = "done" if record["success"] else record["error"] or "failed or running"
-    return f"{when:%H:%M:%S}", record["server"], record["tool"], outcome, one_line(record["parameters"], 120)
+    whom, arguments = record.get("caller") or "you", one_line(record["parameters"], 120)
+    return f"{when:%H:%M:%S}", whom, record["server"], record["tool"], outcome, arguments
 
 
 def inputs(known: Iterable[InputState]) -> RenderableType:
@@ -120,7 +119,7 @@ def who_wants(pending: PendingApproval) -> str:
     """The agent and the tool of a request, in one line."""
     wanted, caller = pending.request, pending.request.caller
     alias = f" ({wanted.tool})" if wanted.name != wanted.tool else ""
-    return f"#{pending.number} {caller.agent} in {caller.office} wants {wanted.name}{alias} of {wanted.server}"
+    return f"#{pending.number} {caller.who} in {caller.office} wants {wanted.name}{alias} of {wanted.server}"
 
 
 def request(pending: PendingApproval, *, in_full: bool = False) -> str:
@@ -129,26 +128,19 @@ def request(pending: PendingApproval, *, in_full: bool = False) -> str:
 
 
 def _arguments(arguments: dict[str, Any], *, in_full: bool) -> list[str]:
-    """Every key with its value on one line, escaped and cut: no value can hide another one or imitate it."""
-    if len(short := one_line(arguments)) <= _SHORT:
-        return [short]
-    most = None if in_full else _VALUE
-    known = [(path, one_line(value), one_line(value, most)) for path, value in leaves(arguments)]
-    shown = known if in_full else known[:_VALUES]
-    lines = [f"{path}: {value}" for path, _, value in shown]
-    if missing := len(known) - len(shown):
-        lines.append(f"[… {missing} more values are not shown: `approve` shows all of them …]")
-    elif any(value != whole for _, whole, value in shown):
-        lines.append("`approve` shows the values in full")
-    return lines
+    shown = values_in_lines(arguments) if in_full else values_in_lines(arguments, _VALUE, _VALUES)
+    if shown.missing:
+        return [*shown.lines, f"[… {shown.missing} more values are not shown: `approve` shows all of them …]"]
+    return [*shown.lines, "`approve` shows the values in full"] if shown.is_cut else shown.lines
 
 
 def granted(grant: Grant) -> str:
-    return f"{grant.agent} may use {f'{grant.tool} of {grant.server}' if grant.server else 'every tool'} without asking"
+    what = f"{grant.tool} of {grant.server}" if grant.server else "every tool"
+    return f"{grant.who} may use {what} without asking"
 
 
 def grants(known: Iterable[Grant]) -> RenderableType:
-    rows = [(each.agent, each.server or "every server", each.tool or "every tool") for each in known]
+    rows = [(each.who, each.server or "every server", each.tool or "every tool") for each in known]
     return table(("agent", "server", "may use without asking"), rows)
 
 

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from a2c_smcp.computer.approval import ApprovalRequest, Approvals
+from a2c_smcp.computer.calls.approving import CallApproval
 from a2c_smcp.computer.calls.delivery import ResultDelivery
 from a2c_smcp.computer.calls.in_flight import Begin, CallsInFlight, Outcome
 from a2c_smcp.computer.calls.incoming import IncomingCall
@@ -44,6 +44,7 @@ __all__ = ["Execution"]
 
 _TRANSFORM_MARGIN = 0.5  # seconds that a transform may take beyond the timeout of the call
 _HISTORY = 100
+_ASKED = "waits for approval at the MCP client"
 
 
 class Execution:
@@ -53,7 +54,7 @@ class Execution:
         self,
         host: Callable[[], Hosting],
         catalogue: Catalogue,
-        approvals: Approvals,
+        approval: CallApproval,
         answering: Answering,
         tells: Tells,
         mask: Mask,
@@ -64,7 +65,7 @@ class Execution:
         self.statistics = CallStatistics()
         self._host = host
         self._catalogue = catalogue
-        self._approvals = approvals
+        self._approval = approval
         self._mask = mask
         self._delivery = delivery
         self._listeners = ProgressListeners()
@@ -87,20 +88,24 @@ class Execution:
         """End a call of this agent, also if it comes after its cancel."""
         self.calls.cancel(agent, req_id)
         self.live.parked.cancel(agent, req_id)
+        self._approval.cancel(agent, req_id)
 
     def forget(self, office: str, agent: str | None = None) -> None:
         """Drop what is kept for an agent that has left, or for an office that this computer has left."""
         self.calls.forget(office, agent)
         self.live.parked.forget(office, agent)
+        self._approval.forget(office, agent)
 
     def keep_only(self, office: str, agent: str) -> None:
         """Drop what is kept for other agents: this one has entered the office."""
         self.calls.keep_only(office, agent)
         self.live.parked.keep_only(office, agent)
+        self._approval.keep_only(office, agent)
 
     async def close(self) -> None:
         await self.calls.close()
         await self.live.parked.close()
+        self._approval.close()
 
     def start(self, call: IncomingCall, then: Callable[[Outcome], None]) -> None:
         """Run a call in the background and call `then` with its result or error.
@@ -155,9 +160,13 @@ class Execution:
             await _check(call, route, deadline)
         shown = self._mask.data(call.params, ARGUMENTS, route.server)
         with self._recorded(call, route, shown) as record:
-            if not self._approvals.allows(call.caller.agent, route) and not self.live.goes_on(call):
-                async with asyncio.timeout_at(deadline):
-                    await self._approve(call, route, shown)
+            approved = None
+            if not self._approval.allows(call, route) and not self.live.goes_on(call):
+                approved = await self._approval.approve(call, route, shown, deadline)
+                if approved.question is not None:
+                    record["error"] = _ASKED
+                    return self._delivery.fitting(approved.question)
+                call = approved.call
             began = time.monotonic()
             try:
                 raw = await self._run(call, route, deadline, partial(_begin_before, deadline, begin))
@@ -172,6 +181,8 @@ class Execution:
             result = await self._mask.answer(raw, ANSWER, route.server)
             if not is_input_required(result):
                 result = await self._transformed(result, call, route, deadline)
+            elif approved:
+                self._approval.goes_on_later(call, route, result)
             record["success"] = not result.get("isError")
             return await self._delivery.of(call, result)
 
@@ -184,12 +195,6 @@ class Execution:
         except TimeoutError:
             starting = ", ".join(map(repr, self._host().starting))
             raise CallTimeout(f"{call.name!r} may be a tool of {starting}, still starting") from None
-
-    async def _approve(self, call: IncomingCall, route: ToolRoute, shown: dict[str, Any]) -> None:
-        await self._approvals.require(ApprovalRequest(call.caller, call.name, route.server, route.tool, shown), route)
-        now = self._catalogue.resolve(call.name)
-        if (now.server, now.tool) != (route.server, route.tool):  # it may have changed while the owner was asked
-            raise ToolNotFound(f"{call.name!r} has become another tool", toolId=call.name)
 
     async def _run(self, call: IncomingCall, route: ToolRoute, deadline: float, begin: Begin) -> dict[str, Any]:
         host = self._host()
@@ -232,6 +237,7 @@ class Execution:
             timeout=call.timeout,
             success=False,
             error=None,
+            caller=call.caller.who,
         )
         self.history.append(record)
         try:

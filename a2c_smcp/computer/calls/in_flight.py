@@ -41,7 +41,7 @@ from a2c_smcp.errors import BadRequest, CallCancelled, ResultGone, SMCPError, Un
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol.codec import Written
 
-__all__ = ["Begin", "CallsInFlight", "Outcome", "Retention"]
+__all__ = ["Begin", "CallsInFlight", "Outcome", "Retention", "digest_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class CallsInFlight:
         `what` is called, with which arguments: it must be the same for duplicates. Raises `SMCPError` if the call is
         refused before it begins.
         """
-        key, digest = (caller.office, caller.agent, req_id), _digest(what)
+        key, digest = (caller.office, caller.agent, req_id), digest_of(what)
         self._forget_old()
         if kept := self._kept.get(key):
             _require_same(kept.digest == digest)
@@ -210,7 +210,7 @@ class CallsInFlight:
         self._kept_bytes -= self._kept.pop(key).size
 
 
-def _digest(what: Any) -> bytes:
+def digest_of(what: Any) -> bytes:
     """A digest tells calls apart; the arguments themselves may be large, and secret."""
     try:
         text = orjson.dumps(what, option=orjson.OPT_SORT_KEYS)

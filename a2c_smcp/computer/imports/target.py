@@ -20,13 +20,22 @@ from a2c_smcp.computer.secrets.replace import masked_file
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import parse_input, parse_server, source
 
-__all__ = ["Merged", "StoredValues", "Target", "difference", "merge", "store_values", "unified_diff", "write_text"]
+__all__ = [
+    "ImportTarget",
+    "Merged",
+    "StoredValues",
+    "difference",
+    "merge",
+    "store_values",
+    "unified_diff",
+    "write_text",
+]
 
 _SHAPE = 'must be JSON of the shape {"servers": {…}, "inputs": […]} to be imported into'
 
 
 @dataclass(frozen=True)
-class Target:
+class ImportTarget:
     """A configuration file as it is now, or as it will be. `data` is empty if there is no file."""
 
     path: Path
@@ -35,7 +44,7 @@ class Target:
     has_comments: bool = False
 
     @classmethod
-    def read(cls, path: Path) -> Target:
+    def read(cls, path: Path) -> ImportTarget:
         """Raises `ConfigError` if the file cannot be imported into."""
         if not path.exists():
             return cls(path, {}, exists=False)
@@ -67,7 +76,7 @@ class Target:
         write_text(self.path, self.text(), private=self.holds_secrets)
 
 
-def difference(before: Target, after: Target) -> str:
+def difference(before: ImportTarget, after: ImportTarget) -> str:
     """The change of a file as a unified diff without secrets. Empty if nothing changes that may be shown."""
     return unified_diff(before.path, _lines(before) if before.exists else None, _lines(after))
 
@@ -79,7 +88,7 @@ def unified_diff(path: Path, before: Sequence[str] | None, after: Sequence[str])
     return "".join(f"{line}\n" for line in lines)
 
 
-def _lines(target: Target) -> list[str]:
+def _lines(target: ImportTarget) -> list[str]:
     return json.dumps(masked_file(target.data), indent=2, ensure_ascii=False).splitlines()
 
 
@@ -87,7 +96,7 @@ def _lines(target: Target) -> list[str]:
 class Merged:
     """The file with the servers that were added. `clashes` are servers that were left out, with the reason."""
 
-    target: Target
+    target: ImportTarget
     added: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
@@ -98,7 +107,7 @@ class Merged:
         return (*self.added, *self.replaced, *self.unchanged)
 
 
-def merge(target: Target, conversion: Conversion, *, replace: bool) -> Merged:
+def merge(target: ImportTarget, conversion: Conversion, *, replace: bool) -> Merged:
     """Add the converted servers to a file. Servers that it has under the same names stay, unless `replace`."""
     changed_inputs = {
         id_ for id_, new in conversion.inputs.items() if not _is_same_input(target.inputs.get(id_, new), new)
@@ -110,7 +119,7 @@ def merge(target: Target, conversion: Conversion, *, replace: bool) -> Merged:
     wanted = ids_in(list(new.values()))
     definitions = {id_: each for id_, each in conversion.inputs.items() if id_ in wanted}
     return Merged(
-        Target(target.path, _with(target.data, new, definitions), target.exists),
+        ImportTarget(target.path, _with(target.data, new, definitions), target.exists),
         added=_with_fate(fates, "added"),
         replaced=_with_fate(fates, "replaced"),
         unchanged=_with_fate(fates, "unchanged"),

@@ -94,8 +94,8 @@ class Answering:
             if answer is None:
                 answer = await self._ask_agent(call, question, request)
         except InputRefused as refusal:
-            who = call.caller.agent
-            logger.warning("server %r asks something while %r runs for %r: %s", server, call.name, who, refusal)
+            who = call.caller.who
+            logger.warning("server %r asks something while %r runs for %s: %s", server, call.name, who, refusal)
             raise
         return answer.to_mcp()
 
@@ -110,6 +110,7 @@ class Answering:
                 request._asdict(),
                 office=call.caller.office,
                 agent=call.caller.agent,
+                client=call.caller.client,
                 server=server,
                 tool=call.name,
                 req_id=call.req_id,

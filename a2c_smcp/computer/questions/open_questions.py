@@ -22,7 +22,7 @@ import hashlib
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -47,6 +47,7 @@ _MOST_ENDED = 1000
 _AGAIN = 1.0  # seconds until a question is told again that the Server could not deliver
 
 _NOT_CARRIED = "nobody can answer: the Server of this computer does not carry questions to agents"
+_LEFT = "nobody can answer: the agent has left"
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +71,7 @@ class OpenQuestions:
         self._ended: OrderedDict[tuple[Caller, str], bytes | None] = OrderedDict()
         self._salt = secrets.token_bytes(16)
         tells.on_connected.append(self._tell_all)
-        tells.on_not_carried.append(self._refuse_all)
+        tells.on_not_carried.append(lambda office: self._refuse_all(office, lambda asked: True, _NOT_CARRIED))
 
     async def ask(self, caller: Caller, question: Question, shown: dict[str, Any]) -> Answer:
         """The agent's answer. Raises `InputRefused` if agents cannot be asked."""
@@ -119,11 +120,13 @@ class OpenQuestions:
             if asked.caller == Caller(office, agent) and asked.question.req_id == req_id:
                 asked.answered.cancel()
 
-    def keep_only(self, office: str, agent: str | None) -> None:
-        """Refuse the questions to other agents: this one has entered the office; `None`: the computer has left it."""
-        for asked in list(self._open.values()):
-            if asked.caller.office == office and asked.caller.agent != agent:
-                _refuse(asked, "nobody can answer: the agent has left")
+    def keep_only(self, office: str, agent: str) -> None:
+        """Refuse the questions to other agents: this one has entered the office."""
+        self._refuse_all(office, lambda asked: asked.caller.agent != agent, _LEFT)
+
+    def forget(self, office: str, agent: str | None = None) -> None:
+        """Refuse the questions to an agent that has left, or to all of an office that this computer has left."""
+        self._refuse_all(office, lambda asked: agent in (None, asked.caller.agent), _LEFT)
 
     def _require_room(self, caller: Caller, server: str) -> None:
         of_agent = sum(asked.caller == caller for asked in self._open.values())
@@ -180,10 +183,10 @@ class OpenQuestions:
             if asked.caller.office == office:
                 self._tell(question_id, asked)
 
-    def _refuse_all(self, office: str) -> None:
+    def _refuse_all(self, office: str, is_meant: Callable[[_Open], bool], reason: str) -> None:
         for asked in list(self._open.values()):
-            if asked.caller.office == office:
-                _refuse(asked)
+            if asked.caller.office == office and is_meant(asked):
+                _refuse(asked, reason)
 
 
 def _refuse(asked: _Open, reason: str = _NOT_CARRIED) -> None:

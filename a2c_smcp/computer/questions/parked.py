@@ -10,10 +10,10 @@ call and waits. So its call runs in a task of its own, a *run*, which requests o
   responses, until the deadline of the request that was answered last. Then it is cancelled, and its handle is gone.
 
 Each request writes itself into the journal before it answers anything, so one that is sent again never answers twice. A
-handle is good for one request, of the same agent in the same office, for the same tool and arguments; everything else
-finds nothing (`QuestionEnded`). A run also ends when its agent leaves, when one of its requests is cancelled, and with
-the computer. There are at most sixteen of an agent and eight of a server, so that parked runs cannot take up all calls
-that a server may have at once.
+handle is good for one request, of the same agent in the same office, for the same MCP client, tool and arguments;
+everything else finds nothing (`QuestionEnded`). A run also ends when its agent leaves, when one of its requests is
+cancelled, and with the computer. There are at most sixteen of an agent and eight of a server, so that parked runs
+cannot take up all calls that a server may have at once.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ParkedRuns:
         """Answer the questions of a parked run, and follow it further. Raises `QuestionEnded` or `BadRequest`."""
         assert call.options
         run = self._parked.get(call.options.request_state or "")
-        if run is None or run.call.caller != call.caller:
+        if run is None or not call.caller.is_exactly(run.call.caller):
             raise QuestionEnded("the call that this request_state belongs to has ended")
         if (run.call.name, run.call.params) != (call.name, call.params):
             raise BadRequest("request_state: belongs to another call", field="request_state")

@@ -39,6 +39,7 @@ from a2c_smcp.errors import (
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol import codec
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
+from a2c_smcp.protocol.names import fault_in_client
 from a2c_smcp.protocol.questions import Answer
 from a2c_smcp.protocol.results import computer_error_ack, error_ack
 from a2c_smcp.types import Desktop
@@ -263,7 +264,7 @@ class SMCPComputerClient:
         )
 
     def _caller_in(self, data: dict[str, Any]) -> Caller:
-        return Caller(self._office, _agent_in(data))
+        return Caller(self._office, _agent_in(data), _client_in(data))
 
     async def _get_tools(self, data: dict[str, Any]) -> dict[str, Any]:
         return self._computer.tools_for(_agent_in(data), data["req_id"])
@@ -356,3 +357,9 @@ def _agent_in(data: dict[str, Any]) -> str:
     """The agent of a decoded request, in its current or older field."""
     agent: str = data.get("agent") or data[OLDER_FIELDS["agent"]]
     return agent
+
+
+def _client_in(data: dict[str, Any]) -> str:
+    """The MCP client that a request is made for. Where the field is not checked, a faulty one does not count."""
+    client = data.get("client")
+    return "" if client is None or fault_in_client(client) else client["name"]

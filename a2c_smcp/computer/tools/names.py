@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig, ToolMeta
 from a2c_smcp.types import SERVER_NAME, TOOL_NAME
 
-__all__ = ["META_FIELDS", "NameOrder", "OfferedTool", "Order", "Servers", "assign_names", "clash_warning", "tools_of"]
+__all__ = ["META_FIELDS", "NameOrder", "Order", "ServerTool", "Servers", "assign_names", "clash_warning", "tools_of"]
 
 META_FIELDS = set(ToolMeta.model_fields)
 
@@ -31,7 +31,7 @@ Servers: TypeAlias = Mapping[SERVER_NAME, tuple[BaseServerConfig, Sequence[dict[
 
 
 @dataclass(frozen=True)
-class OfferedTool:
+class ServerTool:
     """A tool as its server offers it. `meta` is the effective ToolMeta; its tags may be those of the server itself."""
 
     server: SERVER_NAME
@@ -58,7 +58,7 @@ class OfferedTool:
         return f"{self.server}__{self.tool}"
 
 
-def tools_of(servers: Servers) -> Iterator[OfferedTool]:
+def tools_of(servers: Servers) -> Iterator[ServerTool]:
     """All tools that the servers offer, forbidden ones included."""
     for server, (config, tools) in servers.items():
         for raw in tools:
@@ -67,14 +67,14 @@ def tools_of(servers: Servers) -> Iterator[OfferedTool]:
             names = {raw["name"], meta.alias if meta else None}
             forbidden = not names.isdisjoint(config.forbidden_tools)
             has_tags = of_owner is not None and of_owner.tags is not None
-            yield OfferedTool(server, raw, meta, forbidden, tags_of_server=bool(meta and meta.tags) and not has_tags)
+            yield ServerTool(server, raw, meta, forbidden, tags_of_server=bool(meta and meta.tags) and not has_tags)
 
 
 def assign_names(
-    tools: Sequence[OfferedTool], servers: Collection[SERVER_NAME], order: Order | None
-) -> dict[TOOL_NAME, OfferedTool]:
+    tools: Sequence[ServerTool], servers: Collection[SERVER_NAME], order: Order | None
+) -> dict[TOOL_NAME, ServerTool]:
     """The tool of each name. Without an `order`, the earlier server comes first."""
-    owners: dict[TOOL_NAME, OfferedTool] = {}
+    owners: dict[TOOL_NAME, ServerTool] = {}
     for tool in sorted(tools, key=lambda tool: order(tool.server, tool.tool)) if order else tools:
         free = (name for name in _candidates(tool, servers) if name not in owners)
         if name := next(free, None):
@@ -82,7 +82,7 @@ def assign_names(
     return owners
 
 
-def clash_warning(tool: OfferedTool, name: TOOL_NAME | None, owners: Mapping[TOOL_NAME, OfferedTool]) -> str:
+def clash_warning(tool: ServerTool, name: TOOL_NAME | None, owners: Mapping[TOOL_NAME, ServerTool]) -> str:
     """What the owner is told of a tool that is not listed under the name it wants."""
     owner = owners.get(tool.wanted)
     why = (
@@ -111,7 +111,7 @@ def _declared(raw: Mapping[str, Any]) -> ToolMeta | None:
     return ToolMeta(tags=tags) if tags and is_valid else None
 
 
-def _candidates(tool: OfferedTool, servers: Collection[SERVER_NAME]) -> Iterator[TOOL_NAME]:
+def _candidates(tool: ServerTool, servers: Collection[SERVER_NAME]) -> Iterator[TOOL_NAME]:
     if _may_have(tool.server, tool.wanted, servers):
         yield tool.wanted
     if _may_have(tool.server, tool.fallback, servers):

@@ -11,9 +11,9 @@ from typing import Any
 
 from a2c_smcp.computer.tools.names import (
     META_FIELDS,
-    OfferedTool,
     Order,
     Servers,
+    ServerTool,
     assign_names,
     clash_warning,
     tools_of,
@@ -133,11 +133,11 @@ def build_table(
     return table
 
 
-def _forbidden_names(tools: Iterable[OfferedTool]) -> frozenset[TOOL_NAME]:
+def _forbidden_names(tools: Iterable[ServerTool]) -> frozenset[TOOL_NAME]:
     return frozenset(name for tool in tools if tool.forbidden for name in (tool.tool, tool.wanted))
 
 
-def _add(table: ToolTable, name: TOOL_NAME, tool: OfferedTool, compiled: Schema | None) -> None:
+def _add(table: ToolTable, name: TOOL_NAME, tool: ServerTool, compiled: Schema | None) -> None:
     if fault := fault_in(name, MAX_TOOL_NAME):
         table.warnings.append(f"{tool} is not listed: its name {fault}; give it an alias")
         return
@@ -158,13 +158,13 @@ def diff(old: ToolTable, new: ToolTable) -> ToolChanges:
     )
 
 
-def _route(tool: OfferedTool, known: Schema | None) -> ToolRoute:
+def _route(tool: ServerTool, known: Schema | None) -> ToolRoute:
     raw = tool.raw.get("inputSchema") or {}
     schema = known if known is not None and known.raw == raw else Schema(raw)
     return ToolRoute(tool.server, tool.tool, tool.meta or ToolMeta(), schema)
 
 
-def _listed(name: TOOL_NAME, tool: OfferedTool) -> SMCPTool:
+def _listed(name: TOOL_NAME, tool: ServerTool) -> SMCPTool:
     return SMCPTool(
         name=name,
         description=tool.raw.get("description") or "",
@@ -174,7 +174,7 @@ def _listed(name: TOOL_NAME, tool: OfferedTool) -> SMCPTool:
     )
 
 
-def _attributes(tool: OfferedTool) -> Attributes:
+def _attributes(tool: ServerTool) -> Attributes:
     """000, "SMCPTool.meta": the entries of the server, and ours, which the server cannot set (WIRE §7, §9)."""
     of_server = tool.raw.get("_meta") or {}
     attributes = {

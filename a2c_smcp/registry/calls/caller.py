@@ -84,10 +84,15 @@ class ToolCaller:
         on_log: OnLog | None = None,
         on_input: OnInput | None = None,
         capabilities: Mapping[str, Any] | None = None,
+        client: Mapping[str, str] | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """`capabilities` are MCP's names for what `on_input` can answer; by default, questions for a person."""
+        """`capabilities` are MCP's names for what `on_input` can answer; by default, questions for a person.
+
+        `client` is the name and version of an MCP client that calls the tool, as it gives them.
+        """
         self.capabilities = (QUESTIONS if capabilities is None else capabilities) if on_input else {}
+        self.client = client
         self._on_log, self._on_input = on_log, on_input
         self._loop = loop
         self._open: set[Future[dict[str, Any]]] = set()

@@ -65,13 +65,18 @@ class BothWays(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResourceEntry:
-    """A resource. `key` is its URI, `listing` its entry in MCP's list. `origin` is the server it comes from."""
+    """A resource. `key` is its URI, `listing` its entry in MCP's list. `origin` is the server it comes from.
+
+    `source` is for the program that has registered it, to find there what this entry stands for. The registry does not
+    read it. The same holds for the other entries.
+    """
 
     key: str
     listing: dict[str, Any]
     read: BothWays
     origin: str | None = None
     follow: Follow | None = None
+    source: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,7 @@ class TemplateEntry:
     complete: Mapping[str, BothWays] = field(default_factory=dict)
     origin: str | None = None
     follow: Follow | None = None
+    source: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,7 @@ class PromptEntry:
     read: BothWays
     complete: Mapping[str, BothWays] = field(default_factory=dict)
     origin: str | None = None
+    source: object = None
 
 
 def contents_of(uri: str, listing: Mapping[str, Any], value: Any) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Tells MCP clients of changes: of the lists of tools, resources and prompts, and of resources that they subscribed to.
 
-Changes come from any thread (`Announcer._hear`) and wait in `_waiting`, where equal ones are one. One task takes them
-from there. Clients of 2026-07-28 listen on a bus of the SDK; those of older revisions (`_OlderClient`, from their
-handshake until their connection ends) are told one by one. A resource is watched in the registry while a client
-subscribes to it, and only then.
+Changes come from any thread (`Announcer.announce`) and wait in `_waiting`, where equal ones are one. One task takes
+them from there. Clients of 2026-07-28 listen on a bus of the SDK. Each client of an older revision (`_OlderClient`,
+from its handshake until its connection ends) has a task and a set of waiting changes of its own, so that no client
+waits for one that does not read. A resource is watched while a client subscribes to it, and only then.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
-from typing import Any, TypeAlias, get_args
+from typing import Any, Protocol, TypeAlias, get_args
 
 import mcp_types as types
 from mcp.server.connection import Connection
@@ -31,11 +31,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_events import LogLevel
-from a2c_smcp.registry.readable_registry import ReadableRegistry
+from a2c_smcp.registry.readable_registry import ReadableChange
 
-__all__ = ["Announcer", "Request", "is_modern"]
+__all__ = ["Announcer", "ChangingOffers", "Request", "is_modern"]
 
-NOTIFIED_WITHIN = 1.0  # seconds, for a client that does not read
 MAX_SUBSCRIPTIONS = 1024
 """Resources that one client may subscribe to."""
 
@@ -51,6 +50,14 @@ def is_modern(context: Request) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
+class ChangingOffers(Protocol):
+    """What is announced: a registry. Each method takes a listener, and returns how to stop that."""
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]: ...
+    def on_readable_change(self, listener: Callable[[ReadableChange], None]) -> Callable[[], None]: ...
+    def watch_resource(self, uri: str, listener: Callable[[str], None]) -> Callable[[], None]: ...
+
+
 class _OlderClient:
     """A connection that began with a handshake. `session` is any of it: it can send what belongs to no request."""
 
@@ -58,8 +65,30 @@ class _OlderClient:
         self.session = session
         self.level = _FIRST_LEVEL
         self.subscriptions: dict[str, Callable[[], None]] = {}
+        self._waiting: dict[ServerEvent, None] = {}
+        self._telling: asyncio.Task[None] | None = None
 
-    async def tell(self, event: ServerEvent) -> None:
+    def hear(self, event: ServerEvent) -> None:
+        if isinstance(event, ResourceUpdated) and event.uri not in self.subscriptions:
+            return
+        self._waiting[event] = None
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.get_running_loop().create_task(self._tell_all())
+
+    def close(self) -> None:
+        for stop in self.subscriptions.values():
+            stop()
+        self.subscriptions.clear()
+        if self._telling is not None:
+            self._telling.cancel()
+
+    async def _tell_all(self) -> None:
+        while self._waiting:
+            event = next(iter(self._waiting))
+            del self._waiting[event]
+            await self._tell(event)
+
+    async def _tell(self, event: ServerEvent) -> None:
         if isinstance(event, ToolsListChanged):
             await self.session.send_tool_list_changed()
         elif isinstance(event, ResourcesListChanged):
@@ -69,17 +98,12 @@ class _OlderClient:
         elif event.uri in self.subscriptions:
             await self.session.send_resource_updated(event.uri)
 
-    def close(self) -> None:
-        for stop in self.subscriptions.values():
-            stop()
-        self.subscriptions.clear()
-
 
 class Announcer:
-    """The clients of one served registry, and what they want to be told."""
+    """The clients of one server, and what they want to be told."""
 
-    def __init__(self, registry: ReadableRegistry) -> None:
-        self._registry = registry
+    def __init__(self, offers: ChangingOffers) -> None:
+        self._offers = offers
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus)
         self._older: dict[Connection, _OlderClient] = {}
@@ -91,14 +115,20 @@ class Announcer:
     async def running(self) -> AsyncGenerator[None, None]:
         """Tells clients of changes in this block."""
         self._loop, self._changed = asyncio.get_running_loop(), asyncio.Event()
-        task = self._loop.create_task(self._announce())
+        task = self._loop.create_task(self._publish())
         with ExitStack() as stack:
-            stack.callback(self._registry.on_change(lambda: self._hear(ToolsListChanged())))
-            stack.callback(self._registry.on_readable_change(lambda change: self._hear(_LISTS[change])))
+            stack.callback(self._offers.on_change(lambda: self.announce(ToolsListChanged())))
+            stack.callback(self._offers.on_readable_change(lambda change: self.announce(_LISTS[change])))
             try:
                 yield
             finally:
                 await cancel_and_wait(task)
+
+    def announce(self, event: ServerEvent) -> None:
+        """Tell the clients that want to know. May be called in any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                self._loop.call_soon_threadsafe(self._put, event)
 
     async def on_initialized(self, context: Request, params: types.NotificationParams) -> None:
         """A client of an older revision has finished its handshake."""
@@ -131,12 +161,17 @@ class Announcer:
         self._client(context).level = params.level
         return types.EmptyResult()
 
-    def wants_log(self, context: Request, level: LogLevel) -> bool:
-        """Whether the client of a request wants messages of this level. On 2026-07-28 each request says that."""
-        asked = (
+    def log_level(self, context: Request) -> LogLevel | None:
+        """The lowest level of messages that the client of a request wants. On 2026-07-28 each request says that."""
+        asked: Any = (
             (context.meta or {}).get(types.LOG_LEVEL_META_KEY) if is_modern(context) else self._client(context).level
         )
-        return asked in _LEVELS and _LEVELS.index(level) >= _LEVELS.index(asked)
+        return asked if asked in _LEVELS else None
+
+    def wants_log(self, context: Request, level: LogLevel) -> bool:
+        """Whether the client of a request wants messages of this level."""
+        asked = self.log_level(context)
+        return asked is not None and _LEVELS.index(level) >= _LEVELS.index(asked)
 
     def _client(self, context: Request) -> _OlderClient:
         # What lives as long as a connection: the SDK has no public way to that yet.
@@ -151,27 +186,20 @@ class Announcer:
         self._older.pop(connection).close()
 
     def _watch(self, uri: str) -> Callable[[], None]:
-        return self._registry.watch_resource(uri, lambda uri: self._hear(ResourceUpdated(uri)))
-
-    def _hear(self, event: ServerEvent) -> None:
-        if self._loop is not None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile
-                self._loop.call_soon_threadsafe(self._put, event)
+        return self._offers.watch_resource(uri, lambda uri: self.announce(ResourceUpdated(uri)))
 
     def _put(self, event: ServerEvent) -> None:
         self._waiting[event] = None
         self._changed.set()
 
-    async def _announce(self) -> None:
+    async def _publish(self) -> None:
         while await self._changed.wait():
             self._changed.clear()
             events, self._waiting = [*self._waiting], {}
             for event in events:
+                for client in self._older.values():
+                    client.hear(event)
                 await self._bus.publish(event)
-                for client in [*self._older.values()]:
-                    with suppress(TimeoutError):  # it does not read
-                        async with asyncio.timeout(NOTIFIED_WITHIN):
-                            await client.tell(event)
 
 
 def _require_few(count: int) -> None:

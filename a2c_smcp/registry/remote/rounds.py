@@ -34,11 +34,22 @@ from pydantic import BaseModel, ValidationError
 
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_events import LogLevel
+from a2c_smcp.protocol.names import client_field
 from a2c_smcp.registry.calls.caller import INPUT_METHODS, CannotAsk, InputAsked, OnInput, ToolCaller, called_by
 from a2c_smcp.registry.calls.progress import OnProgress
 from a2c_smcp.registry.remote.announcing import Announcer, Request, is_modern
 
-__all__ = ["STATE_TTL", "Rounds", "Work", "missing_capability"]
+__all__ = [
+    "STATE_TTL",
+    "Round",
+    "Rounds",
+    "Work",
+    "client_of",
+    "input_capabilities",
+    "missing_capability",
+    "push_to",
+    "wants_progress",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +71,7 @@ _PUSHED: Mapping[str, tuple[type[Any], type[BaseModel]]] = {
 }
 
 
-class _Round:
+class Round:
     """One request of a client while it is being worked on. Messages are sent in order, before the answer."""
 
     def __init__(self, context: Request, announcer: Announcer) -> None:
@@ -108,7 +119,7 @@ class _Round:
 class _OpenCall:
     """A call that may ask questions in several rounds. `round` is the request that it belongs to now."""
 
-    round: _Round | None
+    round: Round | None
     early: dict[str, Any]
     """Answers that came with the first request, before the questions."""
     task: asyncio.Task[dict[str, Any]] = field(init=False)
@@ -156,7 +167,7 @@ class Rounds:
 
     async def answer(self, context: Request, work: Work) -> dict[str, Any]:
         """MCP's result of the work, or its questions. Raises what the work raises."""
-        capabilities, params = _capabilities(context), context.params or {}
+        capabilities, params = input_capabilities(context), context.params or {}
         state, responses = params.get("requestState"), params.get("inputResponses") or {}
         if not is_modern(context) or (state is None and not capabilities):
             return await self._answer_at_once(context, work, capabilities)
@@ -172,13 +183,14 @@ class Rounds:
         await cancel_and_wait(*(call.task for call in self._calls))
 
     async def _answer_at_once(self, context: Request, work: Work, capabilities: Mapping[str, Any]) -> dict[str, Any]:
-        round_ = _Round(context, self._announcer)
+        round_ = Round(context, self._announcer)
         loop = asyncio.get_running_loop()
-        on_input = None if is_modern(context) else _push(context)
-        caller = ToolCaller(on_log=round_.log, on_input=on_input, capabilities=capabilities, loop=loop)
+        on_input = None if is_modern(context) else push_to(context)
+        client = client_of(context)
+        caller = ToolCaller(on_log=round_.log, on_input=on_input, capabilities=capabilities, client=client, loop=loop)
         try:
             with called_by(caller):
-                return await work(context.session.report_progress if _wants_progress(context) else None)
+                return await work(context.session.report_progress if wants_progress(context) else None)
         finally:
             await round_.finish()
 
@@ -193,9 +205,12 @@ class Rounds:
                 raise CannotAsk("too many calls wait for answers", method=asked.method)
             return await call.ask(asked)
 
+        client = client_of(context)
+        caller = ToolCaller(on_log=call.log, on_input=on_input, capabilities=capabilities, client=client, loop=loop)
+
         async def run() -> dict[str, Any]:
-            with called_by(ToolCaller(on_log=call.log, on_input=on_input, capabilities=capabilities, loop=loop)):
-                return await work(call.progress if _wants_progress(context) else None)
+            with called_by(caller):
+                return await work(call.progress if wants_progress(context) else None)
 
         call.task = loop.create_task(run())
         self._calls.add(call)
@@ -204,7 +219,7 @@ class Rounds:
 
     async def _follow(self, call: _OpenCall, context: Request) -> dict[str, Any]:
         """The result of a call, or the questions that it has now."""
-        call.round = _Round(context, self._announcer)
+        call.round = Round(context, self._announcer)
         try:
             while not call.task.done() and not call.questions:
                 call.asked.clear()
@@ -248,18 +263,24 @@ def missing_capability(error: CannotAsk) -> MCPError:
     return MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, f"Missing client capability: {capability}", data)
 
 
-def _capabilities(context: Request) -> dict[str, Any]:
+def input_capabilities(context: Request) -> dict[str, Any]:
     """What the client says that it can answer."""
     declared = context.session.client_capabilities
     dumped = declared.model_dump(by_alias=True, mode="json", exclude_none=True) if declared else {}
     return {each: dumped[each] for each in INPUT_METHODS.values() if each in dumped}
 
 
-def _wants_progress(context: Request) -> bool:
+def client_of(context: Request) -> dict[str, str] | None:
+    """The client by its own name, if it gives one."""
+    params = context.session.client_params
+    return client_field(params.client_info.name, params.client_info.version) if params else None
+
+
+def wants_progress(context: Request) -> bool:
     return (context.meta or {}).get("progress_token") is not None
 
 
-def _push(context: Request) -> OnInput:
+def push_to(context: Request) -> OnInput:
     """Sends requests for input to a client of an older revision."""
 
     async def on_input(asked: InputAsked) -> dict[str, Any]:

@@ -1,0 +1,172 @@
+"""Keeps the agent of a bridge in its office, and knows why it is not there.
+
+MCP clients start a bridge and forget it, so it never gives up: whatever the Server says (a wrong key, an office that
+has another agent, nothing at all), it is tried again. `trouble` is the last refusal, until the office is joined. The
+agent itself reconnects after a lost connection; only when that takes longer than `_PATIENCE` is it trouble, and calls
+that wait are answered with it. A client that calls a tool meanwhile has the office tried at once (`poke`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from a2c_smcp.agent import AsyncSMCPAgentClient, Reconnect
+from a2c_smcp.errors import NotAuthenticated, Outcome, SMCPError, Unavailable
+from a2c_smcp.loops import cancel_and_wait
+
+__all__ = ["Membership"]
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+_PATIENCE = 15.0
+"""Seconds for which calls wait for a connection that was lost."""
+_PAUSE_AFTER_REFUSAL = 15.0
+"""Seconds until a key that was refused is tried again: the Server delays those who try often."""
+_RECOVERS_WITHIN = 3.0
+"""Seconds for which a call waits if the office is tried again because of it."""
+
+
+class Membership:
+    """`on_change` is called whenever `trouble` has changed."""
+
+    def __init__(self, agent: AsyncSMCPAgentClient, office: str, on_change: Callable[[], None]) -> None:
+        self.trouble: SMCPError | None = Unavailable("the bridge has not connected yet")
+        self._agent, self._office, self._on_change = agent, office, on_change
+        self._pauses = Reconnect()
+        self._tried = asyncio.Event()
+        self._again = asyncio.Event()
+        self._refused = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._running: set[asyncio.Timeout] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._stop_listening: Callable[[], None] = lambda: None
+
+    async def open(self, timeout: float) -> None:
+        """Begin to join the office. Returns when that was tried once, at most after `timeout` seconds."""
+        self._stop_listening = self._agent.listen(self)
+        self._keeping = asyncio.create_task(self._keep())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._tried.wait()
+
+    async def close(self) -> None:
+        self._stop_listening()
+        self._stop_timer()
+        if self._keeping:
+            await cancel_and_wait(self._keeping)
+        await self._agent.disconnect()
+
+    def poke(self) -> None:
+        """Try again now, if it is not being tried."""
+        self._again.set()
+
+    async def guard(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do work that needs the office. Raises the trouble, also if it comes in the middle."""
+        try:
+            await self._recovered()
+        except BaseException:
+            work.close()
+            raise
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._running.add(limit)
+                return await work
+        except TimeoutError:
+            if limit.expired() and self.trouble:
+                raise _with_outcome(self.trouble, "unknown") from None
+            raise
+        finally:
+            self._running.discard(limit)
+
+    async def _recovered(self) -> None:
+        if self.trouble is None:
+            return
+        self.poke()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_RECOVERS_WITHIN):
+                while self.trouble is not None:
+                    await self._changed.wait()
+        if self.trouble is not None:
+            raise _with_outcome(self.trouble, "not_run")
+
+    async def _keep(self) -> None:
+        attempt = 0
+        while True:
+            self._again.clear()
+            self._refused.clear()
+            try:
+                await self._join()
+            except SMCPError as error:
+                self._set(error)
+            except Exception as error:  # of a credentials provider
+                logger.warning("the office cannot be joined", exc_info=True)
+                self._set(Unavailable(f"the office cannot be joined: {type(error).__name__}"))
+            else:
+                attempt = 0
+                self._set(None)
+                self._tried.set()
+                await self._refused.wait()
+            self._tried.set()
+            await self._pause(attempt)
+            attempt += 1
+
+    async def _join(self) -> None:
+        await self._agent.connect()
+        if self._office not in self._agent.offices:
+            await self._agent.join_office(self._office)
+
+    async def _pause(self, attempt: int) -> None:
+        is_refused = isinstance(self.trouble, NotAuthenticated)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PAUSE_AFTER_REFUSAL if is_refused else self._pauses.delay(attempt)):
+                await self._again.wait()
+
+    def _set(self, trouble: SMCPError | None) -> None:
+        before, self.trouble = self.trouble, trouble
+        self._stop_timer()
+        if (before and before.message) == (trouble and trouble.message):
+            return
+        for limit in self._running if trouble else ():
+            limit.reschedule(asyncio.get_running_loop().time())
+        self._changed.set()
+        self._changed = asyncio.Event()
+        self._on_change()
+
+    def _stop_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    # Events of the agent (`AgentEvents`)
+
+    def on_office_joined(self, office: str) -> None:
+        if office == self._office:
+            self._set(None)
+
+    def on_disconnected(self) -> None:
+        self._stop_timer()
+        waiting = Unavailable(f"the connection to the Server was lost, and is not back after {_PATIENCE:g} s")
+        self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self._set, waiting)
+
+    def on_office_lost(self, office: str, error: SMCPError) -> None:
+        if office == self._office:
+            self._set(error)
+
+    def on_refused(self, error: SMCPError) -> None:
+        self._set(error)
+        self._refused.set()
+
+
+def _with_outcome(trouble: SMCPError, outcome: Outcome) -> SMCPError:
+    """The same error, which says of one call whether its tool has run."""
+    copy = type(trouble)(trouble.reason, subject=trouble.subject, **trouble.details)
+    copy.outcome = outcome
+    return copy

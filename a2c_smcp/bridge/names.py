@@ -1,0 +1,121 @@
+"""Which tool has which name. A name once given stays with its tool, across restarts; newcomers never change one.
+
+The table has at most one name for each owner and one owner for each name. An owner is a tool of one computer, or a tool
+that several computers share. A new owner gets the best of its `spellings` that nobody has; owners that are away keep
+theirs. When the table is full, those that have been away longest are dropped.
+
+A name passes from one owner to another only where the caller says that both are the same tool (`yields`): for example
+when the tool of a computer becomes part of a shared one.
+
+With a file, the table is what the file says. It is read again when another process has changed it, and new names are
+given while it is locked, after the names of others have been read. See `names_file.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
+
+from a2c_smcp.bridge.names_file import NameRecord, NamesFile
+from a2c_smcp.bridge.offers import Owner, Target
+from a2c_smcp.bridge.spelling import spellings
+
+__all__ = ["GivenNames", "Yields"]
+
+Yields: TypeAlias = Callable[[Owner, Owner], bool]
+"""Whether the first one's name may pass to the second one."""
+
+_MOST = 20_000
+
+
+class GivenNames:
+    """The names of an office's tools. With a file they are kept across restarts, and shared with other bridges."""
+
+    def __init__(self, file: Path | None = None, *, most: int = _MOST, clock: Callable[[], float] = time.time) -> None:
+        self._file = NamesFile(file) if file else None
+        self._most = most
+        self._clock = clock
+        self._records: dict[Owner, NameRecord] = {}
+        self._owners: dict[str, Owner] = {}
+
+    def name_of(self, target: Target) -> str:
+        """The name of a tool, given now if it has none."""
+        return self.names_of([target])[target]
+
+    def names_of(
+        self,
+        owners: Sequence[Owner],
+        *,
+        reserved: Collection[str] = (),
+        yields: Yields = lambda holder, newcomer: False,
+    ) -> dict[Owner, str]:
+        """The name of each. Those that have none are given one, in this order; nobody has one of the `reserved`."""
+        self._read()
+        today = datetime.fromtimestamp(self._clock(), UTC).date().isoformat()
+        if not all(self._is_current(owner, reserved, today) for owner in owners):
+            self._give(owners, reserved, yields, today)
+        return {owner: self._records[owner].name for owner in owners}
+
+    def has(self, owner: Owner) -> bool:
+        """Whether it has had a name before."""
+        return owner in self._records
+
+    def owner_of(self, name: str) -> Owner | None:
+        """What has this name, or had it when it was last there."""
+        return self._owners.get(name)
+
+    def _is_current(self, owner: Owner, reserved: Collection[str], today: str) -> bool:
+        record = self._records.get(owner)
+        return record is not None and record.seen >= today and record.name not in reserved
+
+    def _give(self, owners: Sequence[Owner], reserved: Collection[str], yields: Yields, today: str) -> None:
+        with self._file.locked() if self._file else nullcontext(False) as may_write:
+            self._read()
+            for owner in owners:
+                record = self._records.get(owner)
+                if record is None or record.name in reserved:
+                    self._take(owner, self._best_name(owner, reserved, yields))
+            self._records |= {owner: self._records[owner]._replace(seen=today) for owner in owners}
+            self._make_room(owners)
+            if self._file and may_write:
+                self._file.save(self._records.values())
+
+    def _best_name(self, owner: Owner, reserved: Collection[str], yields: Yields) -> str:
+        for name in spellings(owner):
+            holder = self._owners.get(name)
+            if name not in reserved and (holder is None or yields(holder, owner)):
+                return name
+        raise AssertionError("spellings never end")
+
+    def _take(self, owner: Owner, name: str) -> None:
+        if record := self._records.pop(owner, None):
+            del self._owners[record.name]
+        if holder := self._owners.get(name):
+            del self._records[holder]
+        self._records[owner] = NameRecord(name, owner, "")
+        self._owners[name] = owner
+
+    def _make_room(self, present: Iterable[Owner]) -> None:
+        """Drop those that have been away longest, if there are too many; never one that is present."""
+        too_many = len(self._records) - self._most
+        if too_many <= 0:
+            return
+        kept = set(present)
+        away = sorted((record for record in self._records.values() if record.owner not in kept), key=lambda r: r.seen)
+        for record in away[:too_many]:
+            del self._records[record.owner], self._owners[record.name]
+
+    def _read(self) -> None:
+        """Take over what other processes have given. Names of our own that could not be written are kept if free."""
+        found = self._file.changed() if self._file else None
+        if found is None:
+            return
+        ours, self._records, self._owners = self._records, {}, {}
+        for record in (*found, *ours.values()):
+            if record.owner not in self._records and record.name not in self._owners:
+                self._records[record.owner] = record
+                self._owners[record.name] = record.owner

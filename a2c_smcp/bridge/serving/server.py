@@ -1,0 +1,114 @@
+"""An office as a server of the SDK, for clients of both eras of MCP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from a2c_smcp import __version__
+from a2c_smcp.agent import ReadOptions
+from a2c_smcp.bridge.desktops import GET_DESKTOP
+from a2c_smcp.bridge.office import OFFICE_STATUS, Office
+from a2c_smcp.bridge.serving.calls import Calls, failed_result
+from a2c_smcp.bridge.serving.questions import answered
+from a2c_smcp.errors import SMCPError, ToolNotFound
+from a2c_smcp.registry.remote.announcing import Announcer, Request
+from a2c_smcp.registry.remote.mcp_server import MCPServer
+
+__all__ = ["OfficeServer"]
+
+SEARCH_TOOLS = "search_tools"
+_FOUND = 10
+"""How many tools a search finds, if the client does not say."""
+_MOST_FOUND = 50
+
+
+class OfficeServer(MCPServer):
+    """One run of the server. What clients are told about it changes with the state of the office."""
+
+    def __init__(self, office: Office) -> None:
+        self._office = office
+        self._stop_listening: Callable[[], None] = lambda: None
+        announcer = Announcer(office)
+        self._calls = Calls(office, announcer)
+        super().__init__(
+            "a2c-smcp", announcer, version=__version__, title=f"Office {office.name}", instructions=office.instructions
+        )
+        self._stop_listening = office.on_change(self._tell_state)
+        self._calls.open()
+
+    async def close(self) -> None:
+        self._stop_listening()
+        await self._calls.close()
+
+    def _tell_state(self) -> None:
+        self.instructions = self._office.instructions
+
+    # Lists
+
+    async def tools(self) -> list[dict[str, Any]]:
+        return self._office.listings()
+
+    async def resources(self) -> list[dict[str, Any]]:
+        return self._office.agent.registry.resources()
+
+    async def templates(self) -> list[dict[str, Any]]:
+        return self._office.agent.registry.resource_templates()
+
+    async def prompts(self) -> list[dict[str, Any]]:
+        return self._office.agent.registry.prompts()
+
+    def input_schema(self, name: str) -> dict[str, Any] | None:
+        return self._office.input_schema(name)
+
+    # Requests
+
+    async def call_tool(self, context: Request, params: types.CallToolRequestParams) -> dict[str, Any]:
+        name, arguments = params.name, params.arguments or {}
+        try:
+            if name == OFFICE_STATUS:
+                self._office.membership.poke()
+                return self._office.status()
+            if name == GET_DESKTOP and self._office.desktops.tool:
+                return await self._office.membership.guard(self._office.desktops.call(arguments))
+            if name == SEARCH_TOOLS and self._office.options.catalog.search_above is not None:
+                return self._search(arguments)
+            target, arguments = self._office.catalog.resolve(name, arguments)
+        except ToolNotFound as error:
+            if trouble := self._office.trouble:
+                self._office.membership.poke()
+                return failed_result(trouble, error)
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {error.about}") from None
+        except SMCPError as error:
+            return failed_result(self._office.options.explain(error), error)
+        return await self._calls.call(context, target, arguments)
+
+    def _search(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        limit = arguments.get("limit")
+        most = min(max(limit, 1), _MOST_FOUND) if type(limit) is int else _FOUND
+        found = self._office.catalog.search(str(arguments.get("query", "")), most)
+        text = json.dumps(found, ensure_ascii=False)
+        return {"content": [{"type": "text", "text": text}], "structuredContent": {"tools": found}, "isError": False}
+
+    async def read_resource(self, context: Request, params: types.ReadResourceRequestParams) -> dict[str, Any]:
+        async def send(options: ReadOptions) -> dict[str, Any]:
+            return await self._office.readables.resource(params.uri, **options)
+
+        return await self._office.membership.guard(answered(context, send))
+
+    async def get_prompt(self, context: Request, params: types.GetPromptRequestParams) -> dict[str, Any]:
+        async def send(options: ReadOptions) -> dict[str, Any]:
+            return await self._office.readables.prompt(params.name, params.arguments, **options)
+
+        return await self._office.membership.guard(answered(context, send))
+
+    async def complete(self, context: Request, params: types.CompleteRequestParams) -> dict[str, Any]:
+        reference = params.ref.model_dump(by_alias=True, mode="json", exclude_none=True)
+        known = params.context.arguments if params.context else None
+        argument = params.argument
+        asking = self._office.readables.completion(reference, argument.name, argument.value, known)
+        return await self._office.membership.guard(asking)

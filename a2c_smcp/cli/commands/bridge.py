@@ -1,0 +1,142 @@
+"""`a2c-smcp bridge`: an office as an MCP server, for any MCP client."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from a2c_smcp.agent import AsyncSMCPAgentClient
+from a2c_smcp.bridge import BridgeOptions
+from a2c_smcp.bridge.catalog import CatalogOptions
+from a2c_smcp.cli import logs, options
+from a2c_smcp.cli.bridging.keys import BearerKeyChoice, ServerKey, kept_file
+from a2c_smcp.cli.bridging.run import HTTPDoor, explain_with, run_over_http, run_over_stdio
+from a2c_smcp.cli.errors import WrongUse, file_error
+from a2c_smcp.cli.options import option
+from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.errors import NotPrivate
+from a2c_smcp.loops import run_program
+from a2c_smcp.protocol.codec import MAX_TIMEOUT
+from a2c_smcp.server.http_requests import is_loopback
+
+__all__ = ["bridge"]
+
+
+class OneForAll(StrEnum):
+    """What --one-for-all takes."""
+
+    auto = "auto"
+    on = "on"
+    off = "off"
+
+
+def bridge(
+    stdio: Annotated[bool, option(None, "--stdio", "Serve one client on stdin and stdout.")] = False,
+    port: Annotated[
+        int | None, option(None, "--port", "Serve streamable HTTP at /mcp on this port; 0 takes a free one.", min=0)
+    ] = None,
+    host: Annotated[str, option(None, "--host", "Address to listen on.")] = "127.0.0.1",
+    url: options.Url = options.DEFAULT_URL,
+    office: options.Office = options.DEFAULT_OFFICE,
+    name: Annotated[str, option(None, "--name", "Name of the bridge in the office; computers know it by this.")] = (
+        "bridge"
+    ),
+    api_key: options.ApiKey = None,
+    key_file: Annotated[
+        Path | None, option("A2C_KEY_FILE", "--key-file", "File with the key for the Server, read at each connection.")
+    ] = None,
+    bearer_key: Annotated[
+        str | None, option("A2C_BEARER_KEY", "--bearer-key", "Key that MCP clients must send over HTTP.")
+    ] = None,
+    bearer_key_file: Annotated[
+        Path | None, option(None, "--bearer-key-file", "File with that key. Without either, one is made and kept.")
+    ] = None,
+    no_key: Annotated[
+        bool, option(None, "--no-key", "Want no key of MCP clients; on a loopback address only.")
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        option(None, "--allow-host", "Another name that clients may know this machine by; repeat for more."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        option(None, "--allow-origin", "Web page that may use it, such as https://example.com; repeat for more."),
+    ] = None,
+    one_for_all: Annotated[
+        OneForAll,
+        option(None, "--one-for-all", "Offer equal tools of computers once; auto: of more than three computers."),
+    ] = OneForAll.auto,
+    search_above: Annotated[
+        int | None, option(None, "--search-above", "With more tools than this, offer a search instead.", min=0)
+    ] = None,
+    timeout: Annotated[
+        int, option(None, "--timeout", "How many seconds a tool may take or be silent.", min=1, max=MAX_TIMEOUT)
+    ] = 600,
+    ca: options.CA = None,
+    cert: options.Cert = None,
+    cert_key: options.CertKey = None,
+    proxy: options.Proxy = None,
+    log_level: options.LogLevelOption = logs.LogLevel.warning,
+) -> None:
+    """Serve an office as an MCP server: its computers' tools, resources and prompts, for any MCP client.
+
+    With --stdio a client such as Claude Desktop or Cursor starts this program. With --port many clients share it. An
+    office that cannot be joined is tried again, and clients are told why there are no tools. Calls are approved by the
+    owners of the computers as for any agent.
+
+    Examples:
+
+    \b
+    a2c-smcp bridge --office desk --stdio
+    a2c-smcp bridge --office desk --stdio --url https://hub.example --key-file ~/.config/a2c/desk.key
+    a2c-smcp bridge --office desk --port 7100
+    a2c-smcp bridge --office desk --port 7100 --host 0.0.0.0 --allow-host tools.example
+    a2c-smcp bridge --office desk --port 7100 --search-above 100
+    """
+    if stdio == (port is not None):
+        raise WrongUse("a bridge serves either stdin and stdout or a port", "Give --stdio, or --port 7100.")
+    _check(name, office, host, no_key=no_key, api_key=api_key, key_file=key_file)
+    place = options.endpoint(url).shown_url
+    logs.set_up(log_level)
+    terminal = Terminal()
+    if found := options.exposed(url, api_key or ("key" if key_file else None)):
+        terminal.show(". ".join(found), "yellow")
+    agent = AsyncSMCPAgentClient(
+        name,
+        url=url,
+        office=[],
+        auth=ServerKey(url=url, api_key=api_key, key_file=key_file),
+        ssl=options.tls(ca, cert, cert_key),
+        proxy=proxy,
+    )
+    try:
+        chosen = BridgeOptions(
+            catalog=CatalogOptions(one_for_all=one_for_all.value, search_above=search_above),
+            names_file=kept_file(url, office, "json"),
+            timeout=timeout,
+            explain=explain_with(place, office, key_file),
+        )
+        if port is None:
+            run_program(run_over_stdio(agent, office, chosen))
+            return
+        kept = kept_file(url, office, "key")
+        bearer = BearerKeyChoice.of(bearer_key, bearer_key_file, none=no_key, kept=kept)
+    except NotPrivate as error:
+        raise file_error(error) from None
+    door = HTTPDoor(
+        host=host, port=port, bearer=bearer, allowed_hosts=allow_host or (), allowed_origins=allow_origin or ()
+    )
+    run_program(run_over_http(agent, office, chosen, door, terminal))
+
+
+def _check(name: str, office: str, host: str, *, no_key: bool, api_key: str | None, key_file: Path | None) -> None:
+    """Raises `WrongUse` for options that do not go together."""
+    options.check_names(name=name, office=office)
+    if api_key is not None and key_file is not None:
+        raise WrongUse("--api-key and --key-file are both given", "Give one of them.")
+    if no_key and not is_loopback(host):
+        raise WrongUse(
+            f"--no-key with --host {host} would let anybody on the network use the computers",
+            "Leave out --no-key, or listen on 127.0.0.1.",
+        )

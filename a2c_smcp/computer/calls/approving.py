@@ -1,0 +1,119 @@
+"""The approval of a call: by the owner, or by the person at its MCP client (`--approve-by client`).
+
+With `--approve-by client`, calls that can be asked are put to their MCP client, and only to it. All others go to the
+owner, as without it.
+
+MCP servers of 2026-07-28 that ask something end a call with a result, and the agent calls again with the server's own
+state (`questions: "result"`). Such a request goes on with a call that was approved: the same tool with the same
+arguments and the state that this call has returned. It is let through once (`_ApprovedRounds`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller
+from a2c_smcp.computer.calls.in_flight import digest_of
+from a2c_smcp.computer.calls.incoming import IncomingCall
+from a2c_smcp.computer.questions.client_approval import ClientApprovals, can_be_asked
+from a2c_smcp.computer.tools.catalogue import Catalogue
+from a2c_smcp.computer.tools.table import ToolRoute
+from a2c_smcp.errors import ToolNotFound
+
+__all__ = ["Approved", "CallApproval"]
+
+_ROUND_TIME = 600.0  # seconds for the answers to an MCP server's questions
+_MOST_ROUNDS = 256
+
+
+class Approved(NamedTuple):
+    """The call to run, or the `question` that is returned in its place."""
+
+    call: IncomingCall
+    question: dict[str, Any] | None = None
+
+
+class CallApproval:
+    """Decides whether a call may run, after asking if need be."""
+
+    def __init__(self, approvals: Approvals, clients: ClientApprovals, catalogue: Catalogue) -> None:
+        self._approvals = approvals
+        self._clients = clients
+        self._catalogue = catalogue
+        self._rounds = _ApprovedRounds()
+
+    def allows(self, call: IncomingCall, route: ToolRoute) -> bool:
+        """Whether a call may run without asking. An answer to a question for approval is always looked at."""
+        return self._approvals.allows(call.caller, route) and not self._clients.is_state(call)
+
+    async def approve(self, call: IncomingCall, route: ToolRoute, shown: dict[str, Any], deadline: float) -> Approved:
+        """Ask for approval. `shown` are the arguments, masked. Raises `SMCPError`, or `TimeoutError`."""
+        if self._clients.is_state(call):
+            return Approved(self._clients.answered(call, (route.server, route.tool)))
+        if self._rounds.take(call, route):
+            return Approved(call)
+        request = ApprovalRequest(call.caller, call.name, route.server, route.tool, shown)
+        by_client = self._approvals.are_by_client and can_be_asked(call)
+        if by_client and call.options and call.options.questions == "result":
+            return Approved(call, self._clients.put(call, request, deadline))
+        async with asyncio.timeout_at(deadline):
+            if by_client:
+                await self._clients.require(call, request)
+            else:
+                await self._approvals.require(request, route)
+        now = self._catalogue.resolve(call.name)
+        if (now.server, now.tool) != (route.server, route.tool):  # it may have changed while somebody was asked
+            raise ToolNotFound(f"{call.name!r} has become another tool", toolId=call.name)
+        return Approved(call)
+
+    def goes_on_later(self, call: IncomingCall, route: ToolRoute, result: Mapping[str, Any]) -> None:
+        """An approved call has ended with an `InputRequiredResult`: the request that goes on with it is approved."""
+        self._rounds.add(call, route, result.get("requestState"))
+
+    def cancel(self, agent: str, req_id: str) -> None:
+        self._clients.cancel(agent, req_id)
+
+    def forget(self, office: str, agent: str | None = None) -> None:
+        """Drop what is kept for an agent that has left, or for an office that this computer has left."""
+        self._clients.forget(office, agent)
+        self._rounds.drop(lambda caller: caller.office == office and agent in (None, caller.agent))
+
+    def keep_only(self, office: str, agent: str) -> None:
+        """Drop what is kept for other agents."""
+        self._clients.keep_only(office, agent)
+        self._rounds.drop(lambda caller: caller.office == office and caller.agent != agent)
+
+    def close(self) -> None:
+        self._clients.close()
+        self._rounds.drop(lambda caller: True)
+
+
+class _ApprovedRounds:
+    """The states that approved calls have returned. Each lets one request through."""
+
+    def __init__(self) -> None:
+        self._until: OrderedDict[tuple[Caller, bytes], float] = OrderedDict()
+
+    def add(self, call: IncomingCall, route: ToolRoute, state: object) -> None:
+        self._until[_round(call, route, state)] = time.monotonic() + _ROUND_TIME
+        while len(self._until) > _MOST_ROUNDS:
+            self._until.popitem(last=False)
+
+    def take(self, call: IncomingCall, route: ToolRoute) -> bool:
+        """Whether the request goes on with an approved call. It does so once."""
+        options = call.options
+        if options is None or options.input_responses is None:
+            return False
+        return self._until.pop(_round(call, route, options.request_state), 0.0) > time.monotonic()
+
+    def drop(self, is_meant: Callable[[Caller], bool]) -> None:
+        for key in [key for key in self._until if is_meant(key[0])]:
+            del self._until[key]
+
+
+def _round(call: IncomingCall, route: ToolRoute, state: object) -> tuple[Caller, bytes]:
+    return call.caller, digest_of([call.caller.client, route.server, route.tool, call.name, call.params, state])
