@@ -19,9 +19,11 @@ async def streams(target):
         async with stdio_client(StdioServerParameters(**target)) as (read, write):
             yield read, write
     else:
-        async with httpx.AsyncClient(headers=target["headers"], timeout=60, trust_env=False) as http:
-            async with streamable_http_client(target["url"], http_client=http) as (read, write, _):
-                yield read, write
+        async with (
+            httpx.AsyncClient(headers=target["headers"], timeout=60, trust_env=False) as http,
+            streamable_http_client(target["url"], http_client=http) as (read, write, _),
+        ):
+            yield read, write
 
 
 async def answer(context, params):
