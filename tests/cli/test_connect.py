@@ -149,7 +149,7 @@ def test_a_file_is_made_and_removed_where_there_is_none(run: Any, home: Home, cl
     run(client, "--write")
     assert servers(file, client).keys() == {SERVER}
     undone = run(client, "--undo", "--write")
-    assert f"{file} is removed: it was made for this" in undone.err
+    assert undone.err == f"{file} is removed: it was made for this; what it was is in {file.name}.a2c-backup\n"
     assert not file.exists()
 
 

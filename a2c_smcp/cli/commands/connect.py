@@ -229,4 +229,5 @@ def _summary(change: _FileChange, is_written: bool) -> Iterator[str]:
         done = "removed: it was made for this" if change.after.text is None else "written"
         kept = "" if change.before.text is None else f"; what it was is in {change.before.backup.name}"
         yield f"{path} is {done}{kept}"
-        yield f"next: {_NEXT[change.before.program.name]}"
+        if change.server in change.after.servers:
+            yield f"next: {_NEXT[change.before.program.name]}"
