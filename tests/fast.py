@@ -25,12 +25,12 @@ START_PROCESSES = {
     *("skills/test_over_the_wire", "skills/test_staging"),
     *(f"registry/test_{name}" for name in ("arguments", "progress", "remote", "remote_readable", "serving")),
     *("registry/test_telemetry", "registry/test_wheel"),
-    *(f"server/test_{name}" for name in ("http", "isolation", "key_command", "program", "proxy")),
+    *(f"server/test_{name}" for name in ("http", "isolation", "key_command", "mcp_clients", "program", "proxy")),
 }
 WAIT = {
     *(f"agent/test_{name}" for name in ("client", "dialling", "endings", "outcomes", "reconnect", "retries", "trust")),
     *(f"server/test_{name}" for name in ("calls", "handshake", "order", "outcomes", "resume", "stalls")),
-    "server/test_unauthenticated",
+    *("server/test_mounted_apps", "server/test_unauthenticated"),
 }
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}
 

@@ -309,6 +309,12 @@ _TABLE: dict[str, dict[str, str]] = {
     "The bridge": {
         "bridge-names": "Tools have names that clients accept, distinct, and kept across restarts and come and go.",
         "bridge-catalog": "A client is offered the tools of all computers; a call goes to the one that has the name.",
+        "bridge-conformance": "MCP's conformance suite can be run against a bridge, anywhere.",
+        "bridge-through": "Tools, resources, prompts, progress, questions, logs and cancels pass, in both eras.",
+        "bridge-apart": "No client sees the progress, logs, questions, subscriptions or messages of another.",
+        "bridge-killed": "Whatever is killed in the middle of calls, each has one answer, and all is back by itself.",
+        "bridge-trouble": "A client is told why the office cannot be used and what to do, until it can be.",
+        "bridge-http": "Over HTTP a key is wanted, foreign hosts and web pages are refused, streams can be resumed.",
     },
     "003 Agent": {
         "agent-asks": "An agent calls tools, and asks for tools, configuration, desktop, members and anything newer.",
@@ -364,6 +370,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "program-errors": "Wrong use ends at once with a sentence that says what to do.",
         "tls": "It serves TLS.",
         "no-secrets-in-logs": "No credential and no payload is ever logged.",
+        "mcp-on-server": "With --mcp, MCP clients are agents with their own keys; those with one key share a seat.",
+        "mounted-apps": "Applications below its own paths answer in parts, under the limits that hold elsewhere.",
         "mounting": "It can be mounted in another application, or its namespace in another server.",
         "crowd": "500 clients that join at once all succeed.",
     },

@@ -57,6 +57,19 @@ class Bridge:
         """Why the office cannot be used now, and what to do about it; `None` if it can."""
         return self._office.trouble
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request of a client is being answered by the office."""
+        return self._office.membership.is_busy
+
+    async def leave(self) -> None:
+        """Leave the office until `enter` is called. Clients keep their sessions."""
+        await self._office.membership.leave()
+
+    async def enter(self) -> None:
+        """Wait a moment until the office is joined. Raises the `SMCPError` that keeps the bridge out of it."""
+        await self._office.membership.enter()
+
     async def serve_stdio(self) -> None:
         """Serve one client on standard input and output, until it disconnects."""
         server = OfficeServer(self._office)

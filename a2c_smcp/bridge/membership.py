@@ -51,10 +51,7 @@ class Membership:
     async def open(self, timeout: float) -> None:
         """Begin to join the office. Returns when that was tried once, at most after `timeout` seconds."""
         self._stop_listening = self._agent.listen(self)
-        self._keeping = asyncio.create_task(self._keep())
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                await self._tried.wait()
+        await self._begin(timeout)
 
     async def close(self) -> None:
         self._stop_listening()
@@ -63,6 +60,34 @@ class Membership:
             await cancel_and_wait(self._keeping)
         await self._agent.disconnect()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether work that needs the office is being done."""
+        return bool(self._running)
+
+    async def leave(self) -> None:
+        """Leave the office until `enter` is called. The agent stays connected."""
+        if self._keeping:
+            await cancel_and_wait(self._keeping)
+            self._keeping = None
+        self._stop_timer()
+        self.trouble = Unavailable("the office was left, because nobody used it")
+        with suppress(SMCPError):
+            await self._agent.leave_office(self._office)
+
+    async def enter(self) -> None:
+        """Join the office again after `leave`, and wait a moment for it. Raises the trouble."""
+        if self._keeping is None:
+            await self._begin(_RECOVERS_WITHIN)
+        await self.recovered()
+
+    async def _begin(self, timeout: float) -> None:
+        self._tried.clear()
+        self._keeping = asyncio.create_task(self._keep())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._tried.wait()
+
     def poke(self) -> None:
         """Try again now, if it is not being tried."""
         self._again.set()
@@ -70,7 +95,7 @@ class Membership:
     async def guard(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Do work that needs the office. Raises the trouble, also if it comes in the middle."""
         try:
-            await self._recovered()
+            await self.recovered()
         except BaseException:
             work.close()
             raise
@@ -86,7 +111,8 @@ class Membership:
         finally:
             self._running.discard(limit)
 
-    async def _recovered(self) -> None:
+    async def recovered(self) -> None:
+        """Wait a moment until the office is joined. Raises the trouble if that does not help."""
         if self.trouble is None:
             return
         self.poke()

@@ -57,7 +57,7 @@ class WrongUse(typer.BadParameter):
 
 
 class _Advice(NamedTuple):
-    """What to say of an error. `{message}`, `{url}` and `{office}` are filled in."""
+    """What to say of an error. `{message}`, `{about}` (without its title), `{url}` and `{office}` are filled in."""
 
     remedy: str
     what: str = "{message}"
@@ -84,8 +84,8 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
     ),
     errors.Forbidden: _Advice(_SCOPE),
     errors.OfficeHasAgent: _Advice(
-        "Wait until it has left, or choose another with --office.",
-        "Office {office!r} has an agent already, and holds one at a time",
+        "Wait until it has left (an MCP client leaves a minute after its last request), or give another --office.",
+        "An office holds one agent at a time: {about}",
     ),
     errors.NameTaken: _Advice("Choose another with --name, or stop the one that has it."),
     errors.ApprovalRefused: _Advice("Its owner may allow it; call it again then."),
@@ -180,7 +180,7 @@ def explained(error: SMCPError, tried: Mapping[str, str] = _UNSAID) -> Failed:
         advice = _BLOB_WRITE.get(error.details.get("reason", ""), advice)
     if isinstance(error, errors.Unavailable):
         advice = next((known for words, known in _UNAVAILABLE.items() if words in error.message), advice)
-    return Failed(advice.what.format(message=error.message, **tried), advice.remedy)
+    return Failed(advice.what.format(message=error.message, about=error.about, **tried), advice.remedy)
 
 
 def file_error(error: SMCPError) -> WrongUse:

@@ -16,7 +16,14 @@ from a2c_smcp.computer.tools.table import A2C_TOOL_META, MCP_TOOL_ANNOTATION
 from a2c_smcp.registry.schemas.check import Schema, find_faults
 from a2c_smcp.smcp import SMCPTool
 
-__all__ = ["agent_line", "invocation", "invocation_anywhere", "invocation_for_programs", "suggested_call"]
+__all__ = [
+    "agent_line",
+    "command_line",
+    "invocation",
+    "invocation_anywhere",
+    "invocation_for_programs",
+    "suggested_call",
+]
 
 # fmt: off
 _HARMLESS = frozenset({
@@ -44,10 +51,15 @@ def agent_line(words: Sequence[str], *, url: str, office: str, key_file: Path) -
 
     On Windows it cannot, and the key is read where it is kept, so that it gets into no history of commands.
     """
-    command = [*invocation_anywhere(), "agent", *words, "--url", url, "--office", office]
+    command = command_line("agent", *words, "--url", url, "--office", office)
+    return f"$env:A2C_API_KEY = Get-Content {_in_powershell(str(key_file))}; {command}" if os.name == "nt" else command
+
+
+def command_line(*words: str) -> str:
+    """`a2c-smcp WORDS`, for the shell of this system."""
+    command = [*invocation_anywhere(), *words]
     if os.name == "nt":
-        quoted = " ".join(word if word.isalnum() else _in_powershell(word) for word in command)
-        return f"$env:A2C_API_KEY = Get-Content {_in_powershell(str(key_file))}; & {quoted}"
+        return "& " + " ".join(word if word.isalnum() else _in_powershell(word) for word in command)
     return shlex.join(command)
 
 

@@ -141,7 +141,7 @@ def _check_seat(newcomer: Member, mine: list[Member], before: list[Member], offi
         raise WrongRole(f"this connection is already {mine[0].role} {mine[0].name!r}")
     holder = office.holder(newcomer.role, newcomer.name)
     if holder and holder not in before:
-        raise _taken(newcomer)
+        raise _taken(newcomer, holder)
 
 
 def _kept(newcomer: Member, before: list[Member], may_keep: Callable[[Member], bool]) -> list[Member]:
@@ -208,7 +208,7 @@ def _known(seat: Member, among: list[Member]) -> bool:
     return any((other.office_id, other.name) == (seat.office_id, seat.name) for other in among)
 
 
-def _taken(newcomer: Member) -> Forbidden:
+def _taken(newcomer: Member, holder: Member) -> Forbidden:
     if newcomer.role == "agent":
-        return OfficeHasAgent(f"office {newcomer.office_id!r} has an agent already")
+        return OfficeHasAgent(f"office {newcomer.office_id!r} has an agent already, {holder.name!r}")
     return NameTaken(f"another computer is called {newcomer.name!r}")

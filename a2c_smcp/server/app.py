@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from a2c_smcp.errors import NotFound, SMCPError
+from a2c_smcp.errors import NotFound, SMCPError, Unavailable
 from a2c_smcp.loops import cancel_and_wait
-from a2c_smcp.server.auth.authentication import AllowAll
+from a2c_smcp.server.auth.authentication import AllowAll, Handshake, Principal
 from a2c_smcp.server.cluster.proxy import ProxiedRequest, Proxy
 from a2c_smcp.server.directory.interface import SharedDirectory, as_shared
 from a2c_smcp.server.http_requests import (
@@ -18,9 +18,11 @@ from a2c_smcp.server.http_requests import (
     check_origin,
     json_response,
     refusal_response,
+    text_response,
 )
 from a2c_smcp.server.hub import Hub
 from a2c_smcp.server.monitoring import Metrics
+from a2c_smcp.server.mounts import EXTENSION, ASGIApp, MountedRequest, Mounts, Receive, Scope, Send, scope_of
 from a2c_smcp.server.settings import Settings
 from a2c_smcp.server.transport import asgi, session_requests
 from a2c_smcp.server.transport.admission import client_address
@@ -42,7 +44,7 @@ def create_app(settings: Settings | None = None) -> SMCPApp:
 
 
 class SMCPApp:
-    """Serves `/socket.io/`, `/healthz`, `/readyz` and, if asked for, `/metrics`.
+    """Serves `/socket.io/`, `/healthz`, `/readyz`, what is mounted and, if asked for, `/metrics`.
 
     It is an ASGI application; the program's own web server calls `respond` and `upgrade`.
     """
@@ -62,6 +64,7 @@ class SMCPApp:
         self._proxy = Proxy(self._shared, settings.limits) if self._shared else None
         self.sessions = Sessions(self.hub, settings.limits, self.metrics, self._shared.node if self._shared else None)
         self._origins = frozenset(settings.cors_origins)
+        self._mounts = Mounts()
         self._starting: asyncio.Task[None] | None = None
         self._is_started = False
         self._is_draining = False
@@ -71,7 +74,7 @@ class SMCPApp:
         """Whether this Server is one of several nodes."""
         return self._shared is not None
 
-    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
@@ -79,11 +82,19 @@ class SMCPApp:
         else:
             await asgi.serve_http(self, self.settings.limits, scope, receive, send)
 
+    def mount(self, app: ASGIApp, *prefixes: str) -> None:
+        """Serves an ASGI application at these paths, such as `/mcp`, and below. Its lifespan is that of the Server.
+
+        Host names and origins of its requests are checked as all others. It authenticates them with `authenticate`.
+        """
+        self._mounts.add(prefixes, app)
+
     async def start(self) -> None:
-        """Joins the nodes of a shared directory, once; without one it does nothing. The first request does so too.
+        """Starts mounted applications, and joins the nodes of a shared directory, once. The first request does so too.
 
         Raises `Unavailable`, and may be called again then.
         """
+        await self._mounts.start()
         if self._shared is None or self._is_started:
             return
         if self._starting is None or self._starting.done():
@@ -95,7 +106,7 @@ class SMCPApp:
         self.hub.reload()
 
     async def drain(self) -> None:
-        """Lets calls in flight finish, refuses the rest, then closes every session.
+        """Lets calls in flight finish, refuses the rest, then ends mounted applications and closes every session.
 
         If there are other nodes, clients without a call in flight are sent there at once.
         """
@@ -106,13 +117,19 @@ class SMCPApp:
             await asyncio.wait([calls], timeout=_POLL_INTERVAL)
         await calls
         await self._wait_until_read()
+        await self.end_mounts()
         if self._proxy:
             self._proxy.drain()
         for channel in self.sessions:
             channel.close()
 
+    async def end_mounts(self) -> None:
+        """Ends mounted applications, and the responses that they have begun."""
+        await self._mounts.stop()
+
     async def close(self) -> None:
         """Ends every session and everything that runs for this Server."""
+        await self.end_mounts()
         await self.sessions.close()
         if self._starting:
             await cancel_and_wait(self._starting)
@@ -122,11 +139,15 @@ class SMCPApp:
 
     # Requests
 
-    async def respond(self, request: HttpRequest) -> HttpResponse:
-        """Answers a request that is no websocket."""
+    def is_mounted(self, path: str) -> bool:
+        return self._mounts.find(path) is not None
+
+    async def respond(self, request: HttpRequest) -> HttpResponse | MountedRequest:
+        """Answers a request that is no websocket, or names the mounted application that does."""
         try:
             if request.path != "/socket.io":
-                return self._status_page(request)
+                app = self._mounts.find(request.path)
+                return await self._mounted(request, app) if app else self._status_page(request)
             request, elsewhere = await self._admit(request)
             if self._proxy and elsewhere:
                 return await self._proxy.respond(elsewhere, request)
@@ -147,6 +168,29 @@ class SMCPApp:
             return session_requests.open_websocket(request, self.sessions)
         except SMCPError as error:
             return self._refused(error)
+
+    async def authenticate(self, scope: Scope) -> Principal:
+        """Who has sent a request to a mounted application. Raises `NotAuthenticated`, late after many wrong keys."""
+        client = scope["client"]
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        query, address = scope["query_string"].decode("latin-1"), client[0] if client else None
+        principal = await self.sessions.admit(Handshake(headers, query, address, scope["scheme"], scope["path"]))
+        scope["extensions"][EXTENSION]["trust"]()
+        return principal
+
+    async def _mounted(self, request: HttpRequest, app: ASGIApp) -> HttpResponse | MountedRequest:
+        """The request for a mounted application, or the answer to what a web page may ask. Raises `SMCPError`."""
+        await self.start()
+        check_host(request, self.settings.trusted_hosts)
+        headers = check_origin(request, self._origins)
+        if headers and request.method == "OPTIONS" and request.header(b"access-control-request-method"):
+            return text_response(200, b"OK", headers)
+        if self._is_draining:
+            raise Unavailable("the server is shutting down")
+        client = client_address(request, self.settings.trusted_proxies)
+        scope = scope_of(replace(request, client=client))
+        scope["extensions"] = {EXTENSION: {"trust": request.body.trust}}
+        return MountedRequest(app, scope, headers)
 
     async def _admit(self, request: HttpRequest) -> tuple[HttpRequest, str | None]:
         """The request of a client that may be served, and the other node that has its session. Raises `SMCPError`."""
@@ -208,7 +252,7 @@ class SMCPApp:
         await directory.start()
         self._is_started = True
 
-    async def _lifespan(self, receive: asgi.Receive, send: asgi.Send) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             try:

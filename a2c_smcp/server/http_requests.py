@@ -151,7 +151,7 @@ def check_origin(request: HttpRequest, allowed: frozenset[str]) -> Headers:
         (b"vary", b"origin"),
     ]
     if request.method == "OPTIONS":
-        headers.append((b"access-control-allow-methods", b"OPTIONS, GET, POST"))
+        headers.append((b"access-control-allow-methods", b"OPTIONS, GET, POST, DELETE"))
         if wanted := request.header(b"access-control-request-headers"):
             headers.append((b"access-control-allow-headers", wanted.encode("latin-1")))
     return headers

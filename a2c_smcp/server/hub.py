@@ -20,7 +20,8 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from a2c_smcp.engine.events import Ack, Event, Fault, Faulty
@@ -30,7 +31,7 @@ from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol import version
 from a2c_smcp.protocol.codec import decode, loads
 from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, EventSpec, lookup
-from a2c_smcp.server.auth.authentication import AuthenticationProvider, Handshake, admit
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, Handshake, Principal, admit
 from a2c_smcp.server.calls.relay import Relay
 from a2c_smcp.server.channels import Channel
 from a2c_smcp.server.connections import Connection, Connections, End
@@ -118,28 +119,36 @@ class Hub:
         self, channel: Channel, handshake: Handshake, auth: Json, *, sid: str | None = None
     ) -> Connection:
         """Authenticates a CONNECT. Raises `SMCPError`, which becomes a CONNECT_ERROR."""
-        try:
+        with self._audited(handshake):
             if self.calls.is_closing:
                 raise Closing
             spoken = version.accept(handshake.version, self._require_version)
-            principal = await admit(
-                self.auth,
-                handshake.sio,
-                handshake.environ,
-                _read_auth(auth),
-                handshake.headers,
-                self.limits.authentication_timeout,
-            )
-        except SMCPError as error:
-            self.metrics.count("refused_total", code=error.code)
-            audit("refused", code=error.code, client=handshake.client)
-            raise
+            principal = await self._admit(handshake, _read_auth(auth))
         connection = self.connections.add(sid or self._new_sid(), principal, spoken, channel)
         if principal.expires is not None:
             loop = asyncio.get_running_loop()
             connection.expiry = loop.call_later(principal.expires - time.time(), self.dismiss, connection)
         audit("connected", principal=principal.id, version=spoken, client=handshake.client)
         return connection
+
+    async def admit(self, handshake: Handshake) -> Principal:
+        """Authenticates a request that is no part of a connection. Raises `NotAuthenticated`."""
+        with self._audited(handshake):
+            return await self._admit(handshake, None)
+
+    async def _admit(self, handshake: Handshake, auth: object) -> Principal:
+        timeout = self.limits.authentication_timeout
+        return await admit(self.auth, handshake.sio, handshake.environ, auth, handshake.headers, timeout)
+
+    @contextmanager
+    def _audited(self, handshake: Handshake) -> Iterator[None]:
+        """Counts a refusal, and writes it to the audit log."""
+        try:
+            yield
+        except SMCPError as error:
+            self.metrics.count("refused_total", code=error.code)
+            audit("refused", code=error.code, client=handshake.client)
+            raise
 
     def receive(self, connection: Connection, event: Event | Faulty) -> None:
         """Handles an event, or puts it behind one that waits. It does not raise."""

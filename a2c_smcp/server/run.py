@@ -68,23 +68,25 @@ async def serving(
     listener: socket.socket,
     *,
     node_listener: socket.socket | None = None,
+    own_listener: socket.socket | None = None,
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
 ) -> AsyncIterator[None]:
     """Serves until the block ends, then stops accepting, lets calls finish, and closes every connection.
 
-    `node_listener` is a second socket, for other nodes, without TLS. Raises `ConfigError` or `Unavailable`.
+    `node_listener` is a second socket, for other nodes, and `own_listener` one for mounted applications that are
+    clients themselves; both have no TLS. Raises `ConfigError` or `Unavailable`.
     """
     check_picows()
     await app.start()
     limits, proxies = app.settings.limits, app.settings.trusted_proxies
     listeners = [HttpListener(app, limits, proxies)]
     servers = [await _open(listeners[0], listener, _tls(tls_cert, tls_key))]
-    if node_listener:  # other nodes come from few addresses
+    for each in filter(None, (node_listener, own_listener)):  # many clients come there from few addresses
         listeners.append(HttpListener(app, replace(limits, newcomers_per_address=limits.newcomers), proxies))
-        servers.append(await _open(listeners[1], node_listener, None))
-    for each in listeners:
-        app.sessions.start(each.end_late)
+        servers.append(await _open(listeners[-1], each, None))
+    for table in listeners:
+        app.sessions.start(table.end_late)
     try:
         yield
         if node_listener or not app.is_shared:  # else other nodes come here too: new clients are refused
@@ -93,8 +95,9 @@ async def serving(
     finally:
         for server in servers:
             server.close()
+        await app.end_mounts()
         await app.sessions.close()
-        await asyncio.gather(*(each.close(_CLOSE_TIMEOUT) for each in listeners))
+        await asyncio.gather(*(table.close(_CLOSE_TIMEOUT) for table in listeners))
         await app.close()
 
 

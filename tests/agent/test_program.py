@@ -274,7 +274,8 @@ async def test_what_goes_wrong_is_said_with_what_to_do(
 async def test_a_taken_office_says_that_it_holds_one_agent(agent: Peer, run: Any, office: str) -> None:
     ended = await run("room", "--wait", "0")
     assert ended.code == 1
-    assert ended.err.startswith(f"Office '{office}' has an agent already, and holds one at a time. Wait until")
+    held = f"An office holds one agent at a time: office '{office}' has an agent already, 'planner'. Wait until"
+    assert ended.err.startswith(held)
 
 
 @pytest.mark.covers("office-one-agent")

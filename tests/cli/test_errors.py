@@ -206,8 +206,8 @@ FAILED = {
     "agent room --url {older}": (f"{OLDER}.", "Install an a2c-smcp that speaks the version of this Server."),
     "computer --url {older}": (f"{OLDER}.", "Install an a2c-smcp that speaks the version of this Server."),
     "agent room --url {hub} --office taken --wait 0": (
-        "Office 'taken' has an agent already, and holds one at a time.",
-        "Wait until it has left, or choose another with --office.",
+        "An office holds one agent at a time: office 'taken' has an agent already, 'planner'.",
+        "Wait until it has left (an MCP client leaves a minute after its last request), or give another --office.",
     ),
     "computer --url {hub} --name laptop": (
         "Name is taken in this office: another computer is called 'laptop'.",

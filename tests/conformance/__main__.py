@@ -1,9 +1,10 @@
 """Runs MCP's conformance suite for each revision and prints a table: `make conformance`.
 
-It has two legs: `client.py`, a Computer that uses the suite's servers, and `server.py`, a registry that serves the
-suite. What a revision requires must pass, but for the lines of `expected-failures.yaml`. So must all else that is
-carried: for the client leg, the table of features says that, and each scenario must be in it; for the server leg it is
-everything but the extensions in `NOT_SERVED`.
+It has three legs: `client.py`, a Computer that uses the suite's servers; `server.py`, a registry that serves the suite;
+and `bridge.py`, which serves the same through an office: the registry behind a Computer, a Server and a bridge. What a
+revision requires must pass, but for the lines of `expected-failures.yaml`. So must all else that is carried: for the
+client leg, the table of features says that, and each scenario must be in it; for the others it is everything but the
+extensions in `NOT_SERVED`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from a2c_smcp.protocol.mcp_features import FEATURES
+from tests.ports import free_port
 
 HERE = Path(__file__).resolve().parent
 SUITE = HERE.parent.parent / ".cache" / "conformance" / "node_modules"
@@ -29,13 +31,17 @@ LISTED = {scenario: feature.carried for feature in FEATURES for scenario in feat
 NOT_SERVED = ("tasks-",)
 """How the names of scenarios begin that a served registry does not try to pass: the tasks extension."""
 
-Leg = Literal["client", "server"]
+Leg = Literal["client", "server", "bridge"]
+ROLES: dict[Leg, str] = {"client": "client", "server": "server", "bridge": "server"}
+"""What the suite calls the program that it tests."""
 RUNS: dict[tuple[Leg, str], tuple[str, ...]] = {
     ("client", "2026-07-28"): ("--requirements", "2026-07-28"),
     ("client", "2025-11-25"): ("--requirements", "2025-11-25"),
     ("client", "2025-03-26"): ("--suite", "backcompat"),
     ("server", "2026-07-28"): ("--requirements", "2026-07-28"),
     ("server", "2025-11-25"): ("--requirements", "2025-11-25"),
+    ("bridge", "2026-07-28"): ("--requirements", "2026-07-28"),
+    ("bridge", "2025-11-25"): ("--requirements", "2025-11-25"),
 }
 
 _RESULT = re.compile(r"^([✓✗]) (\S+): \d+ passed", re.MULTILINE)
@@ -68,7 +74,7 @@ class Run:
         """Why this run is not good. The suite knows whether failures of required scenarios are expected."""
         faults = [] if self.is_as_expected and self.passed else [", ".join(sorted(self.failed)) or self.said[-2000:]]
         faults += [f"{each} failed" for each in sorted(self.failed - self.required) if self._is_carried(each)]
-        if self.leg == "server":
+        if self.leg != "client":
             return faults
         return faults + [
             f"{each} is not in the table of features" for each in sorted((self.passed | self.failed) - LISTED.keys())
@@ -86,7 +92,7 @@ def suite(*arguments: str) -> subprocess.CompletedProcess[str]:
 def required(leg: Leg, revision: str) -> frozenset[str]:
     """The scenarios that a revision requires; the suite has such lists for two of them."""
     listed = suite("list", "--requirements", revision).stdout
-    found = re.search(rf"^{leg.capitalize()} scenarios.*\n((?:  - .*\n)+)", listed, re.MULTILINE)
+    found = re.search(rf"^{ROLES[leg].capitalize()} scenarios.*\n((?:  - .*\n)+)", listed, re.MULTILINE)
     return frozenset(line.removeprefix("  - ") for line in found[1].splitlines()) if found else frozenset()
 
 
@@ -97,29 +103,35 @@ def subject(leg: Leg, results: Path) -> Iterator[tuple[str, ...]]:
         # The suite hands the command to a shell, so a path may have blanks.
         yield "--command", shlex.join([sys.executable, str(HERE / "client.py")])
         return
-    with served(results / "server.log") as url:
-        yield "--url", url
+    log = results / f"{leg}.log"
+    with running("server.py", log=log) as url:
+        if leg == "server":
+            yield "--url", url
+            return
+        port = free_port()
+        with running("bridge.py", "--port", str(port), "--upstream", url, log=log):
+            yield "--url", f"http://127.0.0.1:{port}/mcp"
 
 
 @contextmanager
-def served(log: Path) -> Iterator[str]:
-    """The URL of `server.py` while it runs."""
-    command = [sys.executable, str(HERE / "server.py")]
+def running(program: str, *words: str, log: Path) -> Iterator[str]:
+    """Runs a program of this folder meanwhile. Yields its first line, which it prints when it can be used."""
+    command = [sys.executable, str(HERE / program), *words]
     with (
         log.open("a", encoding="utf-8") as said,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, encoding="utf-8") as server,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, encoding="utf-8") as process,
     ):
-        assert server.stdout
+        assert process.stdout
         try:
-            yield server.stdout.readline().strip()
+            yield process.stdout.readline().strip()
         finally:
-            server.kill()
+            process.terminate()
 
 
 def run(leg: Leg, revision: str, results: Path) -> Run:
     files = ["--expected-failures", str(HERE / "expected-failures.yaml"), "--output-dir", str(results / leg / revision)]
     with subject(leg, results) as tested:
-        done = suite(leg, *tested, "--timeout", TIMEOUT, *files, *RUNS[leg, revision])
+        done = suite(ROLES[leg], *tested, "--timeout", TIMEOUT, *files, *RUNS[leg, revision])
     said = _COLOUR.sub("", done.stdout)
     marks = {scenario: mark for mark, scenario in _RESULT.findall(said)}
     passed = frozenset(scenario for scenario, mark in marks.items() if mark == "✓")

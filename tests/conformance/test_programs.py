@@ -16,11 +16,11 @@ from tests.computer.supervised import serving
 from tests.conformance.__main__ import HERE
 from tests.ports import free_port
 
-CLIENT, SERVER = HERE / "client.py", HERE / "server.py"
+CLIENT, SERVER, BRIDGE = (HERE / f"{name}.py" for name in ("client", "server", "bridge"))
 
 
 @pytest.mark.covers("mcp-conformance")
-@pytest.mark.parametrize("program", [CLIENT, SERVER], ids=["client", "server"])
+@pytest.mark.parametrize("program", [CLIENT, SERVER, BRIDGE], ids=["client", "server", "bridge"])
 def test_each_program_imports_the_package_and_the_standard_library_only(program: Path) -> None:
     tree = ast.parse(program.read_text("utf-8"))
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -75,6 +75,30 @@ def test_the_server_runs_in_any_folder_and_says_where(tmp_path: Path) -> None:
         finally:
             process.terminate()
         assert process.stdout.read() == ""
+    assert [path.name for path in tmp_path.iterdir()] == [copy.parent.name]
+
+
+@pytest.mark.covers("mcp-conformance", "bridge-conformance")
+def test_the_bridge_runs_in_any_folder_and_says_when_it_is_ready(tmp_path: Path) -> None:
+    copy = tmp_path / "a program" / "brïdge.py"
+    copy.parent.mkdir()
+    copy.write_bytes(BRIDGE.read_bytes())
+    port = free_port()
+    with serving() as (upstream, _):
+        url = f"http://127.0.0.1:{upstream}/mcp"
+        command = [sys.executable, copy, "--port", str(port), "--upstream", url]
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            try:
+                assert process.stdout.readline() == "ready\n"
+                registry = MCPRegistry()
+                registry.add_mcp_server({"name": "office", "url": f"http://127.0.0.1:{port}/mcp"})
+                assert registry.call("add", {"a": 20, "b": 22}) == {"result": 42}
+                registry.remove_mcp_server("office")
+            finally:
+                process.terminate()
+            assert process.stdout.read() == ""
+        assert process.returncode == 0
     assert [path.name for path in tmp_path.iterdir()] == [copy.parent.name]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.server.test_http import dials  # noqa: F401, for all who write requests by hand
 from tests.server.test_program import meets, starts  # noqa: F401, for all who want a program
 
 TALK = {"test_calls", "test_events", "test_offices", "test_order", "test_outcomes", "test_resume", "test_tells"}

@@ -14,6 +14,7 @@ import typer
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.options import SHORTEST_KEY, server_variable, unused_variables
+from a2c_smcp.cli.serving.mcp import DEFAULT_IDLE, MCPOptions, check_processes
 from a2c_smcp.cli.serving.node import (
     ListenAddress,
     NodeIdentity,
@@ -59,6 +60,7 @@ def _option(panel: str, variable: str, text: str, **more: Any) -> Any:
 
 _connections = partial(_option, "Connections")
 _admission = partial(_option, "Authentication")
+_mcp = partial(_option, "MCP clients")
 _nodes = partial(_option, "Many nodes")
 _logging = partial(_option, "Logs and numbers")
 
@@ -101,6 +103,13 @@ def server(
     jwt_issuer: Annotated[str | None, _admission("JWT_ISSUER", "Issuer that tokens must have.")] = None,
     jwt_audience: Annotated[str | None, _admission("JWT_AUDIENCE", "Audience that tokens must have.")] = None,
     insecure: Annotated[bool, _admission("INSECURE", "Listen beyond this machine without authentication.")] = False,
+    mcp: Annotated[
+        bool,
+        _mcp("MCP", "Serve each office as an MCP server at /mcp/OFFICE, with the client's own key as bearer."),
+    ] = False,
+    mcp_idle: Annotated[
+        int, _mcp("MCP_IDLE", "Seconds after its last request until an MCP client leaves the office.", min=1)
+    ] = DEFAULT_IDLE,
     redis: Annotated[str | None, _nodes("REDIS", REDIS_HELP)] = None,
     node: Annotated[
         str | None, _nodes("NODE", "Name of this node, unlike any other's.", show_default="a new one")
@@ -120,7 +129,8 @@ def server(
 
     Each option can also be given in the environment, as A2C_SERVER_ and its name: A2C_SERVER_PORT, A2C_SERVER_API_KEY,
     … SIGTERM and Ctrl-C let calls in flight finish, SIGHUP reads key files again. With --redis it is one node of many,
-    which share all offices; with --workers it runs several nodes in processes of their own.
+    which share all offices; with --workers it runs several nodes in processes of their own. With --mcp any MCP client
+    that has a key is an agent; one of many nodes has to get all requests below /mcp, because it has their sessions.
 
     Examples:
 
@@ -131,10 +141,13 @@ def server(
     a2c-smcp server --jwt-jwks-file jwks.json --jwt-algorithm RS256 --jwt-issuer https://id.example
     A2C_SERVER_REDIS="$REDIS" a2c-smcp server --node north --node-url http://10.0.0.5:7000
     a2c-smcp server --workers 4
+    a2c-smcp server --keys-file keys.json --mcp
     """
     worker = WorkerSettings.from_environment()
     logs.set_up(log_level, as_json=log_json)
     address = ListenAddress(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
+    if mcp:
+        check_processes(workers)
     identity = _identity(redis, node, node_url, address, workers)
     _name_node_in_logs(worker or identity, log_level, as_json=log_json)
     if not worker and (unused := unused_variables(_OPTIONS)):
@@ -159,7 +172,8 @@ def server(
     elif identity and workers:
         run_program(supervise(settings, address, workers, identity))
     else:
-        run_program(serve(settings, address, identity))
+        chosen = MCPOptions(idle=mcp_idle, issuer=jwt_issuer) if mcp else None
+        run_program(serve(settings, address, identity, chosen))
 
 
 def _name_node_in_logs(node: WorkerSettings | NodeIdentity | None, level: logs.LogLevel, *, as_json: bool) -> None:

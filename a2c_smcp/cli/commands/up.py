@@ -17,6 +17,7 @@ from a2c_smcp.cli import local_computer, logs, options
 from a2c_smcp.cli.errors import Failed, WrongUse, explained, file_error
 from a2c_smcp.cli.local_computer import LocalComputer, OwnerOptions
 from a2c_smcp.cli.options import option, unused_variables
+from a2c_smcp.cli.serving.mcp import MCPOptions, mcp_url, mount_offices
 from a2c_smcp.cli.setup_files import (
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -30,7 +31,7 @@ from a2c_smcp.cli.setup_files import (
     yaml_hint,
 )
 from a2c_smcp.cli.sign_in import NoBrowser
-from a2c_smcp.cli.suggestions import agent_line, suggested_call
+from a2c_smcp.cli.suggestions import agent_line, command_line, suggested_call
 from a2c_smcp.cli.terminal import Terminal, put_text
 from a2c_smcp.cli.up_state import AlreadyUp, UpInfo, UpState
 from a2c_smcp.errors import ConfigError, SMCPError
@@ -143,8 +144,9 @@ class _Up:
     async def serve(self, write_info: Callable[[UpInfo], None]) -> None:
         """Run until a signal. Raises `Failed`."""
         listener, auth = _listener(self._setup), DefaultAuthenticationProvider(self._key)
-        async with serving(create_app(Settings(auth=auth)), listener):
-            info = UpInfo(url=_url(listener), office=self._setup.office, name=self._setup.name, pid=os.getpid())
+        app, url = create_app(Settings(auth=auth)), _url(listener)
+        async with serving(app, listener, own_listener=mount_offices(app, url, MCPOptions())):
+            info = UpInfo(url=url, office=self._setup.office, name=self._setup.name, pid=os.getpid())
             write_info(info)
             self._show_access(info)
             suggesting = asyncio.create_task(self._suggest(info))
@@ -175,6 +177,7 @@ class _Up:
             await self._has_a_call_within(_LAST_LIMIT - _FIRST_LIMIT, info)
         call = self._call(info)
         self._say(f"try in another terminal:\n  {_agent_line(info, self._state, call)}")
+        self._say(f"or from an MCP client, at {mcp_url(info.url, info.office)}:\n  {_connect_line(info)}")
         if self._own.computer.get_tools() and not call and not self._own.can_approve:
             self._terminal.show(_ALL_NEED_APPROVAL, "yellow")
 
@@ -245,6 +248,10 @@ def _already_up(info: UpInfo | None, file: Path, state: UpState) -> Failed:
         f"{file} is up already: {info.url}, process {info.pid}, which follows changes of the file",
         f"Stop it with Ctrl-C there, or use it:\n  {_agent_line(info, state, None)}",
     )
+
+
+def _connect_line(info: UpInfo) -> str:
+    return command_line("connect", "claude-code", "--url", info.url, "--office", info.office)
 
 
 def _agent_line(info: UpInfo, state: UpState, call: list[str] | None) -> str:

@@ -20,7 +20,6 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -28,9 +27,10 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import Failed, WrongUse
+from a2c_smcp.cli.serving.mcp import MCPOptions, mcp_url, mount_offices
 from a2c_smcp.cli.serving.stores import directory_at, is_on_this_machine, usable
 from a2c_smcp.loops import on_hangup, stop_on_signals
-from a2c_smcp.server.app import create_app
+from a2c_smcp.server.app import SMCPApp, create_app
 from a2c_smcp.server.http_requests import is_loopback
 from a2c_smcp.server.run import address_of, listen, serving
 from a2c_smcp.server.settings import Settings
@@ -72,10 +72,6 @@ class ListenAddress:
     def scheme(self) -> str:
         return "https" if self.tls_cert else "http"
 
-    @property
-    def tls(self) -> dict[str, Path | None]:
-        return {"tls_cert": self.tls_cert, "tls_key": self.tls_key}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeIdentity:
@@ -86,13 +82,23 @@ class NodeIdentity:
     url: str | None = None
 
 
-async def serve(settings: Settings, address: ListenAddress, identity: NodeIdentity | None) -> None:
+async def serve(
+    settings: Settings, address: ListenAddress, identity: NodeIdentity | None, mcp: MCPOptions | None = None
+) -> None:
     """Serve until a signal. Raises `Failed` or `WrongUse`."""
     listener = _listener(address.host, address.port)
     place = f"{address.scheme}://{address_of(listener)}"
     known = replace(identity, url=identity.url or place) if identity else None
     who = f" as node {identity.node}" if identity else ""
-    await _serve(settings, address, listener, known, partial(announce, settings, address, f"{place}{who}"))
+    app = _app(settings, known)
+    own_listener = mount_offices(app, place, mcp) if mcp else None
+
+    def on_ready() -> None:
+        announce(settings, address, f"{place}{who}")
+        if mcp:
+            _print(f"mcp at {mcp_url(place, '<office>')}")
+
+    await _serve(app, address, listener, known, on_ready, own_listener=own_listener)
 
 
 async def serve_as_worker(settings: Settings, address: ListenAddress, worker: WorkerSettings) -> None:
@@ -102,7 +108,7 @@ async def serve_as_worker(settings: Settings, address: ListenAddress, worker: Wo
     listener = _listener(address.host, worker.port, is_shared=True)
     node_listener = _listener(worker.node_host, worker.node_port, remedy=_FREE_PORTS)
     identity = NodeIdentity(redis=worker.redis, node=worker.node, url=f"http://{address_of(node_listener)}")
-    await _serve(settings, address, listener, identity, parent.send_ready, node_listener)
+    await _serve(_app(settings, identity), address, listener, identity, parent.send_ready, node_listener)
 
 
 def announce(settings: Settings, address: ListenAddress, place: str) -> None:
@@ -112,29 +118,37 @@ def announce(settings: Settings, address: ListenAddress, place: str) -> None:
         logger.warning("no authentication: %s may connect (--api-key changes that)", who)
     if not (address.tls_cert or is_loopback(address.host)):
         logger.warning(_NOT_ENCRYPTED, address.host)
-    words = f"listening on {place}"
+    _print(f"listening on {place}")
+
+
+def _print(words: str) -> None:
     typer.echo(logs.as_json_line(logger, logging.INFO, words) or words)
     sys.stdout.flush()
 
 
+def _app(settings: Settings, identity: NodeIdentity | None) -> SMCPApp:
+    directory = directory_at(identity.redis, identity.node, identity.url or "") if identity else None
+    return create_app(replace(settings, directory=directory))
+
+
 async def _serve(
-    settings: Settings,
+    app: SMCPApp,
     address: ListenAddress,
     listener: socket.socket,
     identity: NodeIdentity | None,
     on_ready: Callable[[], None],
     node_listener: socket.socket | None = None,
+    own_listener: socket.socket | None = None,
 ) -> None:
     _collect_rarely()
     _return_large_blocks()
     stop = stop_on_signals()
-    directory = directory_at(identity.redis, identity.node, identity.url or "") if identity else None
-    app = create_app(replace(settings, directory=directory))
     if identity:
         with usable(identity.redis):
             await app.start()
     on_hangup(app.hub.reload)
-    async with serving(app, listener, node_listener=node_listener, **address.tls):
+    more = {"node_listener": node_listener, "own_listener": own_listener}
+    async with serving(app, listener, **more, tls_cert=address.tls_cert, tls_key=address.tls_key):
         on_ready()
         await stop.wait()
         logger.info("stopping: calls in flight may finish (again to stop at once)")

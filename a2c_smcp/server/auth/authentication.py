@@ -62,11 +62,15 @@ class Principal:
             return False
         return True
 
+    def allows_name(self, name: str) -> bool:
+        """Whether the client may use this name, in whichever office and role."""
+        return _matches(name, self.names)
+
     def check(self, role: Role, name: str, office_id: str) -> None:
         """Raises `NotAuthorised` unless the client may use this role, name and office."""
         if self.roles is not None and role not in self.roles:
             raise NotAuthorised(f"{self.id!r} may not use role {role!r}", field="role")
-        if not _matches(name, self.names):
+        if not self.allows_name(name):
             raise NotAuthorised(f"{self.id!r} may not use name {name!r}", field="name")
         if not _matches(office_id, self.offices):
             raise NotAuthorised(f"{self.id!r} may not use office {office_id!r}", field="office_id")

@@ -7,7 +7,7 @@ before the application is called. Everything above is the same as in the program
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping, Sequence
+from collections.abc import Awaitable, Coroutine, Generator, Sequence
 from types import coroutine
 from typing import Any
 
@@ -18,15 +18,11 @@ from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.cluster.proxy import ProxiedRequest, Proxy
 from a2c_smcp.server.http_requests import VERSION_HEADER, HttpRequest, HttpResponse, refusal_response
+from a2c_smcp.server.mounts import Message, MountedRequest, Receive, Scope, Send
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport.interfaces import Application, SocketOwner
 
-__all__ = ["Receive", "Scope", "Send", "serve_http", "serve_websocket"]
-
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+__all__ = ["serve_http", "serve_websocket"]
 
 _MESSAGES, _BYTES = 64, 64 * 1024
 _CLOSE_TIMEOUT = 2.0
@@ -56,12 +52,25 @@ async def serve_http(app: Application, limits: Limits, scope: Scope, receive: Re
     """Answers one request. A poll whose client goes away is cancelled."""
     body = _Body(receive, limits)
     request = _request(scope, body)
-    response = await (_unless_gone(app.respond(request), body) if request.method == "GET" else app.respond(request))
-    if response is not None:
+    if request.method == "GET" and not app.is_mounted(request.path):
+        response = await _unless_gone(app.respond(request), body)
+    else:
+        response = await app.respond(request)
+    if isinstance(response, MountedRequest):
+        await response.app(_mounted_scope(scope, response), receive, response.sending(send))
+    elif response is not None:
         await _respond(send, response, "http.response")
 
 
-async def _unless_gone(work: Coroutine[Any, Any, HttpResponse], body: _Body) -> HttpResponse | None:
+def _mounted_scope(scope: Scope, mounted: MountedRequest) -> Scope:
+    """The scope of the web server, with what only this Server knows."""
+    extensions = {**scope.get("extensions", {}), **mounted.scope["extensions"]}
+    return {**scope, "client": mounted.scope["client"], "extensions": extensions}
+
+
+async def _unless_gone(
+    work: Coroutine[Any, Any, HttpResponse | MountedRequest], body: _Body
+) -> HttpResponse | MountedRequest | None:
     tasks = working, _ = asyncio.ensure_future(work), asyncio.ensure_future(body.until_gone())
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -28,14 +28,17 @@ class Exchange:
     """One request from its head to its response."""
 
     __slots__ = (
-        "_error", "_head_size", "_http", "_limit", "_parts", "_size", "_waiter", "expects", "is_whole", "keeps_alive",
-        "request",
+        "_error", "_head_size", "_http", "_limit", "_parts", "_size", "_waiter", "expects", "is_trusted", "is_whole",
+        "keeps_alive", "may_chunk", "request",
     )  # fmt: skip
 
-    def __init__(self, http: BodySource, head_size: int, *, keeps_alive: bool, expects: bool) -> None:
-        self.is_whole = False
+    def __init__(
+        self, http: BodySource, head_size: int, *, keeps_alive: bool, expects: bool, may_chunk: bool = True
+    ) -> None:
+        self.is_whole = self.is_trusted = False
         self.keeps_alive = keeps_alive
         self.expects = expects
+        self.may_chunk = may_chunk
         self.request: HttpRequest
         self._http = http
         self._head_size = head_size
@@ -51,6 +54,7 @@ class Exchange:
         return self._head_size + self._size
 
     def trust(self) -> None:
+        self.is_trusted = True
         self._http.trust()
 
     async def read(self, limit: int) -> bytes:

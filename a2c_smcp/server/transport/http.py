@@ -2,7 +2,8 @@
 
 A connection reads one request after the other. The head of each is bounded, and the whole has one deadline: 10 s, or
 60 s for a body that an authenticated session posts (`RequestBody.trust`). A body is kept only if the application reads
-it; else the request is answered without it, and the connection ends. Requests that come before an earlier one is
+it; else the request is answered without it, and the connection ends. Most are answered with one whole response, those
+of mounted applications in parts (`streaming.py`). Requests that come before an earlier one is
 answered wait for it, up to a few. One that asks for a websocket gives the connection away: to a `WebSocket`, or to a
 tunnel to another node.
 
@@ -16,10 +17,8 @@ import logging
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
-from email.utils import formatdate
-from http import HTTPStatus
 from math import inf
-from time import monotonic, time
+from time import monotonic
 from typing import Protocol, cast
 from urllib.parse import unquote_to_bytes
 
@@ -28,10 +27,13 @@ import httptools
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError
 from a2c_smcp.server.cluster.proxy import ProxiedRequest
 from a2c_smcp.server.http_requests import HttpRequest, HttpResponse, refusal_response
+from a2c_smcp.server.mounts import MountedRequest
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport.admission import Newcomers
 from a2c_smcp.server.transport.exchange import MAX_HELD, Exchange
 from a2c_smcp.server.transport.interfaces import Application, SocketOwner
+from a2c_smcp.server.transport.responses import CONTINUE, encoded
+from a2c_smcp.server.transport.streaming import ResponseStream
 from a2c_smcp.server.transport.websocket import upgrade_key
 
 __all__ = ["ConnectionTable", "HttpConnection"]
@@ -42,8 +44,6 @@ _MAX_HEAD = 32 * 1024
 _MAX_AHEAD = 16
 _KEEP_ALIVE = 5.0
 _LINGER = 1.0
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 
 class ConnectionTable(Protocol):
@@ -67,13 +67,16 @@ class ConnectionTable(Protocol):
     ) -> None:
         """Carries the bytes of a websocket to another node until it ends. Raises `Unavailable`."""
 
+    def run_stream(self, stream: ResponseStream) -> None:
+        """Has a mounted application answer a request, in a task that the listener owns."""
+
 
 class HttpConnection(asyncio.Protocol):
     """One connection of a peer."""
 
     __slots__ = (
         "_ahead", "_exchange", "_head", "_headers", "_is_blocked", "_is_closing", "_listener", "_parser", "_reading",
-        "_request_began", "_task", "_transport", "_url", "deadline",
+        "_request_began", "_stream", "_task", "_transport", "_url", "deadline",
     )  # fmt: skip
 
     def __init__(self, listener: ConnectionTable) -> None:
@@ -87,6 +90,7 @@ class HttpConnection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._ahead: deque[Exchange] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._stream: ResponseStream | None = None
         self._is_blocked = self._is_closing = False
         self._request_began = 0.0
         self.deadline = inf
@@ -118,11 +122,15 @@ class HttpConnection(asyncio.Protocol):
         """While a peer does not read its answers, its requests are not read."""
         self._is_blocked = True
         self.deadline = monotonic() + self._listener.limits.write_timeout
+        if self._stream:
+            self._stream.pause()
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._is_blocked = False
+        if self._stream:
+            self._stream.resume()
         if self._reading:
             self._begin_request()
         elif self._exchange:
@@ -139,6 +147,7 @@ class HttpConnection(asyncio.Protocol):
         self._reading = None
         if self._task:
             self._task.cancel()
+        self._end_stream()
 
     # From the parser
 
@@ -155,7 +164,13 @@ class HttpConnection(asyncio.Protocol):
         assert self._parser
         expects = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
         size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
-        exchange = self._reading = Exchange(self, size, keeps_alive=self._parser.should_keep_alive(), expects=expects)
+        exchange = self._reading = Exchange(
+            self,
+            size,
+            keeps_alive=self._parser.should_keep_alive(),
+            expects=expects,
+            may_chunk=self._parser.get_http_version() != "1.0",
+        )
         exchange.request = self._request(exchange)
         self._head = 0
         if size > _MAX_HEAD:
@@ -194,7 +209,7 @@ class HttpConnection(asyncio.Protocol):
 
     def wants_body(self, exchange: Exchange) -> None:
         if exchange.expects:
-            self._transport.write(_CONTINUE)
+            self._transport.write(CONTINUE)
         self._read_on()
 
     def trust(self) -> None:
@@ -258,15 +273,43 @@ class HttpConnection(asyncio.Protocol):
             logger.exception("%s %s failed", exchange.request.method, exchange.request.path)
             response = refusal_response(SMCPError())
         self._task = None
-        self._write(response, exchange)
+        if isinstance(response, MountedRequest):
+            self._hand_over(exchange, response)
+        else:
+            self.write_whole(response, exchange)
 
-    def _write(self, response: HttpResponse, exchange: Exchange) -> None:
+    def _hand_over(self, exchange: Exchange, mounted: MountedRequest) -> None:
+        """Has a mounted application answer the request."""
+        self._stream = ResponseStream(self, exchange, mounted, self._listener.limits.max_message)
+        if self._is_blocked:
+            self._stream.pause()
+        self._listener.run_stream(self._stream)
+
+    def _end_stream(self) -> None:
+        if self._stream:
+            self._stream.gone()
+            self._stream = None
+
+    # For the stream of a response
+
+    def keeps_alive(self, exchange: Exchange) -> bool:
+        return exchange.keeps_alive and exchange.is_whole and not self._is_closing
+
+    def write_part(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def write_whole(self, response: HttpResponse, exchange: Exchange) -> None:
         """One whole response, in one write: some clients close as soon as they have the head."""
-        keeps_alive = exchange.keeps_alive and exchange.is_whole and not self._is_closing
-        self._exchange = None
-        self._transport.write(_encoded(response, is_head=exchange.request.method == "HEAD", keeps_alive=keeps_alive))
+        keeps_alive = self.keeps_alive(exchange)
+        self._transport.write(encoded(response, is_head=exchange.request.method == "HEAD", keeps_alive=keeps_alive))
+        self.written(exchange, keeps_alive=keeps_alive)
+
+    def written(self, exchange: Exchange, *, keeps_alive: bool) -> None:
+        """The response is complete."""
+        self._exchange = self._stream = None
         exchange.forget()
-        if not keeps_alive:
+        if not keeps_alive or self._is_closing:
             self._close(is_whole=exchange.is_whole)
         elif self._ahead:
             following = self._ahead.popleft()
@@ -310,7 +353,11 @@ class HttpConnection(asyncio.Protocol):
         self._parser = None
         if self._task:
             self._task.cancel()
-        self._transport.write(_encoded(refusal_response(BadRequest(why)), is_head=False, keeps_alive=False))
+        if self._stream and self._stream.has_begun:  # a refusal would look like a part of that response
+            self._transport.abort()
+            return
+        self._end_stream()
+        self._transport.write(encoded(refusal_response(BadRequest(why)), is_head=False, keeps_alive=False))
         self._end()
 
     # Websockets
@@ -342,19 +389,7 @@ class HttpConnection(asyncio.Protocol):
             outcome = refusal_response(SMCPError())
         self._task = None
         if isinstance(outcome, HttpResponse):
-            self._transport.write(_encoded(outcome, is_head=False, keeps_alive=False))
+            self._transport.write(encoded(outcome, is_head=False, keeps_alive=False))
             self._end()
         else:
             self._listener.start_websocket(self, self._transport, outcome, key, ahead)
-
-
-def _encoded(response: HttpResponse, *, is_head: bool, keeps_alive: bool) -> bytes:
-    lines = [
-        b"HTTP/1.1 %d %s" % (response.status, _REASONS.get(response.status, "").encode()),
-        b"date: %s" % formatdate(int(time()), usegmt=True).encode(),
-        *(b"%s: %s" % field for field in response.headers),
-        b"content-length: %d" % len(response.body),
-    ]
-    if not keeps_alive:
-        lines.append(b"connection: close")
-    return b"\r\n".join([*lines, b"", b"" if is_head else response.body])

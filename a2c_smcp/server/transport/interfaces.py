@@ -15,6 +15,7 @@ from a2c_smcp.server.cluster.proxy import ProxiedRequest
 from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.http_requests import HttpRequest, HttpResponse
 from a2c_smcp.server.hub import Hub
+from a2c_smcp.server.mounts import MountedRequest
 
 __all__ = ["Application", "SessionTable", "Socket", "SocketOwner"]
 
@@ -71,7 +72,10 @@ class SocketOwner(Protocol):
 class Application(Protocol):
     """Answers requests."""
 
-    async def respond(self, request: HttpRequest) -> HttpResponse: ...
+    def is_mounted(self, path: str) -> bool:
+        """Whether a mounted application answers requests to this path."""
+
+    async def respond(self, request: HttpRequest) -> HttpResponse | MountedRequest: ...
 
     async def upgrade(self, request: HttpRequest) -> HttpResponse | SocketOwner | ProxiedRequest:
         """A refusal, the session that a websocket belongs to, or the request for the node that has its session."""

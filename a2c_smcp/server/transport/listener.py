@@ -9,22 +9,25 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
+from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.server.cluster.proxy import ProxiedRequest, tunnel
 from a2c_smcp.server.settings import Limits, Network
 from a2c_smcp.server.transport.admission import Newcomers, is_in
 from a2c_smcp.server.transport.http import HttpConnection
 from a2c_smcp.server.transport.interfaces import Application, SocketOwner
+from a2c_smcp.server.transport.streaming import ResponseStream
 from a2c_smcp.server.transport.websocket import WebSocket
 from a2c_smcp.server.transport.websocket_writer import Turns
 
 __all__ = ["HttpListener", "TLSServer"]
 
 _MAX_FRAME_HELD = 48 * 1024  # picows' buffer, which doubles, stays below 64 KiB with it
+_AFTER_AN_END = 0.5  # seconds for an application to hear that its client is gone
 _AFTER_A_FAILURE = 0.1  # such as too many open files
 
 
 class HttpListener:
-    """All connections that have not become websockets, and the tunnels to other nodes."""
+    """All connections that have not become websockets, tunnels to other nodes, and responses that are streamed."""
 
     def __init__(self, app: Application, limits: Limits, proxies: Sequence[Network]) -> None:
         self.app = app
@@ -33,6 +36,7 @@ class HttpListener:
         self._proxies = proxies
         self._connections: set[HttpConnection] = set()
         self._tunnels: set[asyncio.Task[None]] = set()
+        self._streams = OwnedTasks()
         self._turns = Turns()
 
     def protocol(self) -> HttpConnection:
@@ -77,6 +81,9 @@ class HttpListener:
         finally:
             self._tunnels.discard(task)
 
+    def run_stream(self, stream: ResponseStream) -> None:
+        self._streams.spawn(stream.run())
+
     def end_late(self, now: float) -> None:
         """Ends connections whose deadline has passed."""
         for http in [http for http in self._connections if http.deadline < now]:
@@ -95,6 +102,8 @@ class HttpListener:
         for http in list(self._connections):
             http.abort()
         await asyncio.sleep(0)
+        await self._streams.finish(_AFTER_AN_END)
+        await self._streams.close()
 
 
 class TLSServer:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from math import inf
 from time import monotonic
+from typing import Any, TypeVar
 
 from a2c_smcp.engine.server import ServerSession
 from a2c_smcp.engine.session import EngineLimits, Transport
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.protocol.codec import dumps, loads
-from a2c_smcp.server.auth.authentication import Handshake
+from a2c_smcp.server.auth.authentication import Handshake, Principal
 from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.directory.nodes import sid_at
 from a2c_smcp.server.http_requests import HttpRequest
@@ -30,6 +31,8 @@ from a2c_smcp.server.transport.interfaces import Socket
 from a2c_smcp.server.transport.session_channel import SessionChannel
 
 __all__ = ["Sessions"]
+
+Admitted = TypeVar("Admitted")
 
 logger = logging.getLogger(__name__)
 
@@ -122,10 +125,17 @@ class Sessions:
 
     async def connect(self, channel: SessionChannel, auth: bytes) -> Connection:
         """Authenticates a CONNECT. Raises `SMCPError`, after a delay if its address was refused too often."""
+        return await self._slowed(self.hub.connect(channel, _unpacked(channel.opening), auth), channel.address)
+
+    async def admit(self, handshake: Handshake) -> Principal:
+        """Authenticates a request that belongs to no session. Raises `SMCPError`, delayed in the same way."""
+        return await self._slowed(self.hub.admit(handshake), handshake.client or "")
+
+    async def _slowed(self, admission: Coroutine[Any, Any, Admitted], address: str) -> Admitted:
         try:
-            return await self.hub.connect(channel, _unpacked(channel.opening), auth)
+            return await admission
         except SMCPError:
-            if delay := self._refusals.delay(channel.address, monotonic()):
+            if delay := self._refusals.delay(address, monotonic()):
                 await asyncio.sleep(delay)
             raise
 
