@@ -27,6 +27,8 @@ SECTIONS: dict[str, Path] = {
     "agent": OURS,
     "registry": PEERS,
     "nodes": PEERS,
+    "bridge_catalog": OURS,
+    "tool_search": OURS,
 }
 """Each is a module of its own, and the Python that has what it stands on."""
 

@@ -77,6 +77,15 @@ _ABOUT = {
         "An agent at one node and its computer at the other, one Valkey for all, beside python-socketio's "
         "Redis manager."
     ),
+    "bridge_catalog": (
+        "The list of tools for an MCP client of the bridge, from what the computers offer. All have the same tools, of "
+        "800 bytes each. It is built again whenever a computer comes, goes or changes its tools."
+    ),
+    "tool_search": (
+        "A fixed set of tools and queries, both written for this purpose (`tests/bridge/queries.json`). A token is "
+        "taken as four characters, which is too few for Chinese. Only words are compared: what is said in other words, "
+        "or in another language, is often not found."
+    ),
 }
 
 

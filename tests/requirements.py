@@ -315,6 +315,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "bridge-killed": "Whatever is killed in the middle of calls, each has one answer, and all is back by itself.",
         "bridge-trouble": "A client is told why the office cannot be used and what to do, until it can be.",
         "bridge-http": "Over HTTP a key is wanted, foreign hosts and web pages are refused, streams can be resumed.",
+        "bridge-grouping": "The same tool of several computers is offered once, with an argument that names one.",
+        "bridge-search": "Where there are too many tools, they are found by words and called by one tool.",
     },
     "003 Agent": {
         "agent-asks": "An agent calls tools, and asks for tools, configuration, desktop, members and anything newer.",

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from a2c_smcp.bridge.names_file import NameRecord, NamesFile
-from a2c_smcp.bridge.offers import Owner, Target
+from a2c_smcp.bridge.offers import Owner, SharedTool, Target
 from a2c_smcp.bridge.spelling import spellings
 
 __all__ = ["GivenNames", "Yields"]
@@ -60,9 +60,10 @@ class GivenNames:
             self._give(owners, reserved, yields, today)
         return {owner: self._records[owner].name for owner in owners}
 
-    def has(self, owner: Owner) -> bool:
-        """Whether it has had a name before."""
-        return owner in self._records
+    def shared_tools(self) -> set[SharedTool]:
+        """The shared tools that have, or had, a name."""
+        self._read()
+        return {owner for owner in self._records if isinstance(owner, SharedTool)}
 
     def owner_of(self, name: str) -> Owner | None:
         """What has this name, or had it when it was last there."""

@@ -19,7 +19,7 @@ from itertools import count
 
 from a2c_smcp.bridge.offers import Owner, SharedTool
 
-__all__ = ["LONGEST", "is_valid", "spellings"]
+__all__ = ["LONGEST", "is_valid", "spellings", "without_accents"]
 
 LONGEST = 64
 _LONGEST_COMPUTER = 32
@@ -48,7 +48,7 @@ def spellings(owner: Owner) -> Iterator[str]:
 
 
 def _plain(tool: str) -> str:
-    letters = _without_accents(tool)
+    letters = without_accents(tool)
     written = _FOREIGN.sub("_", letters)
     stem = written.strip("_-")
     if not stem or len(written) > LONGEST or _loses_letters(letters):
@@ -57,7 +57,7 @@ def _plain(tool: str) -> str:
 
 
 def _computer(computer: str) -> str:
-    written = _FOREIGN.sub("_", _without_accents(computer))
+    written = _FOREIGN.sub("_", without_accents(computer))
     stem = written.strip("_")
     if stem == computer and len(stem) <= _LONGEST_COMPUTER and not _MARKED.fullmatch(stem[-_MARK:]):
         return stem
@@ -69,10 +69,12 @@ def _marked(stem: str, original: str, longest: int) -> str:
     return f"{stem[: longest - _MARK].rstrip('_')}_x{digest}"
 
 
-def _without_accents(text: str) -> str:
+def without_accents(text: str) -> str:
+    """Also without other differences of form: `ｆｕｌｌ` becomes `full`."""
     if text.isascii():
         return text
-    return "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
+    letters = (each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
+    return unicodedata.normalize("NFC", "".join(letters))  # Korean syllables were taken apart
 
 
 def _loses_letters(text: str) -> bool:

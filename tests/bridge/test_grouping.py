@@ -1,0 +1,333 @@
+"""The same tool of several computers is offered once, with an argument that names the computer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from a2c_smcp.bridge.added_argument import CannotAdd, add_argument
+from a2c_smcp.bridge.catalog import Catalog, CatalogOptions, OfferedTool, Target, catalog
+from a2c_smcp.bridge.names import GivenNames
+from a2c_smcp.errors import BadRequest, ToolNotFound
+
+PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+ON, OFF, AUTO = CatalogOptions(one_for_all="on"), CatalogOptions(one_for_all="off"), CatalogOptions()
+WHICH = ("computer", "on_computer")
+
+
+def offer(computer: str, tool: str = "read", schema: Mapping[str, Any] = PATH, **listing: Any) -> OfferedTool:
+    return OfferedTool(Target(computer, tool), {"description": f"{tool}.", "inputSchema": schema, **listing})
+
+
+def offers(computers: Iterable[str], **listing: Any) -> list[OfferedTool]:
+    return [offer(computer, **listing) for computer in computers]
+
+
+def listed(found: Catalog) -> dict[str, dict[str, Any]]:
+    return {listing["name"]: listing for listing in found.listings()}
+
+
+def named(*, version: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {"version": {"const": version}}}
+
+
+# What is shared
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_the_same_tool_of_several_computers_is_offered_once() -> None:
+    found = catalog(offers("ab"), GivenNames(), ON)
+    assert found.listings() == [
+        {
+            "name": "read",
+            "description": "read.",
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    "computer": {
+                        "type": "string",
+                        "enum": ["a", "b"],
+                        "description": "The computer that runs the tool.",
+                    },
+                    "path": {"type": "string"},
+                },
+                "required": ["computer", "path"],
+            },
+        }
+    ]
+    assert found.resolve("read", {"computer": "b", "path": "x"}) == (Target("b", "read"), {"path": "x"})
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_a_tool_of_one_computer_is_offered_as_it_is() -> None:
+    assert listed(catalog(offers("a"), GivenNames(), ON))["read"]["inputSchema"] == PATH
+
+
+@pytest.mark.covers("bridge-grouping")
+@pytest.mark.parametrize(("options", "count", "is_shared"), [(AUTO, 3, False), (AUTO, 4, True), (OFF, 9, False)])
+def test_the_options_say_from_how_many_computers_on(options: CatalogOptions, count: int, is_shared: bool) -> None:
+    found = catalog(offers("abcdefghi"[:count]), GivenNames(), options)
+    assert len(found.listings()) == (1 if is_shared else count)
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_tools_with_other_schemas_are_not_the_same() -> None:
+    other = [offer("c", schema={"type": "object"}), offer("d", outputSchema={"type": "object"})]
+    found = catalog([*offers("ab"), *other], GivenNames(), ON)
+    assert [*listed(found)] == ["c__read", "d__read", "read"]
+    assert found.resolve("c__read", {"computer": "mine"}) == (Target("c", "read"), {"computer": "mine"})
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_two_schemas_of_one_tool_are_two_shared_tools() -> None:
+    new = offers("cd", schema=named(version=2))
+    found = catalog([*offers("ab"), *new], GivenNames(), ON)
+    assert {
+        name: listing["inputSchema"]["properties"]["computer"]["enum"] for name, listing in listed(found).items()
+    } == {
+        "read": ["a", "b"],
+        "read_2": ["c", "d"],
+    }
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_the_order_of_keys_and_the_description_make_no_difference() -> None:
+    turned = dict(reversed(PATH.items()))
+    found = catalog([offer("a"), offer("b", schema=turned, description="Another one.")], GivenNames(), ON)
+    assert listed(found)["read"]["description"] == "read."
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_one_computer_cannot_make_the_tools_of_others_look_harmless() -> None:
+    safe = {"readOnlyHint": True, "openWorldHint": False}
+    some = [offer("a", annotations=safe), offer("b", annotations={**safe, "readOnlyHint": False}), offer("c")]
+    assert listed(catalog(some[:2], GivenNames(), ON))["read"]["annotations"] == {"openWorldHint": False}
+    assert listed(catalog(some, GivenNames(), ON))["read"]["annotations"] == {}
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_integers_beyond_64_bits_and_broken_characters_are_no_obstacle() -> None:
+    odd = {"type": "object", "properties": {"n": {"maximum": 2**70, "title": "\ud800"}}}
+    assert [*listed(catalog(offers("ab", schema=odd), GivenNames(), ON))] == ["read"]
+
+
+# Calls
+
+
+@pytest.mark.covers("bridge-grouping")
+@pytest.mark.parametrize("computer", [None, "z", 7, ["a"]])
+def test_a_call_must_name_a_computer_that_has_the_tool_now(computer: object) -> None:
+    found = catalog(offers("ab"), GivenNames(), ON)
+    with pytest.raises(BadRequest, match="'a', 'b'") as caught:
+        found.resolve("read", {"computer": computer} if computer else {})
+    assert caught.value.outcome == "not_run"
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_an_error_names_only_some_of_many_computers() -> None:
+    found = catalog(offers(f"c{number:03}" for number in range(200)), GivenNames(), ON)
+    with pytest.raises(BadRequest, match=r"'c019' and 180 more$"):
+        found.resolve("read", {})
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_clients_with_an_older_list_still_call_the_tools_of_before() -> None:
+    names = GivenNames()
+    assert [*listed(catalog(offers("ab"), names, AUTO))] == ["b__read", "read"]
+    found = catalog(offers("abcd"), names, AUTO)
+    assert [*listed(found)] == ["read"]
+    assert found.resolve("b__read", {"path": "x"}) == (Target("b", "read"), {"path": "x"})
+    with pytest.raises(ToolNotFound):
+        catalog(offers("acd"), names, AUTO).resolve("b__read", {})
+
+
+# The added argument
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_an_argument_of_the_tool_is_never_overwritten() -> None:
+    own = {"type": "object", "properties": {"computer": {"type": "string"}}, "required": ["computer"]}
+    found = catalog(offers("ab", schema=own), GivenNames(), ON)
+    schema = listed(found)["read"]["inputSchema"]
+    assert schema["required"] == ["on_computer", "computer"]
+    assert schema["properties"]["computer"] == {"type": "string"}
+    assert "'computer' is an argument of the tool itself" in schema["properties"]["on_computer"]["description"]
+    call = {"on_computer": "b", "computer": "its own"}
+    assert found.resolve("read", call) == (Target("b", "read"), {"computer": "its own"})
+
+
+CLOSED = {"type": "object", "properties": {"path": {"type": "string"}}, "additionalProperties": False}
+REFERRING = {"$ref": "#/$defs/Args", "$defs": {"Args": CLOSED}}
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "empty": {},
+    "closed": CLOSED,
+    "unevaluated": {"allOf": [{"properties": {"path": True}}], "unevaluatedProperties": False},
+    "reference": REFERRING,
+    "draft-7": {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$ref": "#/definitions/A",
+        "definitions": {"A": CLOSED},
+    },
+    "reference and more": {**REFERRING, "required": ["path"], "properties": {"path": {"minLength": 2}}},
+    "reference to a reference": {"$ref": "#/$defs/B", "$defs": {"B": {"$ref": "#/$defs/Args"}, **REFERRING["$defs"]}},
+    "all of": {"type": "object", "allOf": [CLOSED, {"$ref": "#/$defs/Args"}], "$defs": REFERRING["$defs"]},
+    "one of": {"oneOf": [CLOSED, {**CLOSED, "properties": {"url": {"type": "string"}}, "required": ["url"]}]},
+    "any of": {"anyOf": [CLOSED, {"type": "object", "maxProperties": 1, "required": ["url"]}]},
+    "if": {"if": {"required": ["url"]}, "then": {"maxProperties": 1}, "else": CLOSED},
+    "not": {"not": {"required": ["url"]}},
+    "names": {"propertyNames": {"maxLength": 4}, "minProperties": 1, "maxProperties": 2},
+    "dependent": {"dependentSchemas": {"path": CLOSED}, "dependentRequired": {"url": ["path"]}},
+    "dependencies": {"dependencies": {"path": CLOSED, "url": ["path"]}},
+    "escaped": {"$ref": "#/$defs/a~1b", "$defs": {"a/b": CLOSED}},
+    "recursive": {"$ref": "#/$defs/A", "$defs": {"A": {**CLOSED, "properties": {"child": {"$ref": "#/$defs/A"}}}}},
+}
+arguments = st.dictionaries(
+    st.sampled_from(["path", "url", "other", "child"]),
+    st.one_of(st.text(max_size=3), st.integers(), st.just({})),
+    max_size=3,
+)
+
+
+@pytest.mark.covers("bridge-grouping")
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+@given(given_arguments=arguments)
+def test_what_is_valid_with_the_argument_is_what_was_valid_without(
+    schema: dict[str, Any], given_arguments: dict[str, Any]
+) -> None:
+    before = deepcopy(schema)
+    argument, changed = add_argument(schema, WHICH, lambda name: {"enum": ["a", "b"]})
+    assert schema == before
+    is_valid = jsonschema_rs.is_valid({"type": "object", **schema}, given_arguments)
+    assert jsonschema_rs.is_valid(changed, {**given_arguments, argument: "a"}) == is_valid
+    assert not jsonschema_rs.is_valid(changed, {**given_arguments, argument: "c"})
+    assert not jsonschema_rs.is_valid(changed, given_arguments)
+
+
+@pytest.mark.covers("bridge-grouping")
+@pytest.mark.parametrize("schema", [REFERRING, SCHEMAS["draft-7"], SCHEMAS["reference to a reference"]])
+def test_readers_that_know_no_references_find_the_properties_at_the_top(schema: dict[str, Any]) -> None:
+    _, changed = add_argument(schema, WHICH, lambda name: {})
+    assert [*changed["properties"]] == ["computer", "path"]
+    assert changed["additionalProperties"] is False
+    assert "$ref" not in changed
+
+
+@pytest.mark.covers("bridge-grouping")
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"patternProperties": {"^c": {"type": "integer"}}},
+        {"allOf": [{"enum": [{}]}]},
+        {"$ref": "https://example.com/schema"},
+        {"$ref": "#anchor"},
+        {"$ref": "#/$defs/none"},
+        {"$ref": "#"},
+        {"properties": {"child": {"$ref": "#"}}},
+        {"allOf": [{}], "properties": {"child": {"items": [{"$ref": "#/allOf/0"}]}}},
+        {"$id": "https://example.com/a", "properties": {"child": {"$ref": "a"}}},
+        {"$dynamicAnchor": "a", "properties": {"child": {"$dynamicRef": "#a"}}},
+        {"$ref": 7},
+        {"allOf": [{"$ref": "#"}, {"$ref": "#"}]},
+        {"allOf": 7},
+        {"anyOf": [7]},
+        {"properties": []},
+        {"required": "path"},
+        {"minProperties": "1"},
+    ],
+)
+def test_a_tool_whose_schema_cannot_be_changed_safely_is_offered_for_each_computer(schema: dict[str, Any]) -> None:
+    with pytest.raises(CannotAdd):
+        add_argument(schema, WHICH, lambda name: {})
+    found = catalog(offers("ab", schema=schema), GivenNames(), ON)
+    assert {name: listing["inputSchema"] for name, listing in listed(found).items()} == {
+        "read": schema,
+        "b__read": schema,
+    }
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_a_tool_that_uses_every_name_gets_a_numbered_one() -> None:
+    own = {"properties": {name: {} for name in (*WHICH, "on_computer_2")}}
+    assert add_argument(own, WHICH, lambda name: {})[0] == "on_computer_3"
+
+
+# Computers that come and go
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_a_tool_that_was_shared_once_stays_shared_across_restarts(tmp_path: Path) -> None:
+    assert [*listed(catalog(offers("abcd"), GivenNames(tmp_path / "names.json")))] == ["read"]
+    [one] = catalog(offers("c"), GivenNames(tmp_path / "names.json")).listings()
+    assert (one["name"], one["inputSchema"]["properties"]["computer"]["enum"]) == ("read", ["c"])
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_the_shared_tool_has_the_name_that_the_first_computer_had_alone() -> None:
+    names = GivenNames()
+    assert [*listed(catalog(offers("a"), names))] == ["read"]
+    assert [*listed(catalog(offers("abcd"), names))] == ["read"]
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_a_name_of_a_computer_that_is_not_part_of_it_is_not_taken_over() -> None:
+    names = GivenNames()
+    assert [*listed(catalog([offer("z", schema=named(version=1))], names, ON))] == ["read"]
+    assert [*listed(catalog(offers("ab"), names, ON))] == ["read_2"]
+    assert [*listed(catalog([*offers("ab"), offer("z", schema=named(version=1))], names, ON))] == ["read", "read_2"]
+
+
+@pytest.mark.covers("bridge-grouping")
+@pytest.mark.parametrize("computers", ["abcd", "ab", "a"])
+def test_a_tool_that_is_updated_on_all_computers_keeps_its_name(computers: str) -> None:
+    names = GivenNames()
+    assert [*listed(catalog(offers("abcd", schema=named(version=1)), names))] == ["read"]
+    found = catalog(offers(computers, schema=named(version=2)), names)
+    assert listed(found)["read"]["inputSchema"]["properties"]["computer"]["enum"] == [*computers]
+    assert [*listed(catalog(offers("abcd", schema=named(version=3)), names))] == ["read"]
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_computers_with_an_update_that_others_lack_have_a_shared_tool_of_their_own() -> None:
+    names = GivenNames()
+    catalog(offers("abcd", schema=named(version=1)), names)
+    old, new = offers("abc", schema=named(version=1)), offers("d", schema=named(version=2))
+    assert [*listed(catalog([*old, *new], names))] == ["d__read", "read"]
+    old, new = offers("ab", schema=named(version=1)), offers("cd", schema=named(version=2))
+    assert [*listed(catalog([*old, *new], names))] == ["read", "read_2"]
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_without_shared_tools_their_names_are_free() -> None:
+    names = GivenNames()
+    catalog(offers("abcd"), names, ON)
+    assert [*listed(catalog(offers("ab"), names, OFF))] == ["b__read", "read"]
+
+
+versions = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from([1, 2]), max_size=6)
+
+
+@pytest.mark.covers("bridge-grouping")
+@given(st.lists(versions, max_size=6), st.sampled_from([ON, AUTO]))
+def test_computers_that_come_and_go_never_rename_a_shared_tool(
+    rounds: list[dict[str, int]], options: CatalogOptions
+) -> None:
+    """After both versions were there at once: a version that is new may take over the name of one that is gone."""
+    both = {"a": 1, "b": 1, "c": 1, "d": 1, "u": 2, "v": 2, "w": 2, "x": 2}
+    with TemporaryDirectory() as folder:
+        known: dict[int, str] = {}
+        for present in [both, *rounds]:
+            names = GivenNames(Path(folder) / "names.json")
+            some = [offer(computer, schema=named(version=version)) for computer, version in present.items()]
+            found = catalog(some, names, options).listings()
+            seen = {listing["inputSchema"]["properties"]["version"]["const"]: listing["name"] for listing in found}
+            assert len(found) == len(seen)
+            assert {version: known.get(version, name) for version, name in seen.items()} == seen
+            known |= seen
