@@ -11,7 +11,7 @@ from mcp.server.runner import serve_dual_era_loop
 from mcp.server.stdio import stdio_server
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.bridge.office import Office
+from a2c_smcp.bridge.office.office import BridgedOffice
 from a2c_smcp.bridge.options import BridgeOptions
 from a2c_smcp.bridge.serving.http import LOOPBACK_HOSTS, http_app
 from a2c_smcp.bridge.serving.server import OfficeServer
@@ -40,7 +40,7 @@ class Bridge:
         office: str,
         options: BridgeOptions = BridgeOptions(),  # noqa: B008  # frozen
     ) -> None:
-        self._office = Office(agent, office, options)
+        self._office = BridgedOffice(agent, office, options)
         self._options = options
 
     async def __aenter__(self) -> Self:

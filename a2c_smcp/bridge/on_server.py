@@ -20,7 +20,7 @@ from a2c_smcp.errors import BadRequest, NotAuthenticated, NotAuthorised, NotFoun
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.auth.authentication import Principal
-from a2c_smcp.server.mounts import Message, Receive, Scope, Send
+from a2c_smcp.server.mounts import Message, Receive, Scope, Send, with_headers
 
 __all__ = ["PREFIXES", "OfficesAsMCPServers", "agent_name"]
 
@@ -33,6 +33,7 @@ PREFIXES = (MCP_PATH, f"{_METADATA_PATH}{MCP_PATH}")
 
 _CREDENTIALS = (b"authorization", b"x-api-key", b"access_token")
 _SESSION = b"mcp-session-id"
+_FOR_WEB_PAGES = ((b"access-control-expose-headers", b"mcp-session-id, www-authenticate"),)
 _CHECKED = frozenset({b"host", b"origin"})
 _REFUSED = -32001  # beside those that MCP itself has
 _WILDCARDS = frozenset("*?[")
@@ -69,6 +70,8 @@ class OfficesAsMCPServers:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
+        if _header(scope, b"origin"):
+            send = with_headers(send, _FOR_WEB_PAGES)
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         try:
             if path.startswith(_METADATA_PATH):

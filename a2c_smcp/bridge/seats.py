@@ -26,7 +26,7 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.bridge.bridge import Bridge
 from a2c_smcp.bridge.options import BridgeOptions
 from a2c_smcp.endpoint import Credentials
-from a2c_smcp.errors import RateLimited, Unavailable
+from a2c_smcp.errors import NotAuthorised, RateLimited, Unavailable
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.server.mounts import ASGIApp, Lifespan
 
@@ -171,6 +171,10 @@ class ClientSeat:
 
     def credentials(self) -> Credentials:
         return Credentials(headers=self._headers)
+
+    def on_office_lost(self, office: str, error: Exception) -> None:
+        if isinstance(error, NotAuthorised):  # the key is for other offices now
+            self.on_refused(error)
 
     def on_refused(self, error: Exception) -> None:
         logger.info("the seat of %r in office %r ends: %s", self.occupant.principal, self.occupant.office, error)

@@ -106,12 +106,14 @@ async def test_older_clients_are_told_what_they_subscribed_to(bridged: BridgedOf
         await all_tools(client)
         for uri in ("notes://page", "desktop://laptop"):
             await until_listed(client, uri)
-            await client.session.subscribe_resource(uri)
+            wanted = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
+            await client.session.send_request(wanted, types.EmptyResult)
         await until_told(client, heard, "notes://page", "write", {"text": "second"})
         arguments = {"uri": "window://good/three", "text": "third"}
         await until_told(client, heard, "desktop://laptop", "open_window", arguments)
+        before = len(changes(heard))
         await client.call_tool("grow", {"name": "newcomer"})
-        await until(lambda: any(isinstance(each, types.ToolListChangedNotification) for each in heard.messages))
+        await until(lambda: len(changes(heard)) > before)
         assert text_of(await client.call_tool("newcomer", {})) == "newcomer"
 
 
@@ -125,6 +127,10 @@ async def test_newer_clients_listen_to_what_they_want(bridged: BridgedOffice, br
                 await client.call_tool("write", {"text": "second"})
                 await asyncio.wait([hearing], timeout=0.1)
             assert hearing.result() == ResourceUpdated("notes://page")
+
+
+def changes(heard: Heard) -> list[Any]:
+    return [each for each in heard.messages if isinstance(each, types.ToolListChangedNotification)]
 
 
 async def until_listed(client: Client, uri: str) -> None:

@@ -8,7 +8,7 @@ import signal
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,16 +122,20 @@ async def keyed(starts: Starts, tmp_path: Path) -> Program:
     return await starts("--mcp", "--mcp-idle", "1", "--keys-file", write_keys(tmp_path / "keys.json"))
 
 
-@asynccontextmanager
-async def client(
+def client(
     url: str, key: str | None = "alice", office: str = "desk", mode: Any = "auto", **options: Any
-) -> AsyncIterator[Client]:
+) -> AbstractAsyncContextManager[Client]:
+    return client_at(f"{url}/mcp/{office}", key_of(key) if key else None, mode, **options)
+
+
+@asynccontextmanager
+async def client_at(url: str, key: str | None, mode: Any = "auto", **options: Any) -> AsyncIterator[Client]:
     """An MCP client as people have them."""
-    headers = {"Authorization": f"Bearer {key_of(key)}"} if key else {}
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     timeout = httpx2.Timeout(PATIENCE)
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, **options) as http,
-        Client(streamable_http_client(f"{url}/mcp/{office}", http_client=http), mode=mode) as connected,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as connected,
     ):
         yield connected
 

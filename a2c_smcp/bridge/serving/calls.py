@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from a2c_smcp.agent import EmitOptions, ReadOptions
 from a2c_smcp.bridge.offers import Target
-from a2c_smcp.bridge.office import Office
+from a2c_smcp.bridge.office.office import BridgedOffice
 from a2c_smcp.bridge.serving.logs import CallLogs
 from a2c_smcp.bridge.serving.questions import answered
 from a2c_smcp.errors import SMCPError
@@ -26,16 +26,16 @@ from a2c_smcp.registry.calls.caller import CannotAsk
 from a2c_smcp.registry.remote.announcing import Announcer, Request, is_modern
 from a2c_smcp.registry.remote.rounds import Round, wants_progress
 
-__all__ = ["Calls", "failed_result"]
+__all__ = ["ClientCalls", "failed_result"]
 
 _OF_REQUEST = "progressToken"
 _RESERVED = "io.modelcontextprotocol/"
 
 
-class Calls:
+class ClientCalls:
     """Makes the calls of all clients."""
 
-    def __init__(self, office: Office, announcer: Announcer) -> None:
+    def __init__(self, office: BridgedOffice, announcer: Announcer) -> None:
         self._office, self._announcer = office, announcer
         self._agent = office.agent
         self._logs = CallLogs(office.agent, office.name)

@@ -11,9 +11,10 @@ from mcp.shared.exceptions import MCPError
 
 from a2c_smcp import __version__
 from a2c_smcp.agent import ReadOptions
-from a2c_smcp.bridge.desktops import GET_DESKTOP
-from a2c_smcp.bridge.office import OFFICE_STATUS, Office
-from a2c_smcp.bridge.serving.calls import Calls, failed_result
+from a2c_smcp.bridge.catalog import SEARCH_TOOLS, search_arguments
+from a2c_smcp.bridge.office.desktops import GET_DESKTOP
+from a2c_smcp.bridge.office.office import OFFICE_STATUS, BridgedOffice
+from a2c_smcp.bridge.serving.calls import ClientCalls, failed_result
 from a2c_smcp.bridge.serving.questions import answered
 from a2c_smcp.errors import SMCPError, ToolNotFound
 from a2c_smcp.registry.remote.announcing import Announcer, Request
@@ -21,20 +22,15 @@ from a2c_smcp.registry.remote.mcp_server import MCPServer
 
 __all__ = ["OfficeServer"]
 
-SEARCH_TOOLS = "search_tools"
-_FOUND = 10
-"""How many tools a search finds, if the client does not say."""
-_MOST_FOUND = 50
-
 
 class OfficeServer(MCPServer):
     """One run of the server. What clients are told about it changes with the state of the office."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: BridgedOffice) -> None:
         self._office = office
         self._stop_listening: Callable[[], None] = lambda: None
         announcer = Announcer(office)
-        self._calls = Calls(office, announcer)
+        self._calls = ClientCalls(office, announcer)
         super().__init__(
             "a2c-smcp", announcer, version=__version__, title=f"Office {office.name}", instructions=office.instructions
         )
@@ -75,8 +71,8 @@ class OfficeServer(MCPServer):
                 return self._office.status()
             if name == GET_DESKTOP and self._office.desktops.tool:
                 return await self._office.membership.guard(self._office.desktops.call(arguments))
-            if name == SEARCH_TOOLS and self._office.options.catalog.search_above is not None:
-                return self._search(arguments)
+            if name == SEARCH_TOOLS and self._office.catalog.is_searched:
+                return self._found(*search_arguments(arguments))
             target, arguments = self._office.catalog.resolve(name, arguments)
         except ToolNotFound as error:
             if trouble := self._office.trouble:
@@ -87,10 +83,9 @@ class OfficeServer(MCPServer):
             return failed_result(self._office.options.explain(error), error)
         return await self._calls.call(context, target, arguments)
 
-    def _search(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        limit = arguments.get("limit")
-        most = min(max(limit, 1), _MOST_FOUND) if type(limit) is int else _FOUND
-        found = self._office.catalog.search(str(arguments.get("query", "")), most)
+    def _found(self, query: str, limit: int) -> dict[str, Any]:
+        """The result of `search_tools`."""
+        found = self._office.catalog.search(query, limit)
         text = json.dumps(found, ensure_ascii=False)
         return {"content": [{"type": "text", "text": text}], "structuredContent": {"tools": found}, "isError": False}
 

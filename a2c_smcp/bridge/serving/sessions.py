@@ -22,7 +22,7 @@ _LEAST = 200
 """Bytes that are counted for a message beside its texts."""
 
 
-class _Event(NamedTuple):
+class _KeptEvent(NamedTuple):
     session: int
     stream: StreamId
     message: JSONRPCMessage | None
@@ -35,7 +35,7 @@ class KeptEvents:
     def __init__(self, most: int) -> None:
         self._most = most
         self._size = 0
-        self._events: OrderedDict[int, _Event] = OrderedDict()
+        self._events: OrderedDict[int, _KeptEvent] = OrderedDict()
         self._numbers = count(1)
         self._sessions = count(1)
 
@@ -45,7 +45,7 @@ class KeptEvents:
 
     def add(self, session: int, stream: StreamId, message: JSONRPCMessage | None) -> EventId:
         number, size = next(self._numbers), _LEAST + _weight(_content(message))
-        self._events[number] = _Event(session, stream, message, size)
+        self._events[number] = _KeptEvent(session, stream, message, size)
         self._size += size
         while self._size > self._most:
             _, oldest = self._events.popitem(last=False)

@@ -48,7 +48,11 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
     from a2c_smcp.cli.bridging.run import explain_with
 
     def bridge(office: str) -> BridgeOptions:
-        return BridgeOptions(names_file=_names_file(place, office), explain=explain_with(place, office, None))
+        return BridgeOptions(
+            names_file=_names_file(place, office),
+            explain=explain_with(place, office, None),
+            max_request=app.settings.limits.max_message,
+        )
 
     own = listen("127.0.0.1", 0)
     url, seats = f"http://{address_of(own)}", SeatOptions(idle=options.idle, bridge=bridge)

@@ -20,7 +20,7 @@ from a2c_smcp.loops import LoopIsRunning, OwnedTasks
 from a2c_smcp.registry.readable.entries import TEXT, BothWays, ResourceEntry
 from a2c_smcp.registry.results import RawResult
 
-__all__ = ["GET_DESKTOP", "Desktops", "desktop_uri"]
+__all__ = ["GET_DESKTOP", "DesktopResources", "desktop_uri"]
 
 GET_DESKTOP = "get_desktop"
 _MOST_WINDOWS = 1000
@@ -30,7 +30,7 @@ def desktop_uri(computer: str) -> str:
     return f"desktop://{quote(computer, safe='')}"
 
 
-class Desktops:
+class DesktopResources:
     """Keeps the agent's registry equal to the Desktops there are. `on_change` is called when the tool has changed."""
 
     def __init__(self, agent: AsyncSMCPAgentClient, office: str, on_change: Callable[[], None]) -> None:

@@ -16,15 +16,15 @@ from weakref import WeakKeyDictionary
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.agent.toolbox import RemoteTool
 from a2c_smcp.bridge.catalog import Catalog, catalog
-from a2c_smcp.bridge.desktops import GET_DESKTOP, Desktops
-from a2c_smcp.bridge.membership import Membership
 from a2c_smcp.bridge.names import GivenNames
 from a2c_smcp.bridge.offers import OfferedTool, Target
+from a2c_smcp.bridge.office.desktops import GET_DESKTOP, DesktopResources
+from a2c_smcp.bridge.office.membership import Membership
+from a2c_smcp.bridge.office.readables import Readables
 from a2c_smcp.bridge.options import BridgeOptions
-from a2c_smcp.bridge.readables import Readables
 from a2c_smcp.registry.readable_registry import ReadableChange
 
-__all__ = ["OFFICE_STATUS", "Office"]
+__all__ = ["OFFICE_STATUS", "BridgedOffice"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +33,13 @@ _SHOWN_COMPUTERS = 50
 _OURS = ("a2c_", "MCP_TOOL_")
 
 
-class Office:
+class BridgedOffice:
     """An office that an agent is in, or tries to enter. It is what the `Announcer` of a server listens to."""
 
     def __init__(self, agent: AsyncSMCPAgentClient, name: str, options: BridgeOptions) -> None:
         self.agent, self.name, self.options = agent, name, options
         self.membership = Membership(agent, name, self._on_state)
-        self.desktops = Desktops(agent, name, self._on_change)
+        self.desktops = DesktopResources(agent, name, self._on_change)
         self.readables = Readables(agent, name)
         self._names = GivenNames(options.names_file)
         self._listeners: dict[object, Callable[[], None]] = {}

@@ -1,0 +1,1 @@
+"""An office as the agent of a bridge knows it."""

@@ -1,0 +1,133 @@
+"""The door of a bridge over HTTP: its key, hosts and web pages, sessions, streams that are resumed, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.bridge.offices import KEY, BridgedOffice
+from tests.bridge.test_through import all_tools
+from tests.waiting import until
+
+pytestmark = pytest.mark.covers("bridge-http")
+
+JSON = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+AUTHORIZED = {**JSON, "Authorization": f"Bearer {KEY}"}
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}},
+}
+
+
+async def test_only_those_who_have_the_key_are_let_in(bridged: BridgedOffice) -> None:
+    _, url = await bridged.start_bridge()
+    async with httpx2.AsyncClient() as http:
+        keys = ["", KEY, f"Bearer {KEY}x", "Bearer", f"Basic {KEY}"]
+        for header in [{}, *({"Authorization": key} for key in keys)]:
+            answer = await http.post(url, json=INITIALIZE, headers={**JSON, **header})
+            assert (answer.status_code, answer.headers["www-authenticate"][:6]) == (401, "Bearer")
+            assert KEY not in answer.text
+        assert (await http.post(url, json=INITIALIZE, headers=AUTHORIZED)).status_code == 200
+        lower = {**JSON, "Authorization": f"bearer {KEY}"}
+        assert (await http.post(url, json=INITIALIZE, headers=lower)).status_code == 200
+
+
+async def test_foreign_hosts_and_web_pages_are_refused(bridged: BridgedOffice) -> None:
+    _, url = await bridged.start_bridge("--allow-host", "tools.example", "--allow-origin", "https://page.example")
+    port = url.partition("127.0.0.1:")[2].partition("/")[0]
+    expected = [
+        ({"Host": "evil.example"}, 421),
+        ({"Host": f"127.0.0.1.evil.example:{port}"}, 421),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Host": "tools.example"}, 200),
+        ({"Origin": "https://page.example"}, 200),
+        ({"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"}, 200),
+    ]
+    async with httpx2.AsyncClient() as http:
+        for headers, status in expected:
+            answer = await http.post(url, json=INITIALIZE, headers={**AUTHORIZED, **headers})
+            assert (headers, answer.status_code) == (headers, status)
+
+
+async def test_a_key_is_made_once_and_kept(bridged: BridgedOffice) -> None:
+    keys = []
+    for _ in range(2):
+        program = await bridged.place.start("bridge", "--url", bridged.url, "--port", "0")
+        url = (await program.says("listening on")).removeprefix("listening on ")
+        line = await program.says("key")
+        (file,) = (bridged.place.state / "a2c-smcp" / "bridge").glob("*.key")
+        keys.append(file.read_text().strip())
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert str(file) in line
+        async with bridged.client(url, "auto", key=keys[-1]) as client:
+            await all_tools(client)
+        program.signal(signal.SIGTERM)
+        assert await program.ends() == 0
+        assert (keys[-1] in "\n".join(program.err)) == (len(keys) == 1)
+        assert not any("Traceback" in line for line in program.err)
+    assert keys[0] == keys[1]
+
+
+async def test_without_a_key_only_on_a_loopback_address(bridged: BridgedOffice) -> None:
+    refused = await bridged.place.run("bridge", "--port", "0", "--host", "0.0.0.0", "--no-key")
+    assert (refused.code, "Leave out --no-key" in refused.err) == (2, True)
+    program, url = await bridged.start_bridge("--no-key")
+    await program.says("there is no key")
+    async with httpx2.AsyncClient() as http:
+        assert (await http.post(url, json=INITIALIZE, headers=JSON)).status_code == 200
+
+
+async def test_a_stream_that_was_cut_is_resumed(bridged: BridgedOffice) -> None:
+    """A client of 2025-11-25 loses the stream of a call, and gets its result with the id of the last event."""
+    _, url = await bridged.start_bridge()
+    call = {"name": "once", "arguments": {"name": "cut", "seconds": 1.0}}
+    async with asyncio.timeout(60), httpx2.AsyncClient(timeout=60) as http:
+        begun = await http.post(url, json=INITIALIZE, headers=AUTHORIZED)
+        headers = {
+            **AUTHORIZED,
+            "Mcp-Session-Id": begun.headers["mcp-session-id"],
+            "MCP-Protocol-Version": "2025-11-25",
+        }
+        await http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=headers)
+        await until_listed(http, url, headers)
+        request = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call}
+        async with http.stream("POST", url, json=request, headers=headers) as stream:
+            last = await first_event_id(stream)
+            await until(lambda: "once cut" in bridged.noted())
+        resuming = {**headers, "Last-Event-ID": last}
+        async with http.stream("GET", url, headers=resuming) as stream:
+            answer = await response_in(stream, 7)
+    assert answer["result"]["content"][0]["text"] == "cut"
+    assert bridged.noted().count("once cut") == 1
+
+
+async def until_listed(http: httpx2.AsyncClient, url: str, headers: dict[str, str]) -> None:
+    request = {"jsonrpc": "2.0", "id": 3, "method": "tools/list"}
+    while True:
+        if '"once"' in (await http.post(url, json=request, headers=headers)).text:
+            return
+        await asyncio.sleep(0.05)
+
+
+async def first_event_id(stream: Any) -> str:
+    async for line in stream.aiter_lines():
+        if line.startswith("id:"):
+            return str(line.removeprefix("id:").strip())
+    raise AssertionError("the stream has no event")
+
+
+async def response_in(stream: Any, number: int) -> dict[str, Any]:
+    async for line in stream.aiter_lines():
+        if line.startswith("data:") and line.removeprefix("data:").strip():
+            message: dict[str, Any] = json.loads(line.removeprefix("data:"))
+            if message.get("id") == number:
+                return message
+    raise AssertionError("the stream has no response")

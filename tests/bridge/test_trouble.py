@@ -1,0 +1,127 @@
+"""An office that cannot be used: the MCP client is told why and what to do, and goes on when it is mended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from mcp import Client
+
+from a2c_smcp.agent import AsyncSMCPAgentClient
+from tests.bridge.offices import BridgedOffice, text_of
+from tests.bridge.test_through import all_tools
+from tests.waiting import until
+
+pytestmark = pytest.mark.covers("bridge-trouble")
+
+STATUS = "office_status"
+SECRET = "a secret of at least thirty-two characters"
+
+
+@pytest.fixture
+async def empty(tmp_path: Path) -> AsyncIterator[BridgedOffice]:
+    """Nothing runs yet."""
+    office = BridgedOffice(tmp_path)
+    try:
+        yield office
+    finally:
+        await office.close()
+
+
+async def said(client: Client) -> str:
+    """What a client is told, in its list of tools and by the tool in it. A tool from an older list says the same."""
+    (tool,) = (await client.list_tools()).tools
+    assert tool.name == STATUS
+    told = text_of(await client.call_tool(STATUS, {}))
+    assert told in (tool.description or "")
+    older = await client.call_tool("add", {"a": 1, "b": 2})
+    assert (older.is_error, text_of(older)) == (True, told)
+    return told
+
+
+async def test_a_server_that_is_not_there_yet(empty: BridgedOffice, mode: Any) -> None:
+    async with empty.client(empty.stdio(), mode) as client:
+        assert "cannot be used now" in (client.instructions or "")
+        told = await said(client)
+        assert "nothing listens there" in told
+        assert "a2c-smcp server" in told
+        await empty.start_server()
+        await until_told(client, "no computer")
+        assert "a2c-smcp computer --office desk" in await said(client)
+        await empty.start_computer()
+        assert STATUS not in await all_tools(client)
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
+
+
+async def test_a_key_that_is_wrong_or_expired_is_replaced_in_its_file(empty: BridgedOffice, mode: Any) -> None:
+    now = int(time.time())
+
+    def token(**claims: Any) -> str:
+        return jwt.encode({"sub": "ada", **claims}, SECRET, "HS256")
+
+    key = empty.place.folder / "the key"
+    await empty.start_server("--jwt-secret", SECRET, "--jwt-algorithm", "HS256")
+    await empty.start_computer(A2C_API_KEY=token(exp=now + 3600))
+    key.write_text("not a token of this Server")
+    async with empty.client(empty.stdio("--key-file", str(key)), mode) as client:
+        told = await said(client)
+        assert f"does not accept the key in {key}" in told
+        assert "not a token" not in told
+        key.write_text(token(exp=now - 60))
+        assert f"does not accept the key in {key}" in await said(client)
+        key.unlink()
+        await until_told(client, "cannot be read")
+        key.write_text(f"{token(exp=now + 3600)}\n")
+        await until_well(client)
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
+
+
+async def test_a_key_that_is_not_for_this_office(empty: BridgedOffice) -> None:
+    key = "a key of sixteen and more"
+    made = await empty.place.run("key", "--principal", "ada", "--office", "other", "--add-to", "keys.json", "--json")
+    assert made.code == 0, (made, key)
+    await empty.start_server("--keys-file", str(empty.place.folder / "keys.json"))
+    given = made.out.partition('"key":')[2].split('"')[1]
+    async with empty.client(empty.stdio("--api-key", given), "auto") as client:
+        told = await said(client)
+        assert "--office" in told
+        assert given not in told
+
+
+async def test_an_office_that_another_agent_holds(bridged: BridgedOffice, mode: Any) -> None:
+    async with AsyncSMCPAgentClient("planner", url=bridged.url, office="desk"):
+        async with bridged.client(bridged.stdio(), mode) as client:
+            told = await said(client)
+            assert "has an agent already" in told
+            assert "--office" in told
+    async with bridged.client(bridged.stdio(), mode) as client:
+        await all_tools(client)
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
+
+
+async def test_a_client_goes_on_when_the_other_agent_has_left(bridged: BridgedOffice, mode: Any) -> None:
+    holder = AsyncSMCPAgentClient("planner", url=bridged.url, office="desk")
+    await holder.connect()
+    async with bridged.client(bridged.stdio(), mode) as client:
+        await said(client)
+        await holder.disconnect()
+        await until_well(client)
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
+
+
+async def until_told(client: Client, words: str) -> None:
+    while True:
+        if words in text_of(await client.call_tool(STATUS, {})):
+            return
+        await asyncio.sleep(0.05)
+
+
+async def until_well(client: Client) -> None:
+    await until_told(client, "All is well")
+    await all_tools(client)
+    await until(lambda: True)
