@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -11,14 +12,18 @@ from typing import Any
 
 import pytest
 
+from a2c_smcp.cli.demo import mcp_servers
 from tests.clients.bridged import CACHE, KEY, PATIENCE, BridgedOffice, bridged_office, found_by, over_http, run, target
-from tests.program import PROGRAM, run_program
+from tests.program import PROGRAM, forked, run_program
+from tests.shown_output import Machine, is_printed, steps
+from tests.test_guides import Up
 
 pytestmark = pytest.mark.covers("clients")
 
 PROGRAMS = Path(__file__).with_name("programs")
 NODE = CACHE / "mcp-clients" / "node_modules" / ".bin" / "node"
 TYPESCRIPT = [NODE, Path(__file__).parent / "typescript" / "client.mjs", CACHE / "mcp-clients" / "package.json"]
+PAGE, NPX = CACHE.parent / "docs" / "clients" / "index.md", "npx -y @modelcontextprotocol/inspector"
 TOOLS = {"add", "wait", "book_table", "cook", "find_book", "lend"}
 EXPECTED = {
     "call": "5",
@@ -108,6 +113,19 @@ async def test_the_inspector_lists_calls_reads_and_prompts(inspector: Inspector)
     assert contents["text"] == "Emma\nMoby-Dick\nWalden"
     prompt = await inspector("prompts/get", "--prompt-name", "review", "--prompt-args", "title=Emma")
     assert prompt["messages"][0]["content"]["text"].startswith("Write a review of Emma")
+
+
+async def test_four_commands_lead_from_a_clone_to_a_tool_of_ones_own(tmp_path: Path) -> None:
+    """The page has the first, which installs the package, too."""
+    async with AsyncExitStack() as stack:
+        machine = Machine(tmp_path, stack)
+        command, *words = forked(Path(mcp_servers.__file__), "abacus")
+        machine.put("../work/mcp.json", {"mcpServers": {"abacus": {"command": command, "args": words}}})
+        up = await Up.start(machine, "a2c-smcp up --name laptop --yes")
+        (step,) = [each for each in steps(PAGE) if each.command.startswith(NPX)]
+        inspector = shlex.join(map(str, [NODE, CACHE / "mcp-clients/node_modules/.bin/mcp-inspector"]))
+        said = await machine.runs(step.command.replace(NPX, inspector), A2C_URL=up.url)
+        assert is_printed(step.prints, said), said
 
 
 async def test_the_inspector_starts_what_connect_has_written(place: BridgedOffice, tmp_path: Path) -> None:
