@@ -124,7 +124,8 @@ async def test_four_commands_lead_from_a_clone_to_a_tool_of_ones_own(tmp_path: P
         up = await Up.start(machine, "a2c-smcp up --name laptop --yes")
         (step,) = [each for each in steps(PAGE) if each.command.startswith(NPX)]
         inspector = shlex.join(map(str, [NODE, CACHE / "mcp-clients/node_modules/.bin/mcp-inspector"]))
-        said = await machine.runs(step.command.replace(NPX, inspector), A2C_URL=up.url)
+        call = step.command.replace(NPX, inspector).replace("--stdio", f"--stdio --url {up.url}")  # not 7000 here
+        said = await machine.runs(call)
         assert is_printed(step.prints, said), said
 
 
