@@ -308,6 +308,30 @@ def test_wrong_use_says_what_to_do(run: Any) -> None:
     assert "nothing to undo" in run("cursor", "--undo", code=1).err
 
 
+def test_wrong_options_of_the_bridge_are_named(run: Any, home: Home) -> None:
+    refused = run("cursor", "--write", "--", "--serch-above", "40", code=2)
+    assert "--serch-above" in refused.err
+    assert "must be a whole number" in run("cursor", "--", "--search-above", "many", code=2).err
+    assert not file_of(home, "cursor").exists()
+
+
+@pytest.mark.parametrize("words", [["--url", "https://ann:pw-of-ann@hub.example"], ["--", "--api-key=pw-of-ann"]])
+def test_no_key_gets_into_the_file_by_another_way(run: Any, home: Home, words: list[str]) -> None:
+    refused = run("cursor", "--write", *words, code=2)
+    assert "into the client's file" in refused.err
+    assert "pw-of-ann" not in refused.err
+    assert not file_of(home, "cursor").exists()
+
+
+def test_two_clients_with_bridges_to_one_office_are_warned_of(run: Any, home: Home) -> None:
+    run("cursor", "--write")
+    put(home, "vscode", "no JSON")
+    said = run("claude-desktop")
+    assert said.err.startswith("Cursor has a bridge to this office too, and only one of the two can use it at a time: ")
+    assert "Cursor" not in run("claude-desktop", "--office", "lab").err
+    assert "too" not in run("cursor").err
+
+
 # For other clients and for programs
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import typer
 
@@ -25,6 +27,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST_DEFAULT = 32
 _BRIDGE = ("bridge", "--stdio")
+_KEYS = ("--api-key", "--bearer-key")
+_NO_KEY = "Put it into a file that only you can read, and name that with --key-file."
 _OTHER = "Name another file with --config, or write it yourself: --print shows the entry."
 _TYPED = ("claude-code", "cursor", "vscode")
 """Clients whose entries name the transport."""
@@ -97,6 +101,7 @@ def connect(
         _carry_out(_undone(_file(client, config), server), terminal, write=write, as_json=as_json)
         return
     options.check_names(name=server, office=office)
+    _check_bridge_options(more)
     keys = find_key_file(key_file, api_key, url=url, server=server)
     entry = _entry(client, ["--url", _checked_url(url, keys, terminal), "--office", office], keys, more)
     if print_:
@@ -105,6 +110,7 @@ def connect(
     change = _added(_file(client, config), server, entry)
     if write and keys:
         keys.write()
+    _warn_of_others(change, entry, terminal)
     _carry_out(change, terminal, write=write, as_json=as_json)
 
 
@@ -115,6 +121,19 @@ def _server_name(given: str | None, office: str) -> str:
     if not _NAME.fullmatch(given):
         raise WrongUse(f"--name: {given!r} is not a name that clients accept", "Use letters, digits, - and _.")
     return given
+
+
+def _check_bridge_options(more: Sequence[str] | None) -> None:
+    """Raises `WrongUse`: in a client, a wrong option would only be a server that does not start."""
+    if not more:
+        return
+    if key := next((word for word in more if word.partition("=")[0] in _KEYS), None):
+        raise WrongUse(f"{key.partition('=')[0]} would write a key into the client's file", _NO_KEY)
+    from a2c_smcp.cli.commands.bridge import bridge
+
+    app = typer.Typer(add_completion=False)
+    app.command("bridge")(bridge)
+    typer.main.get_command(app).make_context("a2c-smcp bridge", [_BRIDGE[1], *more])
 
 
 def _file(client: str | None, config: Path | None) -> ClientFile:
@@ -142,6 +161,28 @@ def _entry(
     return {"type": "stdio", **entry} if client in _TYPED else entry
 
 
+def _warn_of_others(change: _FileChange, entry: Mapping[str, Any], terminal: Terminal) -> None:
+    """Warn of other clients of this user with a bridge to the same office, which holds one agent at a time."""
+    for program in PROGRAMS.values():
+        with suppress(ConfigError):
+            found = ClientFile.read(program.user_file(Machine.here()), program)
+            if found.path != change.before.path and any(_leads_to_same(each, entry) for each in found.servers.values()):
+                terminal.show(
+                    f"{program.title} has a bridge to this office too, and only one of the two can use it at a time: "
+                    "`a2c-smcp bridge --port 7100` is for several clients",
+                    "yellow",
+                )
+
+
+def _leads_to_same(entry: Any, other: Mapping[str, Any]) -> bool:
+    return _is_bridge(entry) and _place(entry["args"]) == _place(other["args"])
+
+
+def _place(args: Sequence[Any]) -> list[Any]:
+    """The values of --url and --office."""
+    return [args[args.index(word) + 1 :][:1] for word in ("--url", "--office") if word in args]
+
+
 def _is_bridge(entry: Any) -> bool:
     args = entry.get("args") if isinstance(entry, Mapping) else None
     return isinstance(args, list) and all(word in args for word in _BRIDGE)
@@ -149,6 +190,8 @@ def _is_bridge(entry: Any) -> bool:
 
 def _checked_url(url: str, keys: KeyFile | None, terminal: Terminal) -> str:
     """The URL as the bridge needs it. Warns of a key that others could read. Raises `WrongUse`."""
+    if urlsplit(url).username or urlsplit(url).password:
+        raise WrongUse("--url has a user or a password, which would be written into the client's file", _NO_KEY)
     options.endpoint(url)
     if keys and (found := options.exposed(url, str(keys.path))):
         terminal.show(". ".join(found), "yellow")
