@@ -57,6 +57,7 @@ class _Agent(AgentEvents):
         on_question: OnQuestion | None = None,
         max_result: int = MAX_RESULT,
         list_resources: bool = True,
+        instance: str | None = None,
     ) -> None:
         """Does not connect yet. Raises `ConfigError` for a URL that is none.
 
@@ -67,6 +68,8 @@ class _Agent(AgentEvents):
         are only shown. `on_question` answers what MCP servers ask during calls, also those of the registry; a call may
         have its own (see `emit_tool_call`). One answer may bring at most `max_result` bytes of large contents into
         memory. The registry shows the resources and prompts of computers, too, unless `list_resources` is false.
+        `instance` is a secret of 16 to 128 characters that outlives the process: the next one that has it takes over
+        the seats of one that was killed. Keep it in a private file, and use it in one process at a time.
         """
         self.name = name
         self.registry = MCPRegistry() if registry is None else registry
@@ -76,7 +79,15 @@ class _Agent(AgentEvents):
         listeners = [self] if event_handler is None else [self, event_handler]
         trusted = frozenset(trusted_computers)
         self._flows = Flows(
-            name, endpoint, self.registry, listeners, reconnect or Reconnect(), trusted, on_question, max_result
+            name,
+            endpoint,
+            self.registry,
+            listeners,
+            reconnect or Reconnect(),
+            trusted,
+            on_question,
+            max_result,
+            instance,
         )
         self._reading, self._skills = self._flows.reading, self._flows.skills
         self._reading.registered.is_wanted = list_resources

@@ -58,6 +58,7 @@ class AgentConnection:
         on_seat_lost: Callable[[str, SMCPError], None],
         on_refused: Callable[[SMCPError], None],
         expected_until: Callable[[object, object], float],
+        instance: str | None = None,
     ) -> None:
         self.name = name
         self.seats: dict[str, None] = {}
@@ -67,7 +68,7 @@ class AgentConnection:
         self._reconnect = reconnect
         self._on_notice, self._on_lost, self._on_seated = on_notice, on_lost, on_seated
         self._on_seat_lost, self._on_refused = on_seat_lost, on_refused
-        self._instance = secrets.token_urlsafe(32)
+        self._instance = instance or secrets.token_urlsafe(32)
         self._connection: Connection | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._background = OwnedTasks()

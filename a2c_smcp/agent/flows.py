@@ -60,6 +60,7 @@ class Flows:
         trusted_computers: Collection[str] = (),
         on_question: OnQuestion | None = None,
         max_result: int = MAX_RESULT,
+        instance: str | None = None,
     ) -> None:
         self.listeners = EventDispatcher(listeners)
         self.connection = AgentConnection(
@@ -72,6 +73,7 @@ class Flows:
             on_seat_lost=self._on_seat_lost,
             on_refused=self._on_refused,
             expected_until=self._expected_until,
+            instance=instance,
         )
         self._returning = ReturningComputers()
         self._ours: set[Seat] = set()

@@ -386,6 +386,8 @@ class Computer(AgentRequests):
         match kind:
             case "tools_changed" | "lost":
                 self._refresh()
+            case "tools_announced":  # they look the same: an agent that passes announcements on is told all the same
+                self._notify("tool_list")
             case "resource_list_changed":
                 self._notify(ServerUpdate("resource_list", name))
             case "prompts_changed":

@@ -43,6 +43,7 @@ class Membership:
         self._again = asyncio.Event()
         self._refused = asyncio.Event()
         self._changed = asyncio.Event()
+        self._is_joining = False
         self._running: set[asyncio.Timeout] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._keeping: asyncio.Task[None] | None = None
@@ -145,9 +146,14 @@ class Membership:
             attempt += 1
 
     async def _join(self) -> None:
-        await self._agent.connect()
-        if self._office not in self._agent.offices:
-            await self._agent.join_office(self._office)
+        """Join, and wait a moment for the computers' tools: a client that asks for them before finds nothing."""
+        self._is_joining = True
+        try:
+            await self._agent.connect()
+            if self._office not in self._agent.offices:
+                await self._agent.join_office(self._office)
+        finally:
+            self._is_joining = False
 
     async def _pause(self, attempt: int) -> None:
         is_refused = isinstance(self.trouble, NotAuthenticated)
@@ -174,7 +180,7 @@ class Membership:
     # Events of the agent (`AgentEvents`)
 
     def on_office_joined(self, office: str) -> None:
-        if office == self._office:
+        if office == self._office and not self._is_joining:
             self._set(None)
 
     def on_disconnected(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,10 +19,12 @@ from a2c_smcp.agent.toolbox import RemoteTool
 from a2c_smcp.bridge.catalog import Catalog, catalog
 from a2c_smcp.bridge.names import GivenNames
 from a2c_smcp.bridge.offers import OfferedTool, Target
+from a2c_smcp.bridge.office.announced_lists import AnnouncedLists, ListName
 from a2c_smcp.bridge.office.desktops import GET_DESKTOP, DesktopResources
 from a2c_smcp.bridge.office.membership import Membership
 from a2c_smcp.bridge.office.readables import Readables
 from a2c_smcp.bridge.options import BridgeOptions
+from a2c_smcp.errors import ComputerNotFound, SMCPError, ToolNotFound
 from a2c_smcp.registry.readable_registry import ReadableChange
 
 __all__ = ["OFFICE_STATUS", "BridgedOffice"]
@@ -47,15 +50,20 @@ class BridgedOffice:
         self._tools: dict[Target, RemoteTool] = {}
         self._catalog: Catalog | None = None
         self._schemas: dict[str, dict[str, Any]] | None = None
-        self._stop_listening: Callable[[], None] = lambda: None
+        self._readable_listeners: dict[object, Callable[[ReadableChange], None]] = {}
+        self._announced = AnnouncedLists(name, self._tell_unchanged)
+        self._stack = ExitStack()
 
     async def open(self) -> None:
-        self._stop_listening = self.agent.registry.on_change(self._on_change)
+        self._stack.callback(self.agent.registry.on_change(self._on_change))
+        self._stack.callback(self.agent.registry.on_readable_change(self._on_readable_change))
+        self._stack.callback(self.agent.listen(self._announced))
         self.desktops.open()
         await self.membership.open(self.options.wait)
 
     async def close(self) -> None:
-        self._stop_listening()
+        self._stack.close()
+        self._announced.close()
         await self.desktops.close()
         await self.membership.close()
 
@@ -78,6 +86,23 @@ class BridgedOffice:
             reserved = (GET_DESKTOP, OFFICE_STATUS)
             self._catalog = catalog(offers, self._names, self.options.catalog, reserved)
         return self._catalog
+
+    def resolve(self, name: str, arguments: Mapping[str, Any]) -> tuple[Target, dict[str, Any]]:
+        """The tool that a call is for, and its own arguments. Raises `SMCPError`.
+
+        A tool that is not offered now, but was before, is called where it was: its MCP server may be starting, and the
+        computer knows that.
+        """
+        try:
+            return self.catalog.resolve(name, arguments)
+        except ToolNotFound:
+            owner = self._names.owner_of(name)
+            if not isinstance(owner, Target):
+                raise
+        if owner.computer not in self.computers:
+            about = f"{owner.computer!r}, which has the tool {name!r}, is not in the office now"
+            raise ComputerNotFound(about, computer=owner.computer)
+        return owner, dict(arguments)
 
     def listings(self) -> list[dict[str, Any]]:
         """MCP's list of tools."""
@@ -109,6 +134,10 @@ class BridgedOffice:
                 f"Add one with: a2c-smcp computer --office {self.name}"
             )
         return None
+
+    def explain(self, error: SMCPError) -> str:
+        """Why a request has failed, and what to do about it."""
+        return (self.trouble if self.membership.trouble else None) or self.options.explain(error)
 
     @property
     def instructions(self) -> str:
@@ -147,7 +176,10 @@ class BridgedOffice:
         return lambda: self._listeners.pop(token, None) and None
 
     def on_readable_change(self, listener: Callable[[ReadableChange], None]) -> Callable[[], None]:
-        return self.agent.registry.on_readable_change(listener)
+        """Calls the listener with `resources` or `prompts` when these may have changed."""
+        token = object()
+        self._readable_listeners[token] = listener
+        return lambda: self._readable_listeners.pop(token, None) and None
 
     def watch_resource(self, uri: str, listener: Callable[[str], None]) -> Callable[[], None]:
         return self.agent.registry.watch_resource(uri, listener)
@@ -161,8 +193,20 @@ class BridgedOffice:
 
     def _on_change(self) -> None:
         self._catalog = self._schemas = None
+        self._announced.changed("tools")
         for listener in [*self._listeners.values()]:
             listener()
+
+    def _on_readable_change(self, change: ReadableChange) -> None:
+        self._announced.changed(change)
+        for listener in [*self._readable_listeners.values()]:
+            listener(change)
+
+    def _tell_unchanged(self, name: ListName) -> None:
+        if name == "tools":
+            self._on_change()
+        else:
+            self._on_readable_change(name)
 
     def _listing(self, tool: RemoteTool) -> dict[str, Any]:
         """A tool as MCP lists it, without its name. It is made once for each."""

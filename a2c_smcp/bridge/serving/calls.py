@@ -62,7 +62,7 @@ class ClientCalls:
                 raise
             return failed_result("The MCP client could not answer what the tool has asked.")
         except SMCPError as error:
-            return failed_result(self._office.options.explain(error), error)
+            return failed_result(self._office.explain(error), error)
         finally:
             await round_.finish()
 

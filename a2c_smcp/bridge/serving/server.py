@@ -12,11 +12,12 @@ from mcp.shared.exceptions import MCPError
 from a2c_smcp import __version__
 from a2c_smcp.agent import ReadOptions
 from a2c_smcp.bridge.catalog import SEARCH_TOOLS, search_arguments
+from a2c_smcp.bridge.offers import Target
 from a2c_smcp.bridge.office.desktops import GET_DESKTOP
 from a2c_smcp.bridge.office.office import OFFICE_STATUS, BridgedOffice
 from a2c_smcp.bridge.serving.calls import ClientCalls, failed_result
 from a2c_smcp.bridge.serving.questions import answered
-from a2c_smcp.errors import SMCPError, ToolNotFound
+from a2c_smcp.errors import NotFound, SMCPError, ToolNotFound
 from a2c_smcp.registry.remote.announcing import Announcer, Request
 from a2c_smcp.registry.remote.mcp_server import MCPServer
 
@@ -73,15 +74,24 @@ class OfficeServer(MCPServer):
                 return await self._office.membership.guard(self._office.desktops.call(arguments))
             if name == SEARCH_TOOLS and self._office.catalog.is_searched:
                 return self._found(*search_arguments(arguments))
-            target, arguments = self._office.catalog.resolve(name, arguments)
+            target, arguments = await self._resolved(name, arguments)
         except ToolNotFound as error:
             if trouble := self._office.trouble:
-                self._office.membership.poke()
                 return failed_result(trouble, error)
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {error.about}") from None
         except SMCPError as error:
-            return failed_result(self._office.options.explain(error), error)
+            return failed_result(self._office.explain(error), error)
         return await self._calls.call(context, target, arguments)
+
+    async def _resolved(self, name: str, arguments: dict[str, Any]) -> tuple[Target, dict[str, Any]]:
+        """The tool that a call is for. An office that cannot be used is tried again before. Raises `SMCPError`."""
+        try:
+            return self._office.resolve(name, arguments)
+        except NotFound:
+            if self._office.membership.trouble is None:
+                raise
+        await self._office.membership.recovered()
+        return self._office.resolve(name, arguments)
 
     def _found(self, query: str, limit: int) -> dict[str, Any]:
         """The result of `search_tools`."""

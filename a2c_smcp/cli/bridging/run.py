@@ -20,7 +20,7 @@ from a2c_smcp.errors import NotAuthenticated, SMCPError
 from a2c_smcp.loops import cancel_and_wait, stop_on_signals
 from a2c_smcp.server.run import address_of, listen
 
-__all__ = ["HTTPDoor", "explain_with", "run_over_http", "run_over_stdio"]
+__all__ = ["HTTPDoor", "explain_with", "run_bridge"]
 
 PATH = "/mcp"
 
@@ -58,7 +58,17 @@ def explain_with(url: str, office: str, key_file: Path | None) -> Callable[[SMCP
     return explain
 
 
-async def run_over_stdio(agent: AsyncSMCPAgentClient, office: str, options: BridgeOptions) -> None:
+async def run_bridge(
+    agent: AsyncSMCPAgentClient, office: str, options: BridgeOptions, door: HTTPDoor | None, terminal: Terminal
+) -> None:
+    """Serve clients at the door, or one on stdin and stdout. Raises `Failed`."""
+    if door is None:
+        await _run_over_stdio(agent, office, options)
+    else:
+        await _run_over_http(agent, office, options, door, terminal)
+
+
+async def _run_over_stdio(agent: AsyncSMCPAgentClient, office: str, options: BridgeOptions) -> None:
     """Serve one client until it closes its end. A blocked read of stdin cannot be ended, so a signal exits at once."""
     stop = stop_on_signals()
     async with Bridge(agent, office, options) as bridge:
@@ -72,7 +82,7 @@ async def run_over_stdio(agent: AsyncSMCPAgentClient, office: str, options: Brid
     os._exit(0)
 
 
-async def run_over_http(
+async def _run_over_http(
     agent: AsyncSMCPAgentClient, office: str, options: BridgeOptions, door: HTTPDoor, terminal: Terminal
 ) -> None:
     """Serve clients until a signal comes. Raises `Failed` if the port cannot be used."""

@@ -11,10 +11,11 @@ from a2c_smcp.bridge import BridgeOptions
 from a2c_smcp.bridge.catalog import CatalogOptions
 from a2c_smcp.cli import logs, options
 from a2c_smcp.cli.bridging.keys import BearerKeyChoice, ServerKey, kept_file
-from a2c_smcp.cli.bridging.run import HTTPDoor, explain_with, run_over_http, run_over_stdio
+from a2c_smcp.cli.bridging.run import HTTPDoor, explain_with, run_bridge
 from a2c_smcp.cli.errors import WrongUse, file_error
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.computer.private_files import instance_of
 from a2c_smcp.errors import NotPrivate
 from a2c_smcp.loops import run_program
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
@@ -102,14 +103,6 @@ def bridge(
     terminal = Terminal()
     if found := options.exposed(url, api_key or ("key" if key_file else None)):
         terminal.show(". ".join(found), "yellow")
-    agent = AsyncSMCPAgentClient(
-        name,
-        url=url,
-        office=[],
-        auth=ServerKey(url=url, api_key=api_key, key_file=key_file),
-        ssl=options.tls(ca, cert, cert_key),
-        proxy=proxy,
-    )
     try:
         chosen = BridgeOptions(
             catalog=CatalogOptions(one_for_all=one_for_all.value, search_above=search_above),
@@ -117,17 +110,25 @@ def bridge(
             timeout=timeout,
             explain=explain_with(place, office, key_file),
         )
-        if port is None:
-            run_program(run_over_stdio(agent, office, chosen))
-            return
-        kept = kept_file(url, office, "key")
-        bearer = BearerKeyChoice.of(bearer_key, bearer_key_file, none=no_key, kept=kept)
+        door = None
+        if port is not None:
+            kept = kept_file(url, office, "key")
+            bearer = BearerKeyChoice.of(bearer_key, bearer_key_file, none=no_key, kept=kept)
+            names = {"allowed_hosts": allow_host or (), "allowed_origins": allow_origin or ()}
+            door = HTTPDoor(host=host, port=port, bearer=bearer, **names)
+        with instance_of(f"bridge {name} in {office}", url) as instance:
+            agent = AsyncSMCPAgentClient(
+                name,
+                url=url,
+                office=[],
+                auth=ServerKey(url=url, api_key=api_key, key_file=key_file),
+                ssl=options.tls(ca, cert, cert_key),
+                proxy=proxy,
+                instance=instance,
+            )
+            run_program(run_bridge(agent, office, chosen, door, terminal))
     except NotPrivate as error:
         raise file_error(error) from None
-    door = HTTPDoor(
-        host=host, port=port, bearer=bearer, allowed_hosts=allow_host or (), allowed_origins=allow_origin or ()
-    )
-    run_program(run_over_http(agent, office, chosen, door, terminal))
 
 
 def _check(name: str, office: str, host: str, *, no_key: bool, api_key: str | None, key_file: Path | None) -> None:

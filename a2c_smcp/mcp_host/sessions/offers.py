@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 OfferChange = Literal[
     "tools_changed",
+    "tools_announced",
     "windows_changed",
     "window_updated",
     "resource_list_changed",
@@ -29,7 +30,8 @@ OfferChange = Literal[
     "skill_updated",
     "prompts_changed",
 ]
-"""`resource_updated` is about a resource that agents have subscribed to, or about a part of one, and `skill_updated`
+"""`tools_announced`: the server says that its tools have changed, and they look the same. `resource_updated` is about a
+resource that agents have subscribed to, or about a part of one, and `skill_updated`
 about any file of a skill."""
 OnOfferChange = Callable[[OfferChange, str | None], None]
 
@@ -111,10 +113,12 @@ class Offers:
         if "resources" in self._ttl:
             await self._renew_windows()
 
-    async def _renew_tools(self) -> None:
-        if (tools := await self._list_tools()) != self.tools:
-            self.tools = tools
+    async def _renew_tools(self, *, is_announced: bool = False) -> None:
+        before, self.tools = self.tools, await self._list_tools()
+        if before != self.tools:
             self._on_change("tools_changed", None)
+        elif is_announced:
+            self._on_change("tools_announced", None)
 
     async def _renew_windows(self) -> None:
         before, self.windows = self.windows, await self._list_windows()
@@ -125,7 +129,7 @@ class Offers:
         if changes.prompts:
             self._on_change("prompts_changed", None)
         if changes.tools:
-            await self._renew_tools()
+            await self._renew_tools(is_announced=True)
         if changes.resources:
             self._on_change("resource_list_changed", None)
             await self._renew_windows()
