@@ -28,6 +28,7 @@ from tests.computer.killable_computer import killable_computer, notes_in
 from tests.peer import PATIENCE
 from tests.program import run_program
 from tests.server.test_program import ENVIRONMENT, SOON, Program, Starts, certificate
+from tests.valkey import running_valkey
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("mcp-on-server")
@@ -256,6 +257,15 @@ async def test_a_server_without_keys_serves_local_clients(starts: Starts, joins:
         assert response.status == 400
 
 
+@pytest.mark.covers("cors")
+async def test_a_web_page_may_read_the_headers_of_mcp_if_its_origin_is_allowed(starts: Starts) -> None:
+    program = await starts("--mcp", "--cors-origin", "https://page.example")
+    status, headers, _ = await ask(program.url, None, Origin="https://page.example")
+    assert (status, headers["access-control-allow-origin"]) == (200, "https://page.example")
+    assert "mcp-session-id" in headers["access-control-expose-headers"]
+    assert (await ask(program.url, None, Origin="https://evil.example"))[0] == 400
+
+
 async def test_clients_come_over_tls(starts: Starts, joins: Joins, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path, "cert")
     keys = write_keys(tmp_path / "keys.json")
@@ -413,6 +423,18 @@ async def test_a_key_that_is_revoked_ends_its_streams_and_sessions(
     assert (await ask(program.url, key_of("alice")))[0] == 401
     async with client(program.url, "bob") as session:
         assert await called(session, "add", a=1, b=2) == "3"
+
+
+async def test_one_of_several_nodes_serves_the_computers_of_all(starts: Starts, joins: Joins) -> None:
+    with running_valkey() as valkey:
+        north = await starts("--mcp", "--redis", valkey.url, "--node", "north")
+        south = await starts("--redis", valkey.url, "--node", "south")
+        await joins(south.url.split()[0], key=None)
+        async with client(north.url.split()[0], None) as session:
+            assert await called(session, "add", a=1, b=2) == "3"
+        north.signal(signal.SIGTERM)
+        assert await north.ends(SOON + 5) == 0
+        assert "Traceback" not in north.said
 
 
 # Options

@@ -6,7 +6,7 @@ import logging
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from a2c_smcp.cli.bridging.keys import kept_file
 from a2c_smcp.cli.errors import WrongUse
@@ -69,8 +69,9 @@ def _names_file(place: str, office: str) -> Path | None:
         return None
 
 
-def mcp_url(place: str, office: str) -> str:
-    return f"{place}/mcp/{office}"
+def mcp_url(place: str, office: str | None = None) -> str:
+    """The URL of an office as an MCP server; without one, how it is made."""
+    return f"{place}/mcp/{'<office>' if office is None else quote(office, safe='')}"
 
 
 def check_processes(workers: int | None) -> None:
