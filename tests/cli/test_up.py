@@ -359,6 +359,7 @@ async def test_with_approve_by_client_the_person_who_calls_approves(place: Place
     for choice, code in (("2", 0), ("1", 1)):
         env = {**place.environ, "PATH": path, "TERM": "xterm-256color"}
         async with on_a_terminal("sh", "-c", line, env=env, columns=300) as caller:
+            await caller.shows("The computer laptop asks:")
             await caller.shows("wants to run add of the MCP server good on the computer laptop, with")
             await caller.shows('{"a": 1, "b": 1}')
             await caller.shows("Let it run?")
