@@ -66,7 +66,7 @@ GOALS = (
     Goal("nodes.p50", "call between nodes, p50", "≤", 0.5, " ms over one within"),
     Goal("nodes.asked", "call between nodes, requests to the directory", "≤", 0, " times"),
     Goal("bridge_catalog.tools", "200 computers with 50 equal tools: what an MCP client is sent", "≤", 50, " tools"),
-    Goal("bridge_catalog.build", "the same list", "≤", 50, " ms to build"),
+    Goal("bridge_catalog.build", "the same list", "≤", 50, " ms of CPU to build"),
 )
 
 
