@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from a2c_smcp.cli.demo import mcp_servers
+from benchmarks import tool_search
 from tests.program import forked
 from tests.shown_output import Machine, is_printed, steps
 from tests.test_guides import CTRL_C, Up
@@ -88,6 +89,15 @@ async def test_a_page_shows_what_connect_prints(machine: Machine, name: str) -> 
         assert is_shown(prints, said, up.url), said
     for file, text in BEFORE.values():
         assert (machine.home / file).read_text("utf-8") == text
+
+
+def test_the_page_on_many_tools_has_the_numbers_that_are_measured() -> None:
+    page, search = (PAGES / "many-tools.md").read_text("utf-8"), tool_search.built(0)
+    assert f"| {tool_search.tokens(tool_search.built(None).listings()):,} |" in page
+    assert f"| {tool_search.tokens(search.listings()):,} |" in page
+    for kind, words in tool_search.KINDS.items():
+        row = tool_search.successes(search, kind, show_missed=False)
+        assert f"| {words} | {row['queries']} | {row['first']:.0f} % | {row['among 5']:.0f} % |" in page, row
 
 
 def test_the_page_on_frameworks_shows_the_examples() -> None:

@@ -241,7 +241,7 @@ def _carry_out(change: _FileChange, terminal: Terminal, *, write: bool, as_json:
         try:
             change.after.write(change.before)
         except ConfigError as error:
-            raise Failed(error.about, _OTHER) from None
+            raise Failed(error.about, "Try again, or name another file with --config.") from None
     diff = change.before.difference(change.after, change.server)
     if as_json:
         put_json({**_for_programs(change, is_written), "diff": diff})
