@@ -37,7 +37,7 @@ class BridgedOffice(NamedTuple):
 
 
 @asynccontextmanager
-async def bridged_office(url: str, office: str, folder: Path) -> AsyncIterator[BridgedOffice]:
+async def bridged_office(url: str, office: str, folder: Path, **connection: Any) -> AsyncIterator[BridgedOffice]:
     computer, cancelled = Computer("laptop", approve=lambda request: True), asyncio.Event()
     for name in ("restaurant", "library"):
         computer.add_server({"name": name, "type": "stdio", "server_parameters": example_server(name)})
@@ -57,16 +57,23 @@ async def bridged_office(url: str, office: str, folder: Path) -> AsyncIterator[B
             cancelled.set()
             raise
 
-    async with hosted(computer, url, office, folder):
+    async with hosted(computer, url, office, folder, **connection):
         await ready(computer, "restaurant", "library")
         yield BridgedOffice(url, office, cancelled, folder)
 
 
 @asynccontextmanager
-async def over_http(place: BridgedOffice, *options: str) -> AsyncIterator[str]:
+async def over_http(place: BridgedOffice) -> AsyncIterator[str]:
     """The URL of a bridge that listens. Clients need `KEY`."""
-    words = ("bridge", "--port", "0", "--url", place.url, "--office", place.office, "--bearer-key", KEY, *options)
-    process = await start_program(*words, env=surroundings(place))
+    words = ("bridge", "--port", "0", "--url", place.url, "--office", place.office, "--bearer-key", KEY)
+    async with listening(*words, folder=place.folder) as url:
+        yield url
+
+
+@asynccontextmanager
+async def listening(*words: str, folder: Path) -> AsyncIterator[str]:
+    """Run a command that says where it listens. Yields the URL."""
+    process = await start_program(*words, env=surroundings(folder))
     try:
         assert process.stdout
         async with asyncio.timeout(PATIENCE):
@@ -79,9 +86,9 @@ async def over_http(place: BridgedOffice, *options: str) -> AsyncIterator[str]:
             await process.wait()
 
 
-def surroundings(place: BridgedOffice) -> dict[str, str]:
+def surroundings(folder: Path) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("A2C_", "XDG_"))}
-    return {**ours, "HOME": str(place.folder), "XDG_STATE_HOME": str(place.folder), "NO_COLOR": "1"}
+    return {**ours, "HOME": str(folder), "XDG_STATE_HOME": str(folder), "NO_COLOR": "1"}
 
 
 def target(place: BridgedOffice, url: str | None) -> dict[str, Any]:
@@ -95,7 +102,7 @@ def target(place: BridgedOffice, url: str | None) -> dict[str, Any]:
 async def run(place: BridgedOffice, command: Sequence[str | Path]) -> str:
     """What a client prints on stdout."""
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, env=surroundings(place), stdin=-3, stdout=-1, stderr=-1
+        *command, cwd=ROOT, env=surroundings(place.folder), stdin=-3, stdout=-1, stderr=-1
     )
     try:
         async with asyncio.timeout(PATIENCE):

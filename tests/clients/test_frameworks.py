@@ -38,7 +38,7 @@ async def test_a_framework_calls_a_tool_of_a_computer(place: BridgedOffice, name
     async with over_http(place) as url:
         process = await asyncio.create_subprocess_exec(
             *(environment(ENVIRONMENTS[name]), FOLDER / f"{name}.py"),
-            env={**surroundings(place), "MCP_URL": url, "MCP_KEY": KEY, "NO_PROXY": "*", "PYTHONPATH": ""},
+            env={**surroundings(place.folder), "MCP_URL": url, "MCP_KEY": KEY, "NO_PROXY": "*", "PYTHONPATH": ""},
             stdout=-1,
             stderr=-1,
         )

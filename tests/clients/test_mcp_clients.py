@@ -13,7 +13,18 @@ from typing import Any
 import pytest
 
 from a2c_smcp.cli.demo import mcp_servers
-from tests.clients.bridged import CACHE, KEY, PATIENCE, BridgedOffice, bridged_office, found_by, over_http, run, target
+from tests.clients.bridged import (
+    CACHE,
+    KEY,
+    PATIENCE,
+    BridgedOffice,
+    bridged_office,
+    found_by,
+    listening,
+    over_http,
+    run,
+    target,
+)
 from tests.program import PROGRAM, forked, run_program
 from tests.shown_output import Machine, is_printed, steps
 from tests.test_guides import Up
@@ -70,6 +81,20 @@ async def url(request: pytest.FixtureRequest, place: BridgedOffice) -> AsyncIter
 async def test_a_client_lists_calls_follows_cancels_answers_subscribes_and_prompts(
     place: BridgedOffice, url: str | None, client: str
 ) -> None:
+    await use(client, place, url)
+
+
+@pytest.mark.parametrize("client", ["python-1", "python-2-modern", "typescript-2"])
+async def test_a_client_does_the_same_at_the_url_of_the_server(client: str, office: str, tmp_path: Path) -> None:
+    async with (
+        listening("server", "--mcp", "--port", "0", "--api-key", KEY, folder=tmp_path) as url,
+        bridged_office(url, office, tmp_path, api_key=KEY) as place,
+    ):
+        await use(client, place, f"{url}/mcp/{office}")
+
+
+async def use(client: str, place: BridgedOffice, url: str | None) -> None:
+    """Run the program of a client, and look at what came of it."""
     program, words = CLIENTS[client]()
     found = await found_by(place, [*program, json.dumps(target(place, url)), *words])
     assert set(found["tools"]) >= TOOLS

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class ClientFile:
             raise ConfigError(f'{path}: is not of the shape {{"{program.group}": {{…}}}}')
         return found
 
-    @property
+    @cached_property
     def data(self) -> Any:
         """Raises `ConfigError` for a text that is not JSON."""
         body = (self.text or "").removeprefix(BYTE_ORDER_MARK)
