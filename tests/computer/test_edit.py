@@ -1,14 +1,17 @@
-"""Members are added to and removed from JSON texts of any style, and nothing else in them changes."""
+"""Members are added to and removed from JSON texts of any style, nothing else in them changes, and a diff shows it."""
 
 from __future__ import annotations
 
+import difflib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from a2c_smcp.computer.configuration.differences import unified_diff
 from a2c_smcp.computer.configuration.edit import with_member, without_member
 from a2c_smcp.computer.configuration.text import loads
 
@@ -123,3 +126,15 @@ def test_each_member_can_be_removed(document: tuple[dict[str, Any], str], data: 
 def test_nothing_happens_without_the_member() -> None:
     for text in ('{"mcpServers": {"a": 1}}', "{}"):
         assert without_member(text, GROUP, NAME) == text
+
+
+LINES = st.lists(st.sampled_from("abc"), max_size=20)
+
+
+@given(LINES, LINES)
+def test_a_diff_of_one_change_is_the_one_that_difflib_makes(start: list[str], end: list[str]) -> None:
+    before, after = [*start, *"xyz", "old", *"xyz", *end], [*start, *"xyz", *"xyz", *end]
+    expected = difflib.unified_diff(before, after, "file", "file", lineterm="")
+    assert unified_diff(Path("file"), before, after).splitlines() == [*expected]
+    assert unified_diff(Path("file"), before, before) == ""
+    assert unified_diff(Path("file"), None, after).startswith("--- /dev/null\n+++ file\n@@ -0,0 +1")

@@ -14,10 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from a2c_smcp.computer.configuration.differences import unified_diff
 from a2c_smcp.computer.configuration.edit import BYTE_ORDER_MARK, with_member, without_member
 from a2c_smcp.computer.configuration.text import loads, significant_tokens
 from a2c_smcp.computer.imports.programs import Program
-from a2c_smcp.computer.imports.target import unified_diff, write_text
+from a2c_smcp.computer.imports.target import write_text
 from a2c_smcp.computer.secrets.mask import MASKED
 from a2c_smcp.computer.secrets.replace import masked_file
 from a2c_smcp.errors import ConfigError

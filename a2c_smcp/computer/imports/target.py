@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from a2c_smcp.computer.configuration.differences import unified_diff
 from a2c_smcp.computer.configuration.files import GROUPS
 from a2c_smcp.computer.configuration.text import read_data
 from a2c_smcp.computer.imports.convert import Conversion
@@ -28,13 +27,9 @@ __all__ = [
     "difference",
     "merge",
     "store_values",
-    "unified_diff",
     "write_text",
 ]
 
-_CONTEXT = 3
-"""Lines around a change that are shown."""
-_HEADER = re.compile(r"^@@ -(\d+)(\S*) \+(\d+)(\S*) @@")
 _SHAPE = 'must be JSON of the shape {"servers": {…}, "inputs": […]} to be imported into'
 
 
@@ -83,33 +78,6 @@ class ImportTarget:
 def difference(before: ImportTarget, after: ImportTarget) -> str:
     """The change of a file as a unified diff without secrets. Empty if nothing changes that may be shown."""
     return unified_diff(before.path, _lines(before) if before.exists else None, _lines(after))
-
-
-def unified_diff(path: Path, before: Sequence[str] | None, after: Sequence[str]) -> str:
-    """The change of the lines of a file. Before is `None` if there was no file.
-
-    Only the part that differs is compared: for a long file, difflib would take many seconds.
-    """
-    name, old = str(path), before or []
-    start = max(_equal(old, after) - _CONTEXT, 0)
-    rest = max(_equal(old[start:][::-1], after[start:][::-1]) - _CONTEXT, 0)
-    lines = difflib.unified_diff(
-        *(each[start : len(each) - rest] for each in (old, after)),
-        *("/dev/null" if before is None else name, name),
-        lineterm="",
-        n=_CONTEXT,
-    )
-    return "".join(f"{_HEADER.sub(lambda found: _moved(found, start), line)}\n" for line in lines)
-
-
-def _equal(some: Sequence[str], others: Sequence[str]) -> int:
-    """How many lines at the beginning are equal."""
-    pairs = zip(some, others, strict=False)
-    return next((number for number, (one, other) in enumerate(pairs) if one != other), min(len(some), len(others)))
-
-
-def _moved(header: re.Match[str], lines: int) -> str:
-    return f"@@ -{int(header[1]) + lines}{header[2]} +{int(header[3]) + lines}{header[4]} @@"
 
 
 def _lines(target: ImportTarget) -> list[str]:
