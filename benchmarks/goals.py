@@ -65,6 +65,12 @@ GOALS = (
     Goal("nodes.pace_stock", "calls per second between nodes", "≥", 3, "× python-socketio's Redis manager"),
     Goal("nodes.p50", "call between nodes, p50", "≤", 0.5, " ms over one within"),
     Goal("nodes.asked", "call between nodes, requests to the directory", "≤", 0, " times"),
+    Goal(
+        "bridge.p50", "a call through bridge, Server and computer, beside the direct one over HTTP", "≤", 2, "× its p50"
+    ),
+    Goal("bridge.throughput", "the same, 32 in flight", "≥", 0.6, "× its throughput"),
+    Goal("bridge.lost", "50 MCP clients, 20 calls a second each, two of them do not read", "≤", 0, " calls lost"),
+    Goal("bridge.slow", "the same: the others, beside the two", "≤", 1.5, "× their p50 without them"),
     Goal("bridge_catalog.tools", "200 computers with 50 equal tools: what an MCP client is sent", "≤", 50, " tools"),
     Goal("bridge_catalog.build", "the same list", "≤", 50, " ms of CPU to build"),
 )

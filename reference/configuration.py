@@ -61,6 +61,7 @@ _MEANINGS: dict[str, str] = {
     "desktop": "`any`: its windows are shown even if it cannot notify of changes. Otherwise `--desktop` decides.",
     "secrets": "Names of variables, headers and flags that hold a secret (`true`) or none (`false`).",
     "bundle_id": "The server's name for agents of the published 0.4.2; without it, made of its `name`.",
+    "protocol": "`older`: speak a revision of MCP with sessions to it, even if it knows a newer one.",
     "questions_for_agents": "Private questions that agents may answer, not only the owner: `secret`, `url`.",
     "server_parameters": "How to start it or connect to it.",
     "command": "The program; for an input, the command that prints the value.",

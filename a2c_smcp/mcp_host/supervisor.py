@@ -98,7 +98,7 @@ class Supervisor:
         self._ready_since = 0.0
         self._restarts = Restarts(policy)
         self._asleep = False
-        self._legacy = False
+        self._legacy = config.protocol == "older"
         self._starts = 0
         self._revision = ""
         self._diagnostics: Callable[[], dict[str, object]] = dict

@@ -15,6 +15,7 @@ import asyncio
 import os
 import signal
 import tempfile
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
@@ -26,48 +27,64 @@ from a2c_smcp.server import Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
 
 OFFICE = "conformance"
+ASKING_BY_REQUEST = (
+    "test_sampling",
+    "test_elicitation",
+    "test_elicitation_sep1034_defaults",
+    "test_elicitation_sep1330_enums",
+)
+"""What the suite calls the tools whose requests it waits for, up to 2025-11-25."""
 
 
-def computer(upstream: str, folder: Path) -> Computer:
-    """Lets agents run all tools of the upstream server, and answer all that it asks."""
-    found = Computer("computer", state_folder=folder)
-    found.add_server(
-        {
-            "name": "upstream",
-            "type": "streamable",
-            "server_parameters": {"url": upstream},
-            "default_tool_meta": {"auto_apply": True},
-            "questions_for_agents": ["secret", "url"],
-        }
-    )
-    return found
+def hosting(upstream: str, folder: Path, on_state: Callable[..., None]) -> Computer:
+    """A Computer that lets agents run all tools of the upstream server, and answer all that it asks.
 
-
-async def offers_of(agent: AsyncSMCPAgentClient) -> None:
-    """Wait until the agent knows what the upstream server offers."""
-    changed = asyncio.Event()
-    agent.registry.on_change(changed.set)
-    while not len(agent.registry):
-        changed.clear()
-        await changed.wait()
+    It hosts the server a second time, in an older revision of MCP, for the tools that ask by requests of their own:
+    newer revisions have no such requests, so a server may not let these tools ask there.
+    """
+    computer = Computer("computer", state_folder=folder, on_state=on_state)
+    for protocol, left_out in (("newest", ASKING_BY_REQUEST), ("older", ())):
+        computer.add_server(
+            {
+                "name": protocol,
+                "type": "streamable",
+                "protocol": protocol,
+                "server_parameters": {"url": upstream},
+                "default_tool_meta": {"auto_apply": True},
+                "forbidden_tools": [*left_out],
+                "questions_for_agents": ["secret", "url"],
+            }
+        )
+    return computer
 
 
 async def run(port: int, upstream: str, folder: Path) -> None:
+    changed = asyncio.Event()
     async with AsyncExitStack() as stack:
         listening = listen("127.0.0.1", 0)
         url = f"http://{address_of(listening)}"
         await stack.enter_async_context(serving(create_app(Settings()), listening))
-        hosting = asyncio.create_task(computer(upstream, folder).run(url, office=OFFICE, state_folder=folder))
-        stack.callback(hosting.cancel)
+        computer = hosting(upstream, folder, lambda *_: changed.set())
+        running = asyncio.create_task(computer.run(url, office=OFFICE, state_folder=folder))
+        running.add_done_callback(lambda _: changed.set())
+        stack.callback(running.cancel)
         agent = AsyncSMCPAgentClient("bridge", url=url, office=[])
+        agent.registry.on_change(changed.set)
         bridge = await stack.enter_async_context(Bridge(agent, OFFICE))
-        offered = asyncio.ensure_future(offers_of(agent))
-        stack.callback(offered.cancel)
-        await asyncio.wait([offered, hosting], return_when=asyncio.FIRST_COMPLETED)
-        if hosting.done():
-            hosting.result()
+        while not is_offered(computer, agent):
+            changed.clear()
+            await changed.wait()
+            if running.done():
+                running.result()
         door = listen("127.0.0.1", port)
         await serve_http(bridge.http_app(), door, lambda: print("ready", flush=True))
+
+
+def is_offered(computer: Computer, agent: AsyncSMCPAgentClient) -> bool:
+    """Whether both connections to the upstream server are decided, and the agent knows all tools."""
+    states = [status.state for status in computer.status().values()]
+    is_decided = "ready" in states and not {"starting", "stopped"} & {*states}
+    return is_decided and len(agent.registry) >= len(computer.get_tools())
 
 
 async def until_stopped(port: int, upstream: str, folder: Path) -> None:

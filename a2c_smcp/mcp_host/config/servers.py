@@ -100,6 +100,7 @@ class BaseServerConfig(StrictModel):
     `desktop="any"`: its windows take part unsubscribed; without it the policy decides. `secrets`: which names of
     variables, headers and flags hold a secret, and which do not, where their values are judged wrongly.
     `questions_for_agents`: the private questions that agents may see and answer; by default the owner alone may.
+    `protocol="older"`: speak a revision of MCP with sessions to it (up to 2025-11-25), even if it knows a newer one.
     `bundle_id`: what agents of the published 0.3 and 0.4 generations call the server; without it, the name says.
     """
 
@@ -111,6 +112,7 @@ class BaseServerConfig(StrictModel):
     default_tool_meta: Annotated[ToolMeta | None, FieldContent.NAMES] = None
     vrl: Annotated[str | None, FieldContent.PROSE] = None
     desktop: Annotated[Literal["subscribed", "any"] | None, FieldContent.SETTING] = None
+    protocol: Annotated[Literal["newest", "older"] | None, FieldContent.SETTING] = None
     secrets: Annotated[dict[str, Flag], FieldContent.NAMES] = Field(default_factory=dict)
     questions_for_agents: Annotated[list[Literal["secret", "url"]], FieldContent.SETTING] = Field(default_factory=list)
 

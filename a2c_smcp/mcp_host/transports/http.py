@@ -22,6 +22,7 @@ from a2c_smcp.mcp_host.sign_in.refused_request import refused_answer
 from a2c_smcp.mcp_host.sign_in.session_auth import SessionAuth
 from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests
 from a2c_smcp.mcp_host.transports.http_body import ACCEPT_ENCODING, BoundedBody
+from a2c_smcp.mcp_host.transports.json_lines import lines_as_events
 from a2c_smcp.mcp_host.transports.transport import OnFault
 
 __all__ = ["HTTPTransport", "StreamableTransport", "WatchedHTTPClient", "unreachable"]
@@ -79,6 +80,7 @@ class WatchedHTTPClient(httpx2.AsyncClient):
         return response
 
     async def _bound(self, response: httpx2.Response) -> None:
+        await lines_as_events(response)
         response.stream = BoundedBody(
             response,
             self._limit,
