@@ -7,7 +7,7 @@ import json
 import signal
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,7 @@ async def client_at(url: str, key: str | None, mode: Any = "auto", **options: An
         yield connected
 
 
-async def ask(url: str, key: str | None, office: str = "desk", **headers: str) -> tuple[int, dict[str, str], Any]:
+async def ask(url: str, key: str | None, office: str = "desk", **headers: str) -> tuple[int, Mapping[str, str], Any]:
     """One request by hand, which would open a session."""
     sent = {"Accept": "application/json, text/event-stream", **headers}
     if key:
@@ -149,7 +149,7 @@ async def ask(url: str, key: str | None, office: str = "desk", **headers: str) -
     async with aiohttp.request("POST", f"{url}/mcp/{office}", json=INITIALIZE, headers=sent) as response:
         text = await response.text()
         told = json.loads(text.rpartition("data: ")[2] if text.startswith(("id:", "event:", "data:")) else text)
-        return response.status, dict(response.headers), told
+        return response.status, response.headers, told
 
 
 async def tools_of(session: Client) -> list[str]:
@@ -323,6 +323,25 @@ async def test_a_stream_or_a_call_keeps_the_seat(keyed: Program, joins: Joins) -
         await asyncio.sleep(2.0)
         assert (await ask(keyed.url, key_of("bob")))[0] == 403
     assert keyed.said.count("joined office='desk' role='agent'") == 1
+
+
+async def test_a_call_whose_client_is_away_keeps_the_seat(keyed: Program, joins: Joins) -> None:
+    """An older client may come back for the answer."""
+    laptop = await joins(keyed.url)
+    _, headers, _ = await ask(keyed.url, key_of("alice"))
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "wait", "arguments": {"text": "x"}}}
+    sent = {
+        "Authorization": f"Bearer {key_of('alice')}",
+        "Accept": "application/json, text/event-stream",
+        "Mcp-Session-Id": headers["mcp-session-id"],
+    }
+    async with aiohttp.request("POST", f"{keyed.url}/mcp/desk", json=call, headers=sent):
+        async with asyncio.timeout(PATIENCE):
+            await laptop.began.wait()
+    await asyncio.sleep(2.5)  # longer than an idle seat is kept
+    assert "left office" not in keyed.said
+    laptop.release.set()
+    await keyed.says("left office='desk' role='agent' name='bridge'")
 
 
 @ERAS

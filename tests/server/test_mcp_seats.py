@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -72,12 +73,13 @@ async def test_a_renewed_token_keeps_the_session_and_the_seat() -> None:
         assert (await post(url, LIST, long, session))[0] == 200
 
 
-async def test_an_expired_token_that_is_not_renewed_ends_its_session() -> None:
+async def test_an_expired_token_that_is_not_renewed_ends_its_session(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     auth = JWTAuthenticationProvider(algorithms="HS256", secret=SECRET, leeway=0)
-    async with served(auth=auth) as (url, app):
+    async with served(auth=auth) as (url, _):
         status, session, _ = await post(url, INITIALIZE, token_for(6))
         assert status == 200
-        await until(lambda: not len(app.hub.connections))
+        await until(lambda: "the seat of 'ann' in office 'desk' ends" in caplog.text)
         assert (await post(url, LIST, token_for(600), session))[0] == 404
 
 
