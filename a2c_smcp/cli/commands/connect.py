@@ -47,11 +47,11 @@ def _clients(typed: str) -> Iterable[str]:
 def connect(
     client: Annotated[
         str | None,
-        typer.Argument(metavar="[CLIENT]", help=f"{', '.join(PROGRAMS)}.", show_default=False, autocompletion=_clients),
+        typer.Argument(metavar="CLIENT", help=f"{', '.join(PROGRAMS)}.", show_default=False, autocompletion=_clients),
     ] = None,
     more: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- BRIDGE-OPTIONS]", help="Further options of a2c-smcp bridge.", show_default=False),
+        typer.Argument(metavar="-- BRIDGE-OPTIONS", help="Further options of a2c-smcp bridge.", show_default=False),
     ] = None,
     write: Annotated[bool, option(None, "--write", "Do it. Otherwise only what would change is shown.")] = False,
     undo: Annotated[bool, option(None, "--undo", "Take the bridge out again.")] = False,
