@@ -132,8 +132,9 @@ def inspector(place: BridgedOffice, url: str | None) -> Inspector:
 
 async def test_the_inspector_lists_calls_reads_and_prompts(inspector: Inspector) -> None:
     assert {tool["name"] for tool in (await inspector("tools/list", "--strict"))["tools"]} >= TOOLS
-    called = await inspector("tools/call", "--tool-name", "add", "--tool-arg", "a=2", "b=3")
-    assert called["content"] == [{"type": "text", "text": "5"}]
+    for era in ("legacy", "modern"):
+        called = await inspector("tools/call", "--tool-name", "add", "--tool-arg", "a=2", "b=3", "--protocol-era", era)
+        assert called["content"] == [{"type": "text", "text": "5"}], era
     (contents,) = (await inspector("resources/read", "--uri", "library://catalogue"))["contents"]
     assert contents["text"] == "Emma\nMoby-Dick\nWalden"
     prompt = await inspector("prompts/get", "--prompt-name", "review", "--prompt-args", "title=Emma")
