@@ -1,4 +1,4 @@
-"""An MCP server over streamable HTTP as people write them, on the SDK: one tool that says it again. Says where it is."""
+"""An MCP server over streamable HTTP as people write them, on the SDK: one tool that says it again."""
 
 from __future__ import annotations
 
