@@ -2,7 +2,8 @@
 
 The MCP server is on the SDK and behind streamable HTTP; both ways are called by the SDK's client, in turn, for clients
 of 2026-07-28 and of an older revision. Every part is a process of its own. Then a crowd: many MCP clients on one office
-call at a steady rate while two of them do not read what they are sent.
+call at a steady rate while two of them do not read what they are sent. They call a server that answers at once over
+stdio, so that the machine has the time for the way there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import uvloop
 
 from benchmarks.bridge_crowd import Crowd
 from benchmarks.calling import READY
-from benchmarks.configuration import written
+from benchmarks.configuration import stdio_server, written
 from benchmarks.end_to_end import Contestant, Found, compare
 from benchmarks.processes import OURS as PYTHON
 from benchmarks.processes import PATIENCE, PROGRAM, Running, hub, running
@@ -33,6 +34,7 @@ ERAS = {"2026-07-28": "auto", "2025-11-25": "legacy"}
 WAYS = {"one at a time": 1, "32 in flight": 32}
 PARTS = ("bridge", "server", "computer")
 TOOL, OFFICE = "echo", "desk"
+CROWDED_TOOL = "bare_0"
 WARM_UP = 96
 QUICK = 2
 CROWD = Crowd(clients=50, rate=20, slow=2, seconds=10)
@@ -47,7 +49,7 @@ async def upstream() -> AsyncIterator[str]:
 @asynccontextmanager
 async def bridged(url: str, folder: Path) -> AsyncIterator[tuple[str, dict[str, Running]]]:
     """The URL of a bridge to an office with a computer that hosts the MCP server, and the parts between."""
-    config = written(folder / "servers.json", [entry(url)])
+    config = written(folder / "servers.json", [entry(url), stdio_server("bare", "mcp_server.py", "bare", 5, 0, 0)])
     home = {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
     async with hub() as (place, server):
         seat = ("--url", place, "--office", OFFICE)
@@ -112,7 +114,7 @@ async def measure(rounds: int) -> tuple[list[Row], dict[str, float | None]]:
                 table += rows(era, way, found)
                 if era == "2026-07-28":
                     measured |= goals(at_once, found)
-            crowd = await CROWD.measured(bridge, TOOL)
+            crowd = await CROWD.measured(bridge, CROWDED_TOOL, TOOL)
             measured |= {"bridge.lost": crowd.lost, "bridge.slow": crowd.waited}
             table.append({"revision": "2026-07-28", "calls": str(CROWD), "through": BRIDGE, **crowd.row})
     return table, measured

@@ -1,7 +1,8 @@
 """Many MCP clients of one bridge, each calling at a steady rate; some of them do not read what they are sent.
 
 The clients are plain HTTP connections of 2026-07-28, so that the machine measures the bridge and not the clients. A
-slow one sends its calls on a connection of its own, and reads nothing until the end.
+slow one has all its calls on one connection. It reads the answers at first, and then no more: the load is the same in
+both parts, and the difference is what the others wait for it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from benchmarks.table import Row, median, per
 __all__ = ["Crowd", "CrowdFound"]
 
 VERSION = "2026-07-28"
-ALONE = 2.0
-"""Seconds in which only clients that read call, before those that do not join them."""
-_LARGE = "x" * 100_000
+ALONE = 4.0
+"""Seconds in which all clients read."""
+_LARGE = "x" * 20_000
 _LONGEST = 60.0
 
 
@@ -64,12 +65,13 @@ class Crowd:
     def __str__(self) -> str:
         return f"{self.clients} clients, {self.rate:g}/s each, {self.slow} do not read"
 
-    async def measured(self, url: str, tool: str) -> CrowdFound:
+    async def measured(self, url: str, tool: str, large: str) -> CrowdFound:
+        """Calls `tool`; the slow ones call `large`, which says a text again."""
         took = _Took()
         readers = self.clients - self.slow
         begin = asyncio.get_running_loop().time()
         calling = [self._calls(url, tool, begin + number / readers / self.rate, took) for number in range(readers)]
-        slow = [self._reads_nothing(url, tool) for _ in range(self.slow)]
+        slow = [self._stops_reading(url, large) for _ in range(self.slow)]
         await asyncio.gather(*calling, *slow)
         every = sorted(took.alone + took.beside)
         waited = median(took.beside) / median(took.alone) if took.alone and took.beside else None
@@ -103,16 +105,15 @@ class Crowd:
         else:
             into.append(loop.time() - begun)
 
-    async def _reads_nothing(self, url: str, tool: str) -> None:
-        await asyncio.sleep(ALONE)
-        writers = []
-        for _ in range(int(self.seconds * self.rate)):
-            reader, writer = await asyncio.open_connection(*_place(url), limit=1024)
+    async def _stops_reading(self, url: str, tool: str) -> None:
+        reader, writer = await asyncio.open_connection(*_place(url), limit=1024)
+        reading = asyncio.create_task(_read_all(reader))
+        for number in range(int((ALONE + self.seconds) * self.rate)):
+            if number == int(ALONE * self.rate):
+                reading.cancel()
             writer.write(_request(url, tool, {"text": _LARGE}))
-            writers.append((reader, writer))
             await asyncio.sleep(1 / self.rate)
-        for _, writer in writers:
-            writer.transport.abort()
+        writer.transport.abort()
 
 
 class _Connections:
@@ -136,6 +137,11 @@ class _Connections:
     def close(self) -> None:
         for _, writer in self._free:
             writer.close()
+
+
+async def _read_all(reader: asyncio.StreamReader) -> None:
+    while await reader.read(65536):
+        pass
 
 
 def _place(url: str) -> tuple[str, int]:

@@ -366,6 +366,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "program": "a2c-smcp server says where it listens, and is configured by options and environment.",
         "program-variables": "The Server takes no variable of a client for its own, and says so of older names.",
         "program-import": "a2c-smcp import takes over other programs' servers and leaks no secret; export goes back.",
+        "clients": "The MCP Inspector, MCP's SDKs and FastMCP use an office through the bridge, by stdio and HTTP.",
+        "connect": "a2c-smcp connect writes the bridge into a client's file, and takes it out; nothing else changes.",
         "program-shutdown": "SIGTERM lets calls finish, tells the rest, and exits 0.",
         "program-nodes": "With --redis it is a node of many, which a2c-smcp nodes lists, and says so in its log.",
         "program-workers": "--workers runs several nodes on one port, starts them again, and leaves none behind.",

@@ -131,7 +131,7 @@ class Up:
     """`a2c-smcp up` on a terminal, and agents in its office."""
 
     def __init__(self, machine: Machine, program: OnTerminal, url: str) -> None:
-        self._machine, self.program, self._url = machine, program, url
+        self._machine, self.program, self.url = machine, program, url
         self.shows, self.types = program.shows, program.types
 
     @classmethod
@@ -141,7 +141,7 @@ class Up:
         return cls(machine, program, re.findall(r"http://127\.0\.0\.1:\d+", said)[0])
 
     async def agent(self, command: str) -> OnTerminal:
-        return await self._machine.starts(command, A2C_URL=self._url)
+        return await self._machine.starts(command, A2C_URL=self.url)
 
     async def at(self, line: str, typed: str) -> None:
         """Types when this is the line of the cursor."""
