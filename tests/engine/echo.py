@@ -206,6 +206,9 @@ class Echo:
         self._gap = gap
         self._sessions: dict[str, Live] = {}
 
+    def is_mounted(self, path: str) -> bool:
+        return False
+
     async def respond(self, request: HttpRequest) -> HttpResponse:
         if not self._is_for(request, POLLING):
             return REFUSED
