@@ -12,12 +12,14 @@ CONFORMANCE := .cache/conformance/.ready
 NODE := $(shell command -v node >/dev/null && command -v npm)
 EXAMPLES := .cache/examples/.ready
 CLIENTS := .cache/clients/.ready
+FRAMEWORKS := .cache/frameworks/.ready
+MCP_CLIENTS := .cache/mcp-clients/.ready
 DOCS := .cache/docs/.ready
 
-# Tests wait more than they compute, so a core has work for two. A run that keeps no bytecode compiles everything again
+# Tests wait more than they compute, so a core has work for three. A run that keeps no bytecode compiles everything again
 # in each of its processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
-WORKERS = $(shell $(PYTHON) -c 'import os; print(min(2 * (os.cpu_count() or 1), 16))')
+WORKERS = $(shell $(PYTHON) -c 'import os; print(min(3 * (os.cpu_count() or 1), 16))')
 ALL_CORES = --numprocesses $(WORKERS) --dist worksteal
 
 # $(call install,ENVIRONMENT,LOCK): makes a virtual environment of a lock with hashes. pip says too much or nothing for half a
@@ -37,7 +39,7 @@ endef
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-cluster test test-fast test-clients conformance test-faults test-deep lint types peers examples clients node-client docs reference lock clean
 .PHONY: bench bench-quick bench-relay bench-end-to-end bench-progress bench-against bench-crowds bench-growth bench-pressure
-.PHONY: bench-computer bench-agent bench-registry bench-nodes bench-directory bench-peers
+.PHONY: bench-computer bench-agent bench-registry bench-nodes bench-catalog bench-directory bench-peers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,12 +84,25 @@ $(EXAMPLES): examples/requirements.txt
 	@$(@D)/bin/python $(PIP) --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-clients: $(CLIENTS) ## Install the Agent beside LangChain's MCP adapter, which needs mcp<2, in .cache/clients
+clients: $(CLIENTS) $(FRAMEWORKS) $(MCP_CLIENTS) ## Install MCP clients and frameworks of others, each group in .cache
 
 $(CLIENTS): tests/clients/requirements.txt
 	@echo "installing the Agent beside LangChain's MCP adapter (once, until its lock changes)" >&2
 	$(call install,$(@D),$<)
 	@$(@D)/bin/python $(PIP) --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(FRAMEWORKS): examples/frameworks.txt
+	@echo "installing frameworks that have an MCP client (once, until their lock changes)" >&2
+	$(call install,$(@D),$<)
+	@touch $@
+
+$(MCP_CLIENTS): tests/clients/typescript/package.json tests/clients/typescript/package-lock.json
+	@command -v npm >/dev/null || { echo "these tests need npm, which is not on the PATH" >&2; exit 1; }
+	@echo "installing the MCP Inspector, the TypeScript SDKs and the Node.js that they need (once, until their lock changes)" >&2
+	@mkdir -p $(@D)
+	@cp $^ $(@D)
+	@npm ci --prefix $(@D) --loglevel error --ignore-scripts --no-audit --no-fund >/dev/null
 	@touch $@
 
 node-client: $(NODE_CLIENT) ## Install the JavaScript client and MCP servers in .cache/javascript
@@ -118,7 +133,7 @@ test: lint types peers $(DOCS) ## All checks and all tests but those of test-cli
 test-fast: $(READY) ## The tests that start no process, in half a minute
 	@$(PYTEST) --fast --numprocesses logical --dist worksteal
 
-test-clients: $(READY) $(DOCS) $(EXAMPLES) $(CLIENTS) $(NODE_CLIENT) ## What needs Node.js or a framework: JavaScript clients and MCP servers, examples, LangChain
+test-clients: $(READY) $(DOCS) $(EXAMPLES) $(CLIENTS) $(FRAMEWORKS) $(MCP_CLIENTS) $(NODE_CLIENT) ## What needs Node.js or a framework: MCP clients of others, examples, JavaScript
 	@$(PYTEST) $(ALL_CORES) tests/clients
 
 conformance: $(READY) $(CONFORMANCE) ## MCP's conformance suite against a computer and a served registry, for each revision of MCP
@@ -178,6 +193,9 @@ bench-registry: bench-peers ## A tool call in the process, beside pydantic-ai, L
 bench-nodes: bench-peers ## A call from node to node, beside python-socketio with its Redis manager
 	@$(BIN)/python -m benchmarks nodes
 
+bench-catalog: $(READY) ## What an MCP client is offered of many computers, and how well tools are found by words
+	@$(BIN)/python -m benchmarks bridge_catalog tool_search
+
 bench-directory: bench-peers ## The directory of many nodes under a crowd, and a million computers on paper
 	@.cache/peers/bench/bin/python -m benchmarks.directory_simulation
 
@@ -204,6 +222,7 @@ lock: $(READY) ## Renew requirements.lock from pyproject.toml, and those of the 
 	@$(COMPILE) docs/requirements.in --output-file docs/requirements.txt
 	@$(COMPILE) pyproject.toml tests/clients/requirements.in --output-file tests/clients/requirements.txt
 	@$(COMPILE) pyproject.toml examples/requirements.in --extra computer --extra server --output-file examples/requirements.txt
+	@$(COMPILE) examples/frameworks.in --output-file examples/frameworks.txt
 
 clean: ## Remove what set-up and tests made
 	@rm -rf $(VENV) .cache site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -42,6 +42,7 @@ __all__ = [
     "start_in_thread",
     "start_in_thread_async",
     "stop_on_signals",
+    "wait_blocking",
 ]
 
 logger = logging.getLogger(__name__)
@@ -152,6 +153,24 @@ def _settle_once(done: asyncio.Future[Result], settle: _Settle[Result]) -> None:
         settle(done)
 
 
+def wait_blocking(
+    submit: Callable[[Coroutine[Any, Any, Result]], Future[Result]], work: Coroutine[Any, Any, Result], instead: str
+) -> Result:
+    """Blocks until work that `submit` starts in another thread's loop is done. A caller that stops waiting cancels it.
+
+    Raises `LoopIsRunning` in an event loop, and says what to do `instead`.
+    """
+    if is_in_loop():
+        work.close()
+        raise LoopIsRunning(f"an event loop is running in this thread: {instead}")
+    future = submit(work)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
 class BackgroundLoop:
     """An event loop in a thread of its own, for connections that outlive the call that opened them.
 
@@ -175,15 +194,7 @@ class BackgroundLoop:
 
     def wait(self, work: Coroutine[Any, Any, Result], instead: str) -> Result:
         """Blocks until the work is done. Raises `LoopIsRunning` in an event loop, and says what to do `instead`."""
-        if is_in_loop():
-            work.close()
-            raise LoopIsRunning(f"an event loop is running in this thread: {instead}")
-        future = self.submit(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return wait_blocking(self.submit, work, instead)
 
     async def done(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Awaits the work from any other event loop. Cancelling this cancels the work."""

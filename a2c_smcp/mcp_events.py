@@ -148,13 +148,17 @@ class GetQuestionsReq(AgentCallData):
 
 
 class OpenQuestion(TypedDict):
-    """`req_id` is that of the call. `request` is MCP's request: `{"method": "elicitation/create", "params": {…}}`."""
+    """`req_id` is that of the call. `request` is MCP's request: `{"method": "elicitation/create", "params": {…}}`.
+
+    `approval`: the computer itself asks, whether the call may run.
+    """
 
     req_id: str
     question_id: str
     request: dict[str, Any]
     mcp_server: NotRequired[str]
     tool_name: NotRequired[TOOL_NAME]
+    approval: NotRequired[bool]
 
 
 class GetQuestionsRet(TypedDict):
@@ -195,6 +199,7 @@ class TellQuestionNotification(TellNotification):
     request: dict[str, Any]
     mcp_server: NotRequired[str]
     tool_name: NotRequired[TOOL_NAME]
+    approval: NotRequired[bool]
 
 
 class TellQuestionEndedNotification(TellNotification):

@@ -48,6 +48,7 @@ GOALS = (
     Goal("end_to_end.p50", _CALL, "≤", 1.3, "× its p50"),
     Goal("end_to_end.throughput", _CALL, "≥", 0.9, "× its throughput, 32 in flight"),
     Goal("progress.p50", "progress, from the MCP server to the agent's callback", "≤", 5, " ms over an answer's way"),
+    Goal("progress.change", "change of a resource, from the MCP server to the agent's callback", "≤", 10, " ms"),
     Goal("transfers.put", "a file of 100 MB to a computer", "≥", 0.4, "× a plain copy over one websocket"),
     Goal("transfers.fetch", "a file of 100 MB from a computer", "≥", 0.4, "× a plain copy over one websocket"),
     Goal("transfers.memory", "memory of each process meanwhile", "≤", 32, " MiB more"),
@@ -72,7 +73,7 @@ GOALS = (
     Goal("bridge.lost", "50 MCP clients, 20 calls a second each, two of them do not read", "≤", 0, " calls lost"),
     Goal("bridge.slow", "the same: the others, beside the two", "≤", 1.5, "× their p50 without them"),
     Goal("bridge_catalog.tools", "200 computers with 50 equal tools: what an MCP client is sent", "≤", 50, " tools"),
-    Goal("bridge_catalog.build", "the same list", "≤", 50, " ms to build"),
+    Goal("bridge_catalog.build", "the same list", "≤", 50, " ms of CPU to build"),
 )
 
 

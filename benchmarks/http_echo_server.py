@@ -1,4 +1,4 @@
-"""An MCP server over streamable HTTP as people write them, on the SDK: one tool that says it again."""
+"""An MCP server over streamable HTTP on the SDK, as people write them: one tool that repeats. Prints its URL."""
 
 from __future__ import annotations
 

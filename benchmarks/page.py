@@ -55,7 +55,8 @@ _ABOUT = {
     ),
     "progress": (
         "A tool that reports progress once and returns 20 ms later; both say when they were written. And one that "
-        "reports a hundred times in a second, of which an agent is told ten."
+        "reports a hundred times in a second, of which an agent is told ten. And a resource that the agent has "
+        "subscribed to, which changes now and then."
     ),
     "transfers": (
         "A file of 100 MB through the Server, beside the same file over one websocket between two processes; both are "

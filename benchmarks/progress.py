@@ -1,4 +1,4 @@
-"""How soon an agent hears how far a tool has got: from the MCP server's write to the agent's callback.
+"""How soon an agent hears of progress and of changed resources: from the MCP server's write to the agent's callback.
 
 Server, computer and MCP server are processes of their own; the agent is in this one. Every message says when it was
 written, by a clock that all processes share. The way of the answer, from the same MCP server to the same agent, is
@@ -20,16 +20,17 @@ import uvloop
 from a2c_smcp.agent.client import AsyncSMCPAgentClient
 from benchmarks.configuration import stdio_server, written
 from benchmarks.processes import PATIENCE, PROGRAM, hub, running
-from benchmarks.progress_server import EVERY, STEPS
+from benchmarks.progress_server import CLOCK, EVERY, STEPS
 from benchmarks.report import save
 from benchmarks.table import Row, median, options, per, report
 
 __all__: list[str] = []
 
 OFFICE, COMPUTER = "desk", "laptop"
-CALLS = 50
+CALLS, CHANGES = 50, 10
 QUICK = 2
 POLL = 0.1
+PAUSE = 0.11  # seconds: changes of one resource are told ten times a second at most
 
 
 @dataclass(slots=True)
@@ -38,6 +39,7 @@ class Delays:
 
     progress: list[float] = field(default_factory=list)
     answer: list[float] = field(default_factory=list)
+    change: list[float] = field(default_factory=list)
 
 
 def since(stamp: str) -> float:
@@ -82,6 +84,18 @@ async def count(agent: AsyncSMCPAgentClient) -> int:
     return len(heard)
 
 
+async def touch(agent: AsyncSMCPAgentClient, delays: Delays, rounds: int) -> None:
+    """Has a resource changed that the agent has subscribed to."""
+    heard = asyncio.Queue[int]()
+    await agent.subscribe_resource(
+        COMPUTER, "progress", CLOCK, on_update=lambda _: heard.put_nowait(time.monotonic_ns())
+    )
+    for _ in range(rounds):
+        result = await agent.emit_tool_call(COMPUTER, "touch", {}, 10)
+        delays.change.append((await heard.get() - int(result.text)) * 1e-9)
+        await asyncio.sleep(PAUSE)
+
+
 def row(what: str, delays: list[float]) -> Row:
     in_order = sorted(delays)
     return {
@@ -98,17 +112,22 @@ async def measure(rounds: int) -> tuple[list[Row], dict[str, float | None]]:
         delays = Delays()
         for _ in range(rounds * CALLS):
             await step(agent, delays)
+        await touch(agent, delays, rounds * CHANGES)
         heard = [await count(agent) for _ in range(min(rounds, 3))]
     rows = [
         row("progress, MCP server to callback", delays.progress),
         row("answer, MCP server to agent", delays.answer),
+        row("change of a resource, MCP server to callback", delays.change),
         {"what": f"reports heard of {STEPS} in {STEPS * EVERY:g} s", "number": median(heard)},
     ]
-    return rows, {"progress.p50": per(median(delays.progress) - median(delays.answer), 1, 1e-3)}
+    return rows, {
+        "progress.p50": per(median(delays.progress) - median(delays.answer), 1, 1e-3),
+        "progress.change": per(median(delays.change), 1, 1e-3),
+    }
 
 
 def main() -> None:
-    chosen = options("How soon an agent hears how far a tool has got.", rounds=10).parse_args()
+    chosen = options("How soon an agent hears of progress and of changed resources.", rounds=10).parse_args()
     rows, measured = uvloop.run(measure(QUICK if chosen.quick else chosen.rounds))
     report(rows, chosen)
     save("progress", chosen.title, rows, measured)

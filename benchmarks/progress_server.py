@@ -1,6 +1,7 @@
-"""An MCP server over stdio whose tools report progress, and say in every message when it was written.
+"""An MCP server over stdio whose tools report progress or a change, and say when that was written.
 
-`step` reports once and returns `PAUSE` later. `count` reports a hundred times within a second.
+`step` reports once and returns `PAUSE` later. `count` reports a hundred times within a second. `touch` announces a
+change of the resource `CLOCK`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ __all__: list[str] = []
 
 PAUSE = 0.02
 STEPS, EVERY = 100, 0.01
-TOOLS = ("step", "count")
+TOOLS = ("step", "count", "touch")
+CLOCK = "clock://now"
 REVISION = "2025-11-25"
 
 
@@ -27,7 +29,16 @@ def report(token: Any, progress: int, total: int) -> None:
     send({"method": "notifications/progress", "params": params})
 
 
+def touch() -> str:
+    """When the change was announced."""
+    stamp = str(time.monotonic_ns())
+    send({"method": "notifications/resources/updated", "params": {"uri": CLOCK}})
+    return stamp
+
+
 def call(params: dict[str, Any]) -> dict[str, Any]:
+    if params["name"] == "touch":
+        return {"content": [{"type": "text", "text": touch()}], "isError": False}
     token = params.get("_meta", {}).get("progressToken")
     steps, pause = (1, PAUSE) if params["name"] == "step" else (STEPS, EVERY)
     for number in range(steps):
@@ -39,9 +50,19 @@ def call(params: dict[str, Any]) -> dict[str, Any]:
 def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "tools/call":
         return call(params)
-    about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "progress", "version": "1"}}
+    about = {
+        "capabilities": {"tools": {}, "resources": {"subscribe": True}},
+        "serverInfo": {"name": "progress", "version": "1"},
+    }
     tools = [{"name": name, "description": "Reports progress.", "inputSchema": {"type": "object"}} for name in TOOLS]
-    known = {"initialize": {"protocolVersion": REVISION, **about}, "tools/list": {"tools": tools}, "ping": {}}
+    known = {
+        "initialize": {"protocolVersion": REVISION, **about},
+        "tools/list": {"tools": tools},
+        "resources/list": {"resources": [{"uri": CLOCK, "name": "clock"}]},
+        "resources/templates/list": {"resourceTemplates": []},
+        "resources/subscribe": {},
+        "ping": {},
+    }
     return known.get(method)
 
 

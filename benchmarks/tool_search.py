@@ -20,6 +20,7 @@ CHARACTERS_PER_TOKEN = 4
 KINDS = {
     "direct": "in words that the tool itself may use",
     "paraphrase": "in other words",
+    "request": "as a person asks for it, in a whole sentence",
     "chinese": "in Chinese, for tools described in Chinese",
     "crossed": "in Chinese, for tools described in English",
 }

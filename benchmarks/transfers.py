@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import quantiles
@@ -237,18 +237,26 @@ async def small_calls(url: str, seconds: float, meanwhile: Callable[[], Coroutin
     """The p99 of small calls in an office of this Server, in seconds."""
     async with office(url, "small") as small:
         await burst([small], in_flight=1, seconds=0.2, result=result_of(SMALL))
-        going = asyncio.create_task(_again(meanwhile)) if meanwhile else None
-        try:
+        async with _repeated(meanwhile) if meanwhile else nullcontext():
             found = await burst([small], in_flight=1, seconds=seconds, result=result_of(SMALL))
-        finally:
-            if going:
-                going.cancel()
     return quantiles(found.seconds, n=100, method="inclusive")[98]
 
 
-async def _again(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    while True:
-        await asyncio.shield(asyncio.ensure_future(work()))
+@asynccontextmanager
+async def _repeated(work: Callable[[], Coroutine[Any, Any, Any]]) -> AsyncIterator[None]:
+    """Does the work again and again in this block, which ends with the last one."""
+    is_over = False
+
+    async def repeat() -> None:
+        while not is_over:
+            await work()
+
+    going = asyncio.create_task(repeat())
+    try:
+        yield
+    finally:
+        is_over = True
+        await going
 
 
 async def throughput(rounds: int, size: int) -> tuple[list[Row], dict[str, float | None]]:

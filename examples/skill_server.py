@@ -54,5 +54,9 @@ async def write_recipe(name: str, text: str, ctx: Context) -> str:
     return f"recipes/{name}.md"
 
 
-if __name__ == "__main__":
+def main() -> None:
     server.run("stdio")
+
+
+if __name__ == "__main__":
+    main()

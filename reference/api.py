@@ -16,6 +16,7 @@ __all__ = ["PUBLIC", "page"]
 PUBLIC: dict[str, tuple[str, ...]] = {
     "a2c_smcp.computer": ("Computer", "Caller"),
     "a2c_smcp.computer.approval": ("Approvals", "ApprovalRequest"),
+    "a2c_smcp.computer.blobs.limits": ("BlobLimits",),
     "a2c_smcp.computer.inputs.resolver": ("Inputs", "InputState"),
     "a2c_smcp.mcp_host.status": ("ServerStatus",),
     "a2c_smcp.mcp_host.policy": ("HostPolicy",),

@@ -11,7 +11,8 @@ __all__ = ["page"]
 _INTRODUCTION = """\
 An agent uses MCP servers through a Computer, which speaks every revision of MCP. These tables say which features of MCP
 an agent can use, and by which methods of MCP and which [events](events.md) of this protocol. `no` means that an agent
-cannot use the feature; the Computer then does not declare it to MCP servers."""
+cannot use the feature; the Computer then does not declare it to MCP servers. What MCP itself
+deprecates is passed on as far as an agent can use it."""
 _SUITE = """\
 `make conformance` runs MCP's own conformance suite against a Computer, with the scenarios that a revision requires of a
 client. These scenarios test a feature:"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -31,6 +32,12 @@ settings.register_profile("deep", settings.get_profile("suite"), max_examples=3_
 settings.load_profile("suite")
 
 TRANSPORTS = {"websocket": ["websocket"], "polling": ["polling"], "upgrade": ["polling", "websocket"]}
+
+
+def pytest_configure() -> None:
+    """A shell lets its background jobs ignore Ctrl-C, and the programs of the tests would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -164,6 +164,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "peer-windows": "Where the URI of a window says nothing, its annotations say how important it is.",
         "peer-errors": "Where the published generation asks, errors have codes that it knows.",
         "peer-bundle-ids": "Servers have valid bundle ids, all different; a request names one by name or by bundle id.",
+        "peer-tags": "Tags that an MCP server declares are shown where the owner has none, and are never trusted.",
+        "peer-skills": "Skills that lie or lead out cost themselves: nothing outside their folder is read or written.",
     },
     "WIRE §5 calls": {
         "calls-timeout-field": "timeout is whole seconds from 1 to the maximum.",
@@ -364,6 +366,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "program": "a2c-smcp server says where it listens, and is configured by options and environment.",
         "program-variables": "The Server takes no variable of a client for its own, and says so of older names.",
         "program-import": "a2c-smcp import takes over other programs' servers and leaks no secret; export goes back.",
+        "clients": "The MCP Inspector, MCP's SDKs and FastMCP use an office through the bridge, by stdio and HTTP.",
+        "connect": "a2c-smcp connect writes the bridge into a client's file, and takes it out; nothing else changes.",
         "program-shutdown": "SIGTERM lets calls finish, tells the rest, and exits 0.",
         "program-nodes": "With --redis it is a node of many, which a2c-smcp nodes lists, and says so in its log.",
         "program-workers": "--workers runs several nodes on one port, starts them again, and leaves none behind.",

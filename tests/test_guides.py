@@ -18,6 +18,7 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer import Computer
 from tests.computer.hosted import hosted, ready
 from tests.computer.pseudo_terminal import OnTerminal
+from tests.peer import Peer
 from tests.program import forked
 from tests.shown_output import Machine, is_printed, steps, texts
 from tests.sign_in.authorization_server import AuthorizationServer
@@ -130,7 +131,7 @@ class Up:
     """`a2c-smcp up` on a terminal, and agents in its office."""
 
     def __init__(self, machine: Machine, program: OnTerminal, url: str) -> None:
-        self._machine, self.program, self._url = machine, program, url
+        self._machine, self.program, self.url = machine, program, url
         self.shows, self.types = program.shows, program.types
 
     @classmethod
@@ -140,7 +141,7 @@ class Up:
         return cls(machine, program, re.findall(r"http://127\.0\.0\.1:\d+", said)[0])
 
     async def agent(self, command: str) -> OnTerminal:
-        return await self._machine.starts(command, A2C_URL=self._url)
+        return await self._machine.starts(command, A2C_URL=self.url)
 
     async def at(self, line: str, typed: str) -> None:
         """Types when this is the line of the cursor."""
@@ -350,3 +351,69 @@ async def test_skills_are_read_by_the_example(
             (instructions,) = examples(SKILLS, "instructions")
             assert await instructions(client) == "Group them.\n"
     assert "mcp:kitchen:cooking - How to cook with the tools of this kitchen." in capsys.readouterr().out
+
+
+# Large files
+
+
+LARGE_FILES = GUIDES / "large-files.md"
+REPORT = bytes(3_000_000)
+
+
+async def test_files_are_saved_and_sent(machine: Machine) -> None:
+    machine.put("../work/scanner.json", {"mcpServers": {"scanner": example_server("scanner")}})
+    up = await Up.start(machine, command(LARGE_FILES, UP))
+    shown = [step for step in steps(LARGE_FILES) if "a2c-smcp agent" in step.command]
+    assert len(shown) == 7
+    for step in shown[:-1]:
+        program = await up.agent(step.command)
+        await program.shows(lambda screen, step=step: is_printed(step.prints, screen.text))
+        assert await program.ends() == 0
+    assert [path.stat().st_size for path in (machine.folder / "scans").iterdir()] == [3_000_054] * 2
+    assert (machine.folder / "page.bmp").stat().st_size == 3_000_054
+    landed = [path.read_bytes() for path in (machine.folder / "inbox").iterdir() if path.is_file()]
+    assert landed == [REPORT] * 2
+
+
+async def test_without_a_folder_for_them_files_are_refused(machine: Machine) -> None:
+    machine.put("../work/scanner.json", {"mcpServers": {"scanner": example_server("scanner")}})
+    (machine.folder / "report.pdf").write_bytes(REPORT)
+    up = await Up.start(machine, command(LARGE_FILES, UP).replace("--landing inbox", ""))
+    *_, refused = [step for step in steps(LARGE_FILES) if "a2c-smcp agent" in step.command]
+    program = await up.agent(refused.command)
+    await program.shows(lambda screen: is_printed(refused.prints, screen.text))
+    assert await program.ends() == 1
+
+
+async def test_a_bar_shows_how_far_a_transfer_is(machine: Machine, shared_hub: Any, office: str, connect: Any) -> None:
+    async def first_only(data: dict[str, Any]) -> Any:
+        if data["chunk_offset"]:
+            await asyncio.Event().wait()
+        return {"upload_id": "u", "chunk_offset": 0}
+
+    computer: Peer = await connect()
+    computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
+    computer.answers("client:put_blob", first_only)
+    await computer.join("computer", "laptop", office)
+    (machine.folder / "report.pdf").write_bytes(REPORT[:1_000_000])
+    put = "a2c-smcp agent put laptop report.pdf"
+    program = await machine.starts(put, A2C_URL=shared_hub.url, A2C_OFFICE=office)
+    await program.shows(is_shown(LARGE_FILES, "… report.pdf to laptop"))
+    program.types(CTRL_C)
+    assert await program.ends() == 1
+
+
+async def test_files_are_saved_and_sent_by_the_examples(
+    shared_hub: Any, office: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "report.pdf").write_bytes(REPORT)
+    computer = Computer("laptop", approve=lambda request: True, landing=Path("inbox"))
+    computer.add_server({"name": "scanner", "type": "stdio", "server_parameters": example_server("scanner")})
+    async with hosted(computer, shared_hub.url, office, tmp_path / "state"):
+        await ready(computer, "scanner")
+        async with AsyncSMCPAgentClient("planner", url=shared_hub.url, office=office) as client:
+            (scan,), (send,) = (examples(LARGE_FILES, name) for name in ("scan", "send"))
+            assert await scan(client) == str(Path("scans/image-1.bmp"))
+            assert "6,000,108 of 6,000,108 bytes\n" in capsys.readouterr().out
+            assert (await send(client)).startswith("3,000,000 bytes, SHA-256 ")

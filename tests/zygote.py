@@ -188,4 +188,6 @@ def carry_out(script: str) -> None:
 if __name__ == "__main__":
     door, tests = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     preload(sys.argv[3])
-    carry_out(Runs(sys.argv[4]).serve(door, tests)["script"])
+    # Kept: in a forked process, whose descriptors are closed, it would close those of others when it is collected.
+    runs = Runs(sys.argv[4])
+    carry_out(runs.serve(door, tests)["script"])

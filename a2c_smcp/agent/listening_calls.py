@@ -255,6 +255,7 @@ def _question_in(data: dict[str, Any], computer: str, office: str | None) -> Que
         req_id=known["req_id"],
         question_id=known["question_id"],
         is_secret=data.get("is_secret") is True,
+        is_approval=data.get("approval") is True,
     )
 
 

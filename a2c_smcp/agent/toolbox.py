@@ -29,7 +29,7 @@ from a2c_smcp.agent.listening_calls import EmitOptions
 from a2c_smcp.agent.tool_names import Offer, Renaming, ToolNames
 from a2c_smcp.agent.types import Seat
 from a2c_smcp.errors import Unavailable
-from a2c_smcp.loops import LoopIsRunning, is_in_loop
+from a2c_smcp.loops import wait_blocking
 from a2c_smcp.protocol.names import MAX_TOOL_NAME
 from a2c_smcp.protocol.questions import ELICITATION, Answer, Question
 from a2c_smcp.protocol.results import CallToolResult
@@ -63,17 +63,9 @@ class AgentLoop:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
-    def wait(self, work: Coroutine[Any, Any, Result], remedy: str) -> Result:
-        """Block until it is done. Raises `LoopIsRunning` with the remedy in a thread with a running event loop."""
-        if is_in_loop():
-            work.close()
-            raise LoopIsRunning(f"it is remote, and this thread runs an event loop: {remedy}")
-        future = self.begin(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+    def wait(self, work: Coroutine[Any, Any, Result], instead: str) -> Result:
+        """Block until it is done. Raises `LoopIsRunning` in a thread with a running event loop."""
+        return wait_blocking(self.begin, work, instead)
 
     async def done(self, work: Coroutine[Any, Any, Result]) -> Result:
         if asyncio.get_running_loop() is self._loop:

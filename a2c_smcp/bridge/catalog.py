@@ -7,13 +7,14 @@ each gets the name that it has had before (`names.py`), and if there are too man
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from a2c_smcp.bridge.grouping import ToolGroup, group_tools
-from a2c_smcp.bridge.names import GivenNames
+from a2c_smcp.bridge.names import GivenNames, Yields
 from a2c_smcp.bridge.offers import OfferedTool, Owner, SharedTool, Target
 from a2c_smcp.bridge.search import ToolIndex
 from a2c_smcp.errors import BadRequest
@@ -40,7 +41,7 @@ _SEARCH_TOOLS: dict[str, Any] = {
     "title": "Search tools",
     "description": (
         "Find tools by what they do. There are many tools, on several computers, and none of them is listed: search "
-        f"before you say that something cannot be done. Returns the best matches, each with its name, its description "
+        "before you say that something cannot be done. Returns the best matches, each with its name, its description "
         f"and the schema of its arguments; call one with {CALL_TOOL}. Only words are compared, so use the words that a "
         "tool's description would use, and try others if nothing fits."
     ),
@@ -95,26 +96,27 @@ _Tool: TypeAlias = ToolGroup | OfferedTool
 class Catalog:
     """What is offered at one moment. It never changes: when the office does, another one is built."""
 
-    def __init__(self, tools: Mapping[str, _Tool], names: GivenNames, *, is_searched: bool) -> None:
+    def __init__(self, tools: Mapping[str, _Tool], names: GivenNames, search_above: int | None) -> None:
         self._tools = tools
         self._names = names
-        self.is_searched = is_searched
-        """Whether `search_tools` and `call_tool` take the place of the list."""
+        self._lists_search = search_above is not None and len(tools) > search_above
+        self.is_searched = search_above is not None
+        """Whether `search_tools` and `call_tool` can be called: also while all tools are listed, by older lists."""
 
     def listings(self) -> list[dict[str, Any]]:
         """MCP's list of tools, sorted by name. Not to be edited."""
-        return [_CALL_TOOL, _SEARCH_TOOLS] if self.is_searched else [*self._listings]
+        return [_CALL_TOOL, _SEARCH_TOOLS] if self._lists_search else [*self._listings]
 
     def resolve(self, name: str, arguments: Mapping[str, Any]) -> tuple[Target, dict[str, Any]]:
         """The tool that a call is for, and its own arguments. Raises `ToolNotFound` or `BadRequest`."""
         if self.is_searched and name == CALL_TOOL:
             return self.resolve(*_called(arguments))
-        tool = self._tools.get(name)
+        tool = self._tools.get(name) or self._listed_before(name)
         if isinstance(tool, ToolGroup):
-            return tool.resolve(arguments)
-        if target := tool.target if tool else self._listed_before(name):
-            return target, dict(arguments)
-        raise unknown_tool(name, [*self._tools][:_MOST_COMPARED])
+            return tool.resolve(arguments, self._computers[tool.owner.tool])
+        if tool is None:
+            raise unknown_tool(name, [*self._tools][:_MOST_COMPARED])
+        return (tool.target if isinstance(tool, OfferedTool) else tool), dict(arguments)
 
     def search(self, query: str, limit: int) -> list[dict[str, Any]]:
         """The tools that fit a query best, the best first, as `listings` has them without a search."""
@@ -122,25 +124,46 @@ class Catalog:
 
     @cached_property
     def _listings(self) -> list[dict[str, Any]]:
-        return [{"name": name, **tool.listing} for name, tool in self._tools.items()]
+        return [{"name": name, **_titled(tool)} for name, tool in self._tools.items()]
 
     @cached_property
     def _index(self) -> ToolIndex:
-        computers = [
-            " ".join(tool.computers) if isinstance(tool, ToolGroup) else tool.target.computer
-            for tool in self._tools.values()
-        ]
-        return ToolIndex(self._listings, computers)
-
-    def _listed_before(self, name: str) -> Target | None:
-        """A tool that became part of a shared one: clients that have an older list still call it by its own name."""
-        owner = self._names.owner_of(name)
-        return owner if isinstance(owner, Target) and owner in self._shared else None
+        return ToolIndex(self._listings, [" ".join(_computers_of(tool)) for tool in self._tools.values()])
 
     @cached_property
-    def _shared(self) -> set[Target]:
+    def _computers(self) -> Mapping[str, Collection[str]]:
+        return _computers_by_tool(self._tools.values())
+
+    def _listed_before(self, name: str) -> ToolGroup | Target | None:
+        """A tool that is now part of a shared one: clients that have an older list call it by its own name."""
+        owner = self._names.owner_of(name)
+        if isinstance(owner, Target):
+            return owner if owner.computer in self._computers.get(owner.tool, ()) else None
         groups = (tool for tool in self._tools.values() if isinstance(tool, ToolGroup))
-        return {Target(computer, group.owner.tool) for group in groups for computer in group.computers}
+        same = (group for group in groups if owner == SharedTool(group.owner.tool, group.schema))
+        return next(same, None)
+
+
+def _computers_by_tool(tools: Iterable[_Tool]) -> Mapping[str, Collection[str]]:
+    """The computers that have a tool, by its own name."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for tool in tools:
+        found[_own_name(tool)].update(_computers_of(tool))
+    return found
+
+
+def _computers_of(tool: _Tool) -> tuple[str, ...]:
+    return tool.computers if isinstance(tool, ToolGroup) else (tool.target.computer,)
+
+
+def _own_name(tool: _Tool) -> str:
+    return tool.owner.tool if isinstance(tool, ToolGroup) else tool.target.tool
+
+
+def _titled(tool: _Tool) -> Mapping[str, Any]:
+    """A name in other letters than clients accept is shown as the title."""
+    own = _own_name(tool)
+    return tool.listing if own.isascii() or tool.listing.get("title") else {"title": own, **tool.listing}
 
 
 def catalog(
@@ -150,17 +173,17 @@ def catalog(
     reserved: Collection[str] = (),
 ) -> Catalog:
     """Build the catalog of an office. `reserved` are names that none of its tools may have."""
-    singles = sorted(offers, key=lambda offer: (offer.target.computer, offer.target.tool))
-    groups: list[ToolGroup] = []
+    groups, singles = list[ToolGroup](), [*offers]
     if options.one_for_all != "off":
         above = 1 if options.one_for_all == "on" else options.one_for_all_above
         groups, singles = group_tools(singles, above=above, known=names.shared_tools())
+    groups.sort(key=lambda group: (group.owner.tool, group.owner.schema))
+    singles.sort(key=lambda offer: (offer.target.computer, offer.target.tool))
     tools: dict[Owner, _Tool] = {group.owner: group for group in groups} | {offer.target: offer for offer in singles}
-    yields = _passing_on({group.owner: {*group.computers} for group in groups}, tools, options)
+    yields = _passing_on(_computers_by_tool(groups), may_end_sharing=options.one_for_all == "off")
     given = names.names_of([*tools], reserved={*reserved, CALL_TOOL, SEARCH_TOOLS}, yields=yields)
-    is_searched = options.search_above is not None and len(tools) > options.search_above
     by_name = {name: tools[owner] for owner, name in sorted(given.items(), key=lambda item: item[1])}
-    return Catalog(by_name, names, is_searched=is_searched)
+    return Catalog(by_name, names, options.search_above)
 
 
 def search_arguments(arguments: Mapping[str, Any]) -> tuple[str, int]:
@@ -183,21 +206,18 @@ def _called(arguments: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     return name, inner or {}
 
 
-def _passing_on(
-    computers: Mapping[Owner, Collection[str]], present: Collection[Owner], options: CatalogOptions
-) -> Callable[[Owner, Owner], bool]:
-    """Which names pass from one owner to another that is the same tool.
+def _passing_on(computers: Mapping[str, Collection[str]], *, may_end_sharing: bool) -> Yields:
+    """Which names pass on to another owner that is the same tool. `computers` are those that share it, by its name.
 
-    A shared tool takes over the name of a computer's tool that is now part of it, and that of a shared tool with
-    another schema that no computer has now: a tool that is updated on all computers keeps its name. Without shared
-    tools, their names are free.
+    A shared tool takes over the name of a computer's tool that is part of it now. If nothing shall be shared, the names
+    of shared tools are free.
     """
 
     def yields(holder: Owner, newcomer: Owner) -> bool:
-        if holder.tool != newcomer.tool or holder in present:
+        if holder.tool != newcomer.tool:
             return False
         if isinstance(holder, SharedTool):
-            return isinstance(newcomer, SharedTool) or options.one_for_all == "off"
-        return holder.computer in computers.get(newcomer, ())
+            return may_end_sharing
+        return isinstance(newcomer, SharedTool) and holder.computer in computers.get(holder.tool, ())
 
     return yields

@@ -7,10 +7,12 @@ cannot make the tools of others look harmless.
 The argument is called `computer`, or `on_computer` if the tool itself has an argument of that name. It is required, and
 an enum of the computers that have the tool now.
 
-A tool is shared from a number of computers on, and once it has been shared it stays so, also when there is one computer
-left, and across restarts: computers that come and go change the enum, and neither the tool's name nor its arguments.
-This also holds for a tool whose schema is changed on all computers. The names that the computers' tools had before can
-still be called, but are not listed.
+A tool is shared from a number of computers on, and once it has been shared it stays so: also when there is one computer
+left, and across restarts. Its name stands for the tool on the computer that the argument names, whatever its schema is
+there. So computers that come and go, or are updated one after another, change no name, and calls by an older list do
+not fail for it. Where the schemas differ, the name shows the schema that most computers have. Another one that several
+have is shown under a name of its own, which ends in a digest of the schema; one that a single computer has is shown as
+a tool of this computer.
 """
 
 from __future__ import annotations
@@ -40,24 +42,31 @@ _MOST_NAMED, _LONGEST_QUOTED = 20, 128
 
 @dataclass(frozen=True, slots=True)
 class ToolGroup:
-    """The same tool of several computers. `listing` is MCP's `Tool` without its name; `argument` names the computer."""
+    """The same tool of several computers. `listing` is MCP's `Tool` without its name; `argument` names the computer.
+
+    `schema` is a digest of its schemas, `computers` are those that have it with these.
+    """
 
     owner: SharedTool
+    schema: str
     computers: tuple[str, ...]
     argument: str
     listing: Mapping[str, Any]
 
-    def resolve(self, arguments: Mapping[str, Any]) -> tuple[Target, dict[str, Any]]:
-        """The tool of the computer that the arguments name, and its own arguments. Raises `BadRequest`."""
+    def resolve(self, arguments: Mapping[str, Any], computers: Collection[str]) -> tuple[Target, dict[str, Any]]:
+        """The tool of the computer that the arguments name, and its own arguments. Raises `BadRequest`.
+
+        `computers` are all that have a tool of this name now, whatever its schema.
+        """
         own = dict(arguments)
         computer = own.pop(self.argument, None)
-        if not isinstance(computer, str) or computer not in self.computers:
-            raise BadRequest(self._fault(computer), subject=f"argument {self.argument!r}", computers=[*self.computers])
+        if not isinstance(computer, str) or computer not in computers:
+            raise BadRequest(self._fault(computer, sorted(computers)), subject=f"argument {self.argument!r}")
         return Target(computer, self.owner.tool), own
 
-    def _fault(self, computer: object) -> str:
-        more = len(self.computers) - _MOST_NAMED
-        shown = ", ".join(map(repr, self.computers[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+    def _fault(self, computer: object, computers: Sequence[str]) -> str:
+        more = len(computers) - _MOST_NAMED
+        shown = ", ".join(map(repr, computers[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
         if computer is None:
             return f"say which computer shall run {self.owner.tool!r}: {shown}"
         return f"{str(computer)[:_LONGEST_QUOTED]!r} does not have {self.owner.tool!r} now, these have: {shown}"
@@ -68,44 +77,42 @@ def group_tools(
 ) -> tuple[list[ToolGroup], list[OfferedTool]]:
     """Join tools that are the same on more than so many computers. `known` are those that were shared before.
 
-    Returns the joined ones and the others. The offers must be in the order of their computers.
+    Returns the joined ones and the others.
     """
     groups: list[ToolGroup] = []
     singles: list[OfferedTool] = []
-    before = set(known)
-    shared_before = {owner.tool for owner in before}
-    for tool, variants in _variants(offers).items():
-        for schema, same in variants.items():
-            owner = SharedTool(tool, schema)
-            is_updated = tool in shared_before and (len(same) > 1 or len(variants) == 1)
-            is_shared = len(same) > above or owner in before or is_updated
-            group = _group(owner, same) if is_shared else None
-            if group:
+    for tool, by_schema in _by_name_and_schema(offers).items():
+        most, *others = sorted(by_schema.items(), key=lambda item: (-len(item[1]), item[0]))
+        wanted = {SharedTool(tool): most} | {SharedTool(tool, schema): (schema, same) for schema, same in others}
+        is_shared = len(most[1]) > above or SharedTool(tool) in known
+        for owner, (schema, same) in wanted.items():
+            is_joined = is_shared and (not owner.schema or len(same) > 1 or owner in known)
+            if is_joined and (group := _group(owner, schema, same)):
                 groups.append(group)
             else:
                 singles += same
     return groups, singles
 
 
-def _variants(offers: Iterable[OfferedTool]) -> dict[str, dict[str, list[OfferedTool]]]:
-    """Tools by name and digest of their schemas."""
+def _by_name_and_schema(offers: Iterable[OfferedTool]) -> Mapping[str, Mapping[str, list[OfferedTool]]]:
     found: defaultdict[str, defaultdict[str, list[OfferedTool]]] = defaultdict(lambda: defaultdict(list))
     for offer in offers:
         found[offer.target.tool][_schema_digest(offer.listing)].append(offer)
-    return found  # type: ignore[return-value]
+    return found
 
 
-def _group(owner: SharedTool, same: Sequence[OfferedTool]) -> ToolGroup | None:
+def _group(owner: SharedTool, digest: str, same: Sequence[OfferedTool]) -> ToolGroup | None:
     """`None` if an argument cannot be added to the tool's schema."""
-    computers = tuple(offer.target.computer for offer in same)
-    listings = [offer.listing for offer in same]
+    by_computer = {offer.target.computer: offer.listing for offer in same}
+    computers = tuple(sorted(by_computer))
+    listings = [by_computer[computer] for computer in computers]
     try:
         argument, schema = add_argument(
             listings[0].get("inputSchema") or {}, _ARGUMENTS, lambda name: _computer_schema(name, computers)
         )
     except CannotAdd:
         return None
-    return ToolGroup(owner, computers, argument, {**_joined(listings), "inputSchema": schema})
+    return ToolGroup(owner, digest, computers, argument, {**_joined(listings), "inputSchema": schema})
 
 
 def _computer_schema(argument: str, computers: Sequence[str]) -> dict[str, Any]:

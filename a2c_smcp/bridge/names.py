@@ -2,10 +2,11 @@
 
 The table has at most one name for each owner and one owner for each name. An owner is a tool of one computer, or a tool
 that several computers share. A new owner gets the best of its `spellings` that nobody has; owners that are away keep
-theirs. When the table is full, those that have been away longest are dropped.
+theirs. When the table is full, those that have been away longest are dropped; a computer that has many that are away
+drops its own, so that it cannot push out those of others.
 
 A name passes from one owner to another only where the caller says that both are the same tool (`yields`): for example
-when the tool of a computer becomes part of a shared one.
+when the tool of a computer becomes part of a shared one. Owners that are asked for together never lose theirs.
 
 With a file, the table is what the file says. It is read again when another process has changed it, and new names are
 given while it is locked, after the names of others have been read. See `names_file.py`.
@@ -14,7 +15,8 @@ given while it is locked, after the names of others have been read. See `names_f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,15 +31,25 @@ __all__ = ["GivenNames", "Yields"]
 Yields: TypeAlias = Callable[[Owner, Owner], bool]
 """Whether the first one's name may pass to the second one."""
 
-_MOST = 20_000
+_MOST, _MOST_OF_ONE = 20_000, 2_000
 
 
 class GivenNames:
-    """The names of an office's tools. With a file they are kept across restarts, and shared with other bridges."""
+    """The names of an office's tools. With a file they are kept across restarts, and shared with other bridges.
 
-    def __init__(self, file: Path | None = None, *, most: int = _MOST, clock: Callable[[], float] = time.time) -> None:
+    At most `most` names are kept, and of one computer `most_of_one` that are not used now.
+    """
+
+    def __init__(
+        self,
+        file: Path | None = None,
+        *,
+        most: int = _MOST,
+        most_of_one: int = _MOST_OF_ONE,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._file = NamesFile(file) if file else None
-        self._most = most
+        self._most, self._most_of_one = most, most_of_one
         self._clock = clock
         self._records: dict[Owner, NameRecord] = {}
         self._owners: dict[str, Owner] = {}
@@ -76,12 +88,16 @@ class GivenNames:
     def _give(self, owners: Sequence[Owner], reserved: Collection[str], yields: Yields, today: str) -> None:
         with self._file.locked() if self._file else nullcontext(False) as may_write:
             self._read()
+            used = {*owners}
             for owner in owners:
                 record = self._records.get(owner)
                 if record is None or record.name in reserved:
-                    self._take(owner, self._best_name(owner, reserved, yields))
+                    name = self._best_name(
+                        owner, reserved, lambda holder, new: holder not in used and yields(holder, new)
+                    )
+                    self._take(owner, name)
             self._records |= {owner: self._records[owner]._replace(seen=today) for owner in owners}
-            self._make_room(owners)
+            self._make_room(used)
             if self._file and may_write:
                 self._file.save(self._records.values())
 
@@ -100,15 +116,16 @@ class GivenNames:
         self._records[owner] = NameRecord(name, owner, "")
         self._owners[name] = owner
 
-    def _make_room(self, present: Iterable[Owner]) -> None:
-        """Drop those that have been away longest, if there are too many; never one that is present."""
-        too_many = len(self._records) - self._most
-        if too_many <= 0:
-            return
-        kept = set(present)
-        away = sorted((record for record in self._records.values() if record.owner not in kept), key=lambda r: r.seen)
-        for record in away[:too_many]:
-            del self._records[record.owner], self._owners[record.name]
+    def _make_room(self, used: Collection[Owner]) -> None:
+        """Drop names that have not been used for longest, if there are too many; never one that is used now."""
+        away = [record for record in self._records.values() if record.owner not in used]
+        room, kept = self._most - len(used), Counter[str]()
+        for record in sorted(away, key=lambda record: record.seen, reverse=True):
+            computer = record.owner.computer if isinstance(record.owner, Target) else ""
+            kept[computer] += 1
+            room -= 1
+            if room < 0 or kept[computer] > self._most_of_one:
+                del self._records[record.owner], self._owners[record.name]
 
     def _read(self) -> None:
         """Take over what other processes have given. Names of our own that could not be written are kept if free."""

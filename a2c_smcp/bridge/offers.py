@@ -19,10 +19,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class SharedTool:
-    """A tool that computers have under this name and with equal schemas; `schema` is a digest of these."""
+    """A tool that several computers have under this name.
+
+    With `schema`, a digest, only those of them where the tool has this schema, which differs from that of most.
+    """
 
     tool: str
-    schema: str
+    schema: str = ""
 
 
 Owner: TypeAlias = Target | SharedTool

@@ -16,11 +16,11 @@ from typing import Any
 from urllib.parse import quote
 
 from a2c_smcp.bridge.seats import MCP_PATH, ClientSeat, Occupant, SeatOptions, Seats
-from a2c_smcp.errors import BadRequest, NotAuthenticated, NotAuthorised, NotFound, SMCPError, WrongRole
+from a2c_smcp.errors import BadRequest, NotAuthenticated, NotAuthorised, NotFound, OfficeHasAgent, SMCPError
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.auth.authentication import Principal
-from a2c_smcp.server.mounts import Message, Receive, Scope, Send
+from a2c_smcp.server.mounts import Message, Receive, Scope, Send, with_headers
 
 __all__ = ["PREFIXES", "OfficesAsMCPServers", "agent_name"]
 
@@ -33,6 +33,7 @@ PREFIXES = (MCP_PATH, f"{_METADATA_PATH}{MCP_PATH}")
 
 _CREDENTIALS = (b"authorization", b"x-api-key", b"access_token")
 _SESSION = b"mcp-session-id"
+_FOR_WEB_PAGES = ((b"access-control-expose-headers", b"mcp-session-id, www-authenticate"),)
 _CHECKED = frozenset({b"host", b"origin"})
 _REFUSED = -32001  # beside those that MCP itself has
 _WILDCARDS = frozenset("*?[")
@@ -45,7 +46,10 @@ _WRONG_KEY = (
     "The key is not accepted: it is wrong, or it was revoked or has expired. Give your MCP client a valid key of this "
     "Server; `a2c-smcp key` makes one for its keys file."
 )
-_NOT_ALLOWED = "Use a key for this office, or ask the operator of the Server for one (`a2c-smcp key --office …`)."
+_REMEDIES: dict[type[SMCPError], str] = {
+    NotAuthorised: "Use a key for this office; the operator of the Server makes one with `a2c-smcp key --office`.",
+    OfficeHasAgent: "An office holds one agent at a time: wait until it has left, or use another office.",
+}
 
 
 class OfficesAsMCPServers:
@@ -69,6 +73,8 @@ class OfficesAsMCPServers:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
+        if _header(scope, b"origin"):
+            send = with_headers(send, _FOR_WEB_PAGES)
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         try:
             if path.startswith(_METADATA_PATH):
@@ -177,8 +183,8 @@ async def _refuse(scope: Scope, error: SMCPError, send: Send) -> None:
         has_key = any(_header(scope, name) for name in _CREDENTIALS)
         message = _WRONG_KEY if has_key else _NO_KEY
         headers = [(b"www-authenticate", _challenge(scope, has_key=has_key))]
-    elif isinstance(error, NotAuthorised | WrongRole):
-        message = f"{error.message}. {_NOT_ALLOWED}"
+    elif remedy := next((words for kind, words in _REMEDIES.items() if isinstance(error, kind)), ""):
+        message = f"{error.message}. {remedy}"
     fault = {"code": _REFUSED, "message": message, "data": {"code": error.code, **error.details}}
     status = 400 if isinstance(error, BadRequest) else error.code
     await _answer(send, status, {"jsonrpc": "2.0", "id": None, "error": fault}, headers)

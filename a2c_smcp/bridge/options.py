@@ -22,16 +22,17 @@ class BridgeOptions:
 
     The names that tools were given are kept in `names_file`. `timeout` is how many seconds a tool may take; for a
     client that wants to know its progress, how long it may be silent. `explain` puts an error into words for the person
-    at the MCP client, with what to do about it. A client of an older revision of MCP has a session: there are at most
-    `max_sessions`, and one that is not used for `session_idle` seconds is ended. `max_kept` are the bytes of messages
-    that are kept, so that a stream that was cut can be resumed. `wait` is how many seconds the start may take until
-    clients are answered, even if the office was not joined yet.
+    at the MCP client, with what to do about it. A request over HTTP has at most `max_request` bytes. A client of an
+    older revision of MCP has a session: there are at most `max_sessions`, and one that is not used for `session_idle`
+    seconds is ended. `max_kept` are the bytes of messages that are kept, so that a stream that was cut can be resumed.
+    `wait` is how many seconds the start may take until clients are answered, even if the office was not joined yet.
     """
 
     catalog: CatalogOptions = field(default_factory=CatalogOptions)
     names_file: Path | None = None
     timeout: float = 600.0
     explain: Callable[[SMCPError], str] = _message
+    max_request: int = 4 * 1024 * 1024
     max_sessions: int = 1000
     session_idle: float = 1800.0
     max_kept: int = 32 * 1024 * 1024

@@ -25,10 +25,8 @@ _WEIGHTS = {"name": 3.0, "title": 2.0, "description": 1.0, "parameter": 1.0, "ab
 _SATURATION, _LENGTH = 1.2, 0.5  # k1 and b of BM25
 _LONGEST_TEXT = 4_000
 
-_WORD = re.compile(
-    r"(?P<cjk>[\u3005\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+)"
-    r"|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z\u3005\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+"
-)
+_CJK = r"\u3005\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_WORD = re.compile(rf"(?P<cjk>[{_CJK}]+)|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z{_CJK}]+")
 _STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
@@ -65,7 +63,7 @@ class ToolIndex:
     def search(self, query: str, limit: int) -> list[int]:
         """The numbers of the tools that fit best, the best first; tools without any word of the query are left out."""
         scores: defaultdict[int, float] = defaultdict(float)
-        for word in dict.fromkeys(words_in(query[:_LONGEST_TEXT])):
+        for word in dict.fromkeys(words_in(query)):
             found = self._postings.get(word, ())
             rarity = math.log(1 + (self._count - len(found) + 0.5) / (len(found) + 0.5))
             for number, score in found:
@@ -78,7 +76,7 @@ def words_in(text: str) -> list[str]:
     return [*_words_in(text[:_LONGEST_TEXT])]
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=4096)
 def _words_in(text: str) -> tuple[str, ...]:
     return tuple(_split(without_accents(text)))
 
@@ -114,11 +112,12 @@ def _weighted(listing: Mapping[str, Any]) -> defaultdict[str, float]:
 
 
 def _texts(listing: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    schema = listing.get("inputSchema")
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    fields = [(kind, listing.get(kind)) for kind in ("name", "title", "description")]
-    for name, value in properties.items() if isinstance(properties, Mapping) else ():
-        fields += (
-            [("parameter", name), ("about parameter", value.get("description"))] if isinstance(value, Mapping) else []
-        )
-    yield from ((kind, text) for kind, text in fields if isinstance(text, str))
+    """The texts of a tool that comes from a computer, which may have sent anything."""
+    texts = [(kind, listing.get(kind)) for kind in ("name", "title", "description")]
+    for name, about in _object(_object(listing.get("inputSchema")).get("properties")).items():
+        texts += [("parameter", name), ("about parameter", _object(about).get("description"))]
+    yield from ((kind, text) for kind, text in texts if isinstance(text, str))
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -26,7 +26,7 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.bridge.bridge import Bridge
 from a2c_smcp.bridge.options import BridgeOptions
 from a2c_smcp.endpoint import Credentials
-from a2c_smcp.errors import RateLimited, Unavailable
+from a2c_smcp.errors import NotAuthenticated, NotAuthorised, RateLimited, Unavailable
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.server.mounts import ASGIApp, Lifespan
 
@@ -107,6 +107,7 @@ class ClientSeat:
         self.occupant = occupant
         self.is_over = asyncio.Event()
         self._headers: Mapping[str, str] = {}
+        self._dialled_with: Mapping[str, str] = {}
         agent = AsyncSMCPAgentClient(occupant.name, url=url, office=[], auth=self, event_handler=self)
         self._bridge = Bridge(agent, occupant.office, options.bridge(occupant.office))
         self.app: ASGIApp = self._bridge.http_app(MCP_PATH)
@@ -170,9 +171,17 @@ class ClientSeat:
     # For the agent
 
     def credentials(self) -> Credentials:
+        self._dialled_with = self._headers
         return Credentials(headers=self._headers)
 
+    def on_office_lost(self, office: str, error: Exception) -> None:
+        if isinstance(error, NotAuthorised):  # the key is for other offices now
+            self.on_refused(error)
+
     def on_refused(self, error: Exception) -> None:
+        if isinstance(error, NotAuthenticated) and self._headers != self._dialled_with:
+            self._is_joined = False  # a renewed token has come meanwhile: the next request joins with it
+            return
         logger.info("the seat of %r in office %r ends: %s", self.occupant.principal, self.occupant.office, error)
         self._close_soon(self)
 

@@ -37,14 +37,25 @@ def is_valid(name: str) -> bool:
 
 def spellings(owner: Owner) -> Iterator[str]:
     """The names that an owner may have, the best first. They never end."""
-    yield (plain := _plain(owner.tool))
+    plain = _plain(owner.tool)
     if isinstance(owner, SharedTool):
-        yield from (f"{plain[: LONGEST - len(end)].rstrip('_')}{end}" for end in map("_{}".format, count(2)))
+        yield from _of_shared(plain, owner.schema)
         return
+    yield plain
     front = f"{_computer(owner.computer)}{_BETWEEN}"
     room, tool = LONGEST - len(front), plain.lstrip("_")
     yield front + (tool if len(tool) <= room else _marked(tool, owner.tool, room))
     yield from (front + _marked(tool, f"{owner.tool}\0{number}", room) for number in count(2))
+
+
+def _of_shared(plain: str, schema: str) -> Iterator[str]:
+    name = _ending(plain, f"_x{schema[:8]}") if schema else plain
+    yield name
+    yield from (_ending(name, f"_{number}") for number in count(2))
+
+
+def _ending(name: str, end: str) -> str:
+    return f"{name[: LONGEST - len(end)].rstrip('_')}{end}"
 
 
 def _plain(tool: str) -> str:

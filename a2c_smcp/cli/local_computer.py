@@ -104,6 +104,7 @@ SkillsFolder = Annotated[
         "--skill-home",
         "Folder of skills; yours are the folders in its user/.",
         show_default="~/.a2c/skills",
+        metavar="DIR",
     ),
 ]
 

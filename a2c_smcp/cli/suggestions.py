@@ -16,7 +16,14 @@ from a2c_smcp.computer.tools.table import A2C_TOOL_META, MCP_TOOL_ANNOTATION
 from a2c_smcp.registry.schemas.check import Schema, find_faults
 from a2c_smcp.smcp import SMCPTool
 
-__all__ = ["agent_line", "command_line", "invocation", "invocation_anywhere", "suggested_call"]
+__all__ = [
+    "agent_line",
+    "command_line",
+    "invocation",
+    "invocation_anywhere",
+    "invocation_for_programs",
+    "suggested_call",
+]
 
 # fmt: off
 _HARMLESS = frozenset({
@@ -179,6 +186,13 @@ def invocation_anywhere() -> list[str]:
         found, environment = shutil.which(_NAME), os.environ.get("VIRTUAL_ENV")
         return [found] if found and environment and Path(found).is_relative_to(environment) else [_NAME]
     return [str(Path(first).absolute()), *others]
+
+
+def invocation_for_programs() -> list[str]:
+    """The same for a program that starts it: with the whole path, as that program may have another PATH."""
+    first, *others = invocation()
+    found = shutil.which(first)
+    return [str(Path(found).absolute()), *others] if found else [sys.executable, "-m", "a2c_smcp"]
 
 
 def _is_on_path(program: Path) -> bool:

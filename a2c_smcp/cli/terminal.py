@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-__all__ = ["Terminal", "first_sentence", "is_for_programs", "printable", "put_json", "put_table", "put_text"]
+__all__ = [
+    "Terminal",
+    "first_sentence",
+    "is_for_programs",
+    "printable",
+    "put_diff",
+    "put_json",
+    "put_table",
+    "put_text",
+]
 
 _HELD = 1000
 _FRAMES_PER_SECOND = 8
@@ -193,6 +202,23 @@ def put_json(value: Any, *, in_one_line: bool = False) -> None:
 def put_text(text: str) -> None:
     """Print text on stdout. On a terminal, control characters in it are escaped."""
     _write(printable(text) if sys.stdout.isatty() else text)
+
+
+_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def put_diff(text: str) -> None:
+    """Print a unified diff on stdout, in colours on a terminal."""
+    if not sys.stdout.isatty():
+        if text:
+            put_text(text)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for line in printable(text).splitlines():
+        console.print(Text(line, _COLOURS.get(line[0], "")), soft_wrap=True)
 
 
 def first_sentence(text: str) -> str:

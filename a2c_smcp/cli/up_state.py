@@ -46,18 +46,20 @@ class AlreadyUp(Exception):
 
 
 class RunningUp(NamedTuple):
-    """An `a2c-smcp up` of this user that runs now, and the API key of its Server."""
+    """An `a2c-smcp up` of this user that runs now, the API key of its Server, and the file that holds it."""
 
     info: UpInfo
     key: str
+    key_file: Path
 
 
 def running_ups() -> Iterator[RunningUp]:
     """All that run now."""
     for path in sorted((default_folder() / "up").glob("*.running")):
         if info := _info_in(path):
+            key_file = path.with_suffix(".key")
             with suppress(OSError, ValueError):
-                yield RunningUp(info, path.with_suffix(".key").read_text("ascii").strip())
+                yield RunningUp(info, key_file.read_text("ascii").strip(), key_file)
 
 
 def find_running_up(url: str) -> RunningUp | None:

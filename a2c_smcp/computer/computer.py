@@ -124,11 +124,12 @@ class Computer(AgentRequests):
         self._execution = Execution(
             lambda: self._host, self._catalogue, approval, answering, self.tells, self.mask, self._delivery
         )
+        self._contents = ReadContents(self.blobs, self.mask, max_message)
         self.reading = ReadAnswers(
             lambda: self._host,
             self._execution.live,
             answering,
-            ReadContents(self.blobs, self.mask, max_message),
+            self._contents,
             self.tells,
             self.mask,
             self._policy.subscription_limit,
@@ -343,6 +344,7 @@ class Computer(AgentRequests):
         """Take the largest message of the Server that this computer is connected to for its own, if that is less."""
         largest = min(largest, self._max_message)
         self._delivery.limit(largest)
+        self._contents.limit(largest)
         self._catalogue.limit(largest)
         self._refresh()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, NotRequired, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from typing_extensions import TypedDict
 
 from a2c_smcp.smcp import SMCPTool
 
-__all__ = ["OwnedTool", "ServerUpdate", "ToolCallRecord", "Update", "UpdateKind"]
+__all__ = ["AttributedCall", "OwnedTool", "ServerUpdate", "ToolCallRecord", "Update", "UpdateKind"]
 
 UpdateKind: TypeAlias = Literal["config", "tool_list", "desktop", "skills"]
 
@@ -35,10 +35,7 @@ class OwnedTool(SMCPTool):
 
 
 class ToolCallRecord(TypedDict):
-    """A tool call in the history (004). The desktop shows the windows of the server that was called last first.
-
-    `caller` is the agent, with the MCP client that it called for; empty for a call of the owner.
-    """
+    """A tool call in the history (004). The desktop shows the windows of the server that was called last first."""
 
     timestamp: str
     req_id: str
@@ -48,4 +45,9 @@ class ToolCallRecord(TypedDict):
     timeout: float | None
     success: bool
     error: str | None
-    caller: NotRequired[str]
+
+
+class AttributedCall(ToolCallRecord):
+    """A call in the history with its `caller`: the agent, and the MCP client behind it; empty for the owner's own."""
+
+    caller: str

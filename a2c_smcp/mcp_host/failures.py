@@ -7,6 +7,9 @@ from typing import ClassVar
 from a2c_smcp.errors import AnswerTooLarge, BadRequest, SMCPError
 
 __all__ = [
+    "INVALID_PARAMS",
+    "METHOD_NOT_FOUND",
+    "RESOURCE_NOT_FOUND",
     "AuthRequired",
     "CommandNotFound",
     "OversizedAnswer",
@@ -21,6 +24,10 @@ __all__ = [
     "TokenRefused",
     "in_brief",
 ]
+
+METHOD_NOT_FOUND, INVALID_PARAMS = -32601, -32602
+RESOURCE_NOT_FOUND = -32002  # of revisions before 2026-07-28
+"""Codes of MCP, in `details["mcp_code"]` of a `RequestRefused`."""
 
 
 def in_brief(text: str, most: int) -> str:

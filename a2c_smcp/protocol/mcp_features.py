@@ -139,7 +139,7 @@ _ASKING = (
         "Questions",
         "notice that the roots have changed",
         "no",
-        "A Computer has no roots of its own.",
+        "MCP deprecates roots, and a Computer has none of its own.",
         methods=("notifications/roots/list_changed",),
         revisions=OLDER,
     ),
@@ -258,8 +258,14 @@ _READING = (
     MCPFeature(
         "Extensions",
         "skills",
-        "no",
-        "Not yet. What a server says about them in `_meta` arrives.",
+        "yes",
+        "Those that a server offers as resources below `skill://…`, beside the folders of the owner. Those for which "
+        "it names a folder or an archive are left out on purpose.",
+        events=(
+            published_events.GET_SKILLS_EVENT,
+            published_events.GET_SKILL_EVENT,
+            published_events.UPDATE_SKILLS_NOTIFICATION,
+        ),
         extension=True,
     ),
     MCPFeature(

@@ -26,8 +26,9 @@ class Question:
 
     `schema` is the JSON schema of a form's content, with one level of properties. A question that `is_secret` asks for
     a password or the like. `tool` is the name by which the agent has called it, `server` the MCP server. `client` is
-    the MCP client that the agent calls for, by the name that it gives itself. `problem` says why the last answer was
-    refused, if there was one.
+    the MCP client that the agent calls for, by the name that it gives itself. `is_approval`: it is the computer that
+    asks, whether the call may run, and a person should answer. `problem` says why the last answer was refused, if there
+    was one.
     """
 
     message: str
@@ -44,6 +45,7 @@ class Question:
     office: str = ""
     problem: str = ""
     client: str = ""
+    is_approval: bool = False
 
     @classmethod
     def of_request(cls, request: object, **about: Any) -> Question:

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, Unpack, overloa
 
 from a2c_smcp.registry.readable.entries import (
     BothWays,
+    Entry,
     PromptEntry,
     ResourceEntry,
     TemplateEntry,
@@ -40,7 +41,6 @@ __all__ = ["ReadableChange", "ReadableRegistry"]
 logger = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Entry: TypeAlias = ResourceEntry | TemplateEntry | PromptEntry
 ReadableChange: TypeAlias = Literal["resources", "prompts"]
 Reference: TypeAlias = str | Mapping[str, Any]
 """A prompt by its name or a template by its URI, or MCP's `ref`."""

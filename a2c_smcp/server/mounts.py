@@ -22,6 +22,7 @@ __all__ = [
     "Scope",
     "Send",
     "scope_of",
+    "with_headers",
 ]
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -47,14 +48,18 @@ class MountedRequest(NamedTuple):
     headers: Headers
 
     def sending(self, send: Send) -> Send:
-        """`send`, with these headers in each response."""
+        return with_headers(send, self.headers) if self.headers else send
 
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), *self.headers]}
-            await send(message)
 
-        return send_with_headers if self.headers else send
+def with_headers(send: Send, headers: Headers) -> Send:
+    """`send`, with these headers in each response."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *headers]}
+        await send(message)
+
+    return send_with_headers
 
 
 class Mounts:

@@ -63,7 +63,7 @@ async def test_the_person_at_the_mcp_client_says_yes(mode: Any, shared_hub: Any,
     assert [asked.splitlines()[0] for asked in person.asked] == [
         "bridge (claude-desktop) wants to run wipe of the MCP server python on the computer laptop, with"
     ]
-    assert [each.get("caller") for each in guarded.computer.history] == ["bridge (claude-desktop)"]
+    assert [each["caller"] for each in guarded.computer.history] == ["bridge (claude-desktop)"]
 
 
 @eras

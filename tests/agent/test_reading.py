@@ -507,8 +507,9 @@ async def test_a_lost_connection_and_an_answer_without_a_time_leave_nothing_in_t
             await agent.get_prompts("laptop")
             await agent.get_resources("laptop", "notes")
         assert (len(library.asked("get_prompts")), len(library.asked("get_resources"))) == (2, 1)
-        relay.cut()
+        relay.close()
         await until(lambda: not agent.is_connected)
+        relay.reopen()
         await agent.get_resources("laptop", "notes")
     assert len(library.asked("get_resources")) == 2
 

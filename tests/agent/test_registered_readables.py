@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient, SMCPAgentClient
-from a2c_smcp.agent.reading.registered import _matcher
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import NotFound, Unavailable
 from a2c_smcp.loops import LoopIsRunning, in_thread
@@ -188,22 +187,3 @@ async def test_what_was_listed_is_refused_clearly_when_its_agent_is_gone(
         await client.registry.aread_resource("x:a")
     with pytest.raises(Unavailable):
         await in_thread(entry.read.call, {})
-
-
-@pytest.mark.parametrize(
-    ("template", "uri", "fits"),
-    [
-        ("x:{a}", "x:1", True),
-        ("x:{a}/y{?q,r}", "x:1/y?q=2", True),
-        ("x:{a}/y/{b}", "x:1/y/2", True),
-        ("x:{a}/y/{b}", "x:1/z/2", False),
-        ("x:{a}y", "x:1", False),
-        ("x:{a}ab{b}b", "x:ab", False),
-        ("x:plain", "x:plain", True),
-        ("x:plain", "x:other", False),
-        ("{a}" * 500 + "x", "y" * 5000, False),
-    ],
-    ids=lambda value: str(value)[:20],
-)
-def test_a_uri_may_be_one_of_a_template(template: str, uri: str, fits: bool) -> None:
-    assert (_matcher(template)(uri) is not None) is fits

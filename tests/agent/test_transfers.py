@@ -22,7 +22,7 @@ from tests.computer.hosted import Relay, hosted, ready
 from tests.computer.servers.contents import binary, item, text
 from tests.computer.supervised import quick, script
 from tests.conftest import Hub
-from tests.on_disk import content_of, names_in
+from tests.on_disk import below, content_of, names_in
 from tests.peer import Peer
 from tests.waiting import until
 
@@ -138,6 +138,31 @@ async def test_binary_goes_to_files_under_safe_names_and_never_over_others(
             assert result.content[3]["resource"]["blob"] == ""
             assert result.content[4] == item("text", 20)
         assert not [*folder.glob(".*")]
+
+
+HOSTILE_URIS = (
+    "file:///../../etc/passwd",
+    "file:///a/..%2f..%2fescaped",
+    "file:///a/%2e%2e",
+    "file:///.bashrc",
+    "file:///a/..%5C..%5Cescaped.exe",
+    "file:///a/name%00.txt",
+    f"file:///{'a' * 500}",
+    "x:",
+)
+
+
+@pytest.mark.covers("results-whole")
+async def test_whatever_the_uri_a_file_is_written_into_the_folder(shared_hub: Hub, office: str, tmp_path: Path) -> None:
+    folder = tmp_path / "inner" / "saved"
+    resources = [{"uri": uri, "mimeType": "x/y", "blob": b64encode(b"hostile").decode()} for uri in HOSTILE_URIS]
+    async with with_computer(shared_hub, office) as (agent, peer):
+        peer.answers("client:tool_call", {"content": [{"type": "resource", "resource": each} for each in resources]})
+        result = await agent.emit_tool_call("laptop", "show", save_to=folder)
+    assert [Path(each).parent for each in result.files] == [folder] * len(HOSTILE_URIS)
+    assert [content_of(each) for each in result.files] == [b"hostile"] * len(HOSTILE_URIS)
+    assert not any(Path(each).name.startswith((".", "-")) for each in result.files)
+    assert below(tmp_path, but=folder) == {folder.parent}
 
 
 @pytest.mark.covers("results-whole")

@@ -73,7 +73,7 @@ async def test_tags_allow_a_tool_only_on_trusted_computers(
         assert ("pay" in registry) is is_there
 
 
-@pytest.mark.covers("agent-registry", "tools-meta")
+@pytest.mark.covers("agent-registry", "tools-meta", "peer-tags")
 async def test_tags_that_only_an_mcp_server_vouches_for_allow_nothing(
     shared_hub: Any, office: str, computer: Peer
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from a2c_smcp.bridge.catalog import Catalog, CatalogOptions, OfferedTool, Target, catalog
 from a2c_smcp.bridge.names import GivenNames
@@ -57,3 +59,38 @@ def test_names_that_are_reserved_are_given_to_no_tool() -> None:
     options = CatalogOptions(one_for_all="off")
     found = catalog([offer("laptop", "get_desktop")], GivenNames(), options, reserved={"get_desktop"})
     assert names_in(found) == ["laptop__get_desktop"]
+
+
+@pytest.mark.covers("bridge-catalog")
+def test_a_name_in_other_letters_than_clients_accept_is_shown_as_the_title() -> None:
+    offers = [offer("laptop", "查询天气"), offer("laptop", "搜索", title="Search")]
+    assert {listing["title"] for listing in catalog(offers, GivenNames()).listings()} == {"Search", "查询天气"}
+
+
+schemas = st.sampled_from([SCHEMA, {"type": "object"}, {"patternProperties": {"": {}}}, {"$ref": "#/$defs/a"}])
+words = st.sampled_from(["a", "b", "a__b", "a.b", "a b", "search_tools", "搜索"])
+offices = st.dictionaries(st.builds(Target, words, words), schemas, max_size=12)
+all_options = st.builds(CatalogOptions, st.sampled_from(["auto", "on", "off"]), st.integers(0, 3), st.none())
+
+
+@pytest.mark.covers("bridge-catalog")
+@given(st.lists(offices, min_size=1, max_size=4), all_options)
+def test_every_tool_can_be_called_under_one_listed_name_and_no_other_tool_can(
+    rounds: list[dict[Target, Any]], options: CatalogOptions
+) -> None:
+    names = GivenNames()
+    for office in rounds:
+        found = catalog(
+            [OfferedTool(target, {"inputSchema": schema}) for target, schema in office.items()], names, options
+        )
+        reached = [found.resolve(name, call)[0] for name, call in calls_of(found)]
+        assert len(reached) == len(office)
+        assert {*reached} == office.keys()
+
+
+def calls_of(found: Catalog) -> list[tuple[str, dict[str, str]]]:
+    calls: list[tuple[str, dict[str, str]]] = []
+    for listing in found.listings():
+        which = listing["inputSchema"].get("properties", {}).get("computer")
+        calls += [(listing["name"], {"computer": each}) for each in which["enum"]] if which else [(listing["name"], {})]
+    return calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -87,15 +88,14 @@ def test_tools_with_other_schemas_are_not_the_same() -> None:
 
 
 @pytest.mark.covers("bridge-grouping")
-def test_two_schemas_of_one_tool_are_two_shared_tools() -> None:
-    new = offers("cd", schema=named(version=2))
-    found = catalog([*offers("ab"), *new], GivenNames(), ON)
-    assert {
-        name: listing["inputSchema"]["properties"]["computer"]["enum"] for name, listing in listed(found).items()
-    } == {
-        "read": ["a", "b"],
-        "read_2": ["c", "d"],
-    }
+def test_the_name_shows_the_schema_that_most_computers_have_and_another_one_has_a_name_of_its_own() -> None:
+    found = catalog([*offers("abc"), *offers("de", schema=named(version=2)), offer("f", schema={})], GivenNames(), ON)
+    enums = {name: listing["inputSchema"].get("properties", {}) for name, listing in listed(found).items()}
+    [other] = enums.keys() - {"read", "f__read"}
+    assert re.fullmatch("read_x[0-9a-f]{8}", other)
+    assert enums["read"]["computer"]["enum"] == ["a", "b", "c"]
+    assert enums[other]["computer"]["enum"] == ["d", "e"]
+    assert enums["f__read"] == {}
 
 
 @pytest.mark.covers("bridge-grouping")
@@ -129,6 +129,12 @@ def test_a_call_must_name_a_computer_that_has_the_tool_now(computer: object) -> 
     with pytest.raises(BadRequest, match="'a', 'b'") as caught:
         found.resolve("read", {"computer": computer} if computer else {})
     assert caught.value.outcome == "not_run"
+
+
+@pytest.mark.covers("bridge-grouping")
+def test_a_name_stands_for_the_tool_of_every_computer_whatever_its_schema_there() -> None:
+    found = catalog([*offers("ab"), offer("c", schema=named(version=2))], GivenNames(), ON)
+    assert found.resolve("read", {"computer": "c"}) == (Target("c", "read"), {})
 
 
 @pytest.mark.covers("bridge-grouping")
@@ -285,23 +291,38 @@ def test_a_name_of_a_computer_that_is_not_part_of_it_is_not_taken_over() -> None
 
 
 @pytest.mark.covers("bridge-grouping")
-@pytest.mark.parametrize("computers", ["abcd", "ab", "a"])
-def test_a_tool_that_is_updated_on_all_computers_keeps_its_name(computers: str) -> None:
+def test_a_tool_that_is_updated_on_one_computer_after_another_keeps_its_name() -> None:
     names = GivenNames()
-    assert [*listed(catalog(offers("abcd", schema=named(version=1)), names))] == ["read"]
-    found = catalog(offers(computers, schema=named(version=2)), names)
-    assert listed(found)["read"]["inputSchema"]["properties"]["computer"]["enum"] == [*computers]
-    assert [*listed(catalog(offers("abcd", schema=named(version=3)), names))] == ["read"]
+    catalog(offers("abcd", schema=named(version=1)), names)
+    shown = [updated(names, count) for count in range(5)]
+    versions = [version_of(found["read"]) for found in shown]
+    assert (versions[:2], versions[3:]) == ([1, 1], [2, 2])  # between them, as many computers have one as the other
+    assert ["d__read" in found for found in shown] == [False, True, False, False, False]
+    assert [len(found) for found in shown] == [1, 2, 2, 2, 1]
+
+
+def updated(names: GivenNames, count: int) -> dict[str, Any]:
+    """What is listed when so many of four computers have the second version. Each can be called by the tool's name."""
+    versions = [1] * (4 - count) + [2] * count
+    some = [offer(each, schema=named(version=version)) for each, version in zip("abcd", versions, strict=True)]
+    found = catalog(some, names)
+    assert [found.resolve("read", {"computer": each})[0].computer for each in "abcd"] == [*"abcd"]
+    return {name: listing["inputSchema"]["properties"] for name, listing in listed(found).items()}
+
+
+def version_of(properties: dict[str, Any]) -> int:
+    version: int = properties["version"]["const"]
+    return version
 
 
 @pytest.mark.covers("bridge-grouping")
-def test_computers_with_an_update_that_others_lack_have_a_shared_tool_of_their_own() -> None:
+def test_a_schema_that_most_computers_have_now_can_be_called_by_the_name_it_had_before() -> None:
     names = GivenNames()
-    catalog(offers("abcd", schema=named(version=1)), names)
-    old, new = offers("abc", schema=named(version=1)), offers("d", schema=named(version=2))
-    assert [*listed(catalog([*old, *new], names))] == ["d__read", "read"]
-    old, new = offers("ab", schema=named(version=1)), offers("cd", schema=named(version=2))
-    assert [*listed(catalog([*old, *new], names))] == ["read", "read_2"]
+    both = [*offers("abc"), *offers("de", schema=named(version=2))]
+    [other] = listed(catalog(both, names, ON)).keys() - {"read"}
+    found = catalog(both[2:], names, ON)
+    assert version_of(listed(found)["read"]["inputSchema"]["properties"]) == 2
+    assert found.resolve(other, {"computer": "e", "path": "x"}) == (Target("e", "read"), {"path": "x"})
 
 
 @pytest.mark.covers("bridge-grouping")
@@ -311,23 +332,18 @@ def test_without_shared_tools_their_names_are_free() -> None:
     assert [*listed(catalog(offers("ab"), names, OFF))] == ["b__read", "read"]
 
 
-versions = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from([1, 2]), max_size=6)
+present = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from([1, 2]), min_size=1, max_size=6)
 
 
 @pytest.mark.covers("bridge-grouping")
-@given(st.lists(versions, max_size=6), st.sampled_from([ON, AUTO]))
-def test_computers_that_come_and_go_never_rename_a_shared_tool(
+@given(st.lists(present, max_size=6), st.sampled_from([ON, AUTO]))
+def test_computers_that_come_go_and_change_never_rename_a_shared_tool(
     rounds: list[dict[str, int]], options: CatalogOptions
 ) -> None:
-    """After both versions were there at once: a version that is new may take over the name of one that is gone."""
-    both = {"a": 1, "b": 1, "c": 1, "d": 1, "u": 2, "v": 2, "w": 2, "x": 2}
     with TemporaryDirectory() as folder:
-        known: dict[int, str] = {}
-        for present in [both, *rounds]:
-            names = GivenNames(Path(folder) / "names.json")
-            some = [offer(computer, schema=named(version=version)) for computer, version in present.items()]
-            found = catalog(some, names, options).listings()
-            seen = {listing["inputSchema"]["properties"]["version"]["const"]: listing["name"] for listing in found}
-            assert len(found) == len(seen)
-            assert {version: known.get(version, name) for version, name in seen.items()} == seen
-            known |= seen
+        for office in [dict.fromkeys("abcd", 1), *rounds]:
+            some = [offer(computer, schema=named(version=version)) for computer, version in office.items()]
+            found = catalog(some, GivenNames(Path(folder) / "names.json"), options)
+            assert "computer" in listed(found)["read"]["inputSchema"]["properties"]
+            assert [found.resolve("read", {"computer": each})[0].computer for each in office] == [*office]
+            assert all(re.fullmatch("read|read_x[0-9a-f]{8}|[a-f]__read", name) for name in listed(found))

@@ -32,7 +32,7 @@ texts = st.one_of(
     st.text(alphabet="ab_", min_size=60, max_size=70),
 )
 targets = st.builds(Target, texts, texts)
-owners = st.one_of(targets, st.builds(SharedTool, texts, st.sampled_from(["s1", "s2"])))
+owners = st.one_of(targets, st.builds(SharedTool, texts, st.sampled_from(["", "0123456789abcdef", "01234567"])))
 rounds = st.lists(st.lists(owners, unique=True, max_size=6), max_size=5)
 
 
@@ -167,9 +167,11 @@ def test_a_reserved_name_is_given_to_no_tool_and_taken_from_one_that_has_it() ->
 
 @pytest.mark.covers("bridge-names")
 def test_a_name_passes_on_only_where_the_caller_says_that_it_may() -> None:
-    names, one, all_of_them = GivenNames(), Target("laptop", "read"), SharedTool("read", "s1")
+    names, one, all_of_them = GivenNames(), Target("laptop", "read"), SharedTool("read")
     assert names.name_of(one) == "read"
-    assert names.names_of([SharedTool("read", "s0")]) == {SharedTool("read", "s0"): "read_2"}
+    assert names.names_of([all_of_them]) == {all_of_them: "read_2"}
+    names = GivenNames()
+    assert names.name_of(one) == "read"
     assert names.names_of([all_of_them], yields=lambda holder, newcomer: holder == one) == {all_of_them: "read"}
     assert names.name_of(one) == "laptop__read"
 
@@ -187,6 +189,16 @@ def test_when_there_are_too_many_those_that_were_away_longest_go_first(file: Pat
     assert kept.name_of(Target("tower", "tool0")) == "tower__tool0"
     assert kept.name_of(Target("tower", "tool1")) == "tool1"
     assert kept.name_of(Target("tower", "tool2")) == "tower__tool2"
+
+
+@pytest.mark.covers("bridge-names")
+def test_a_computer_that_renames_its_tools_all_the_time_pushes_out_no_other() -> None:
+    names = GivenNames(most=10, most_of_one=3)
+    names.name_of(Target("laptop", "read"))
+    for number in range(20):
+        names.name_of(Target("evil", f"tool{number}"))
+    assert names.name_of(Target("tower", "read")) == "tower__read"
+    assert names.name_of(Target("tower", "tool15")) == "tool15"
 
 
 @pytest.mark.covers("bridge-names")

@@ -102,6 +102,7 @@ def test_listings_of_any_shape_are_indexed() -> None:
     [
         ({"direct"}, 0.9, 0.95),
         ({"paraphrase"}, 0.4, 0.6),
+        ({"request"}, 0.3, 0.5),
         ({"chinese"}, 0.9, 0.95),
         ({"direct", "paraphrase"}, 0.75, 0.85),
     ],
@@ -172,6 +173,14 @@ def test_a_call_of_call_tool_must_name_a_tool_and_its_arguments(arguments: dict[
 def test_call_tool_refuses_unknown_names_with_similar_ones() -> None:
     with pytest.raises(ToolNotFound, match="send_email"):
         many("laptop").resolve("call_tool", {"name": "sendemail"})
+
+
+@pytest.mark.covers("bridge-search")
+def test_a_client_that_was_offered_the_search_can_use_it_when_there_are_fewer_tools() -> None:
+    found = catalog([OfferedTool(Target("laptop", "read"), {})], GivenNames(), SEARCHED)
+    assert [listing["name"] for listing in found.listings()] == ["read"]
+    assert found.is_searched
+    assert found.resolve("call_tool", {"name": "read"}) == (Target("laptop", "read"), {})
 
 
 @pytest.mark.covers("bridge-search")

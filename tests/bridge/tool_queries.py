@@ -1,7 +1,8 @@
 """A fixed set of tools and of queries for them, with the tool that each query means: `queries.json`.
 
-The queries are of four kinds. `direct`: in words that the tool itself may use. `paraphrase`: in other words. `chinese`:
-Chinese for a tool that is described in Chinese. `crossed`: Chinese for a tool that is described in English.
+The queries are of five kinds. `direct`: in words that the tool itself may use. `paraphrase`: in other words. `request`:
+as a person asks for it, in a whole sentence. `chinese`: Chinese for a tool that is described in Chinese. `crossed`:
+Chinese for a tool that is described in English.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from tests.computer.hosted import pids_with
 from tests.computer.pseudo_terminal import on_a_terminal
 from tests.computer.supervised import SERVERS, all_gone
 from tests.program import folder_of_program
+from tests.server.test_mcp_clients import called, client_at
 from tests.server.test_program import Program
 
 GOOD = str(SERVERS / "good.py")
@@ -75,6 +76,22 @@ async def test_the_command_that_up_prints_calls_a_tool_when_pasted(place: Place)
     assert (ended.code, ended.out) == (0, "2\n")
     assert await stopped(program) == 0
     assert program.err[-1] == "stopped"
+
+
+async def test_an_mcp_client_uses_the_office_and_an_agent_is_told_of_it(place: Place) -> None:
+    place.write({"good": good()})
+    program = await place.start("up", "--port", "0", "--name", "laptop")
+    line = await suggested(program)
+    url = re.search(r"http\S+/mcp/desk", await program.says("or from an MCP client"))
+    assert url
+    connect = await program.says("connect claude-code")
+    assert connect.endswith(f"connect claude-code --url {url[0].removesuffix('/mcp/desk')} --office desk")
+    async with client_at(url[0], key_file(place).read_text().strip()) as session:
+        assert await called(session, "add", a=1, b=2) == "3"
+        ended = await place.paste(f"{line} --wait 0")
+        assert ended.code == 1
+        assert "office 'desk' has an agent already, 'bridge'" in ended.err
+        assert "an MCP client leaves a minute after its last request" in ended.err
 
 
 async def test_the_suggested_command_waits_for_slow_servers(place: Place) -> None:
@@ -342,6 +359,7 @@ async def test_with_approve_by_client_the_person_who_calls_approves(place: Place
     for choice, code in (("2", 0), ("1", 1)):
         env = {**place.environ, "PATH": path, "TERM": "xterm-256color"}
         async with on_a_terminal("sh", "-c", line, env=env, columns=300) as caller:
+            await caller.shows("The computer laptop asks:")
             await caller.shows("wants to run add of the MCP server good on the computer laptop, with")
             await caller.shows('{"a": 1, "b": 1}')
             await caller.shows("Let it run?")

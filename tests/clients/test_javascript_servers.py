@@ -28,9 +28,9 @@ async def test_the_everything_server_is_used_and_leaves_nothing_behind() -> None
         assert manager.status()["everything"].state == "ready", manager.status()["everything"].reason
         assert {"echo", "get-sum", "get-tiny-image"} <= names_of(manager.tools("everything"))
         assert (
-            text_of(await manager.call_tool("everything", ToolRequest("echo", {"message": "三 ☃"}, 5))) == "Echo: 三 ☃"
+            text_of(await manager.call_tool("everything", ToolRequest("echo", {"message": "三 ☃"}, 60))) == "Echo: 三 ☃"
         )
-        image = await manager.call_tool("everything", ToolRequest("get-tiny-image", {}, 5))
+        image = await manager.call_tool("everything", ToolRequest("get-tiny-image", {}, 60))
         assert "image" in {block["type"] for block in image["content"]}
         pid = pid_of(manager, "everything")
         await manager.stop("everything")
@@ -44,11 +44,11 @@ async def test_the_memory_server_comes_back_with_what_it_knew_and_leaves_nothing
     async with managed(config) as (manager, changes, _):
         assert manager.status()["memory"].state == "ready", manager.status()["memory"].reason
         assert {"create_entities", "read_graph"} <= names_of(manager.tools("memory"))
-        await manager.call_tool("memory", ToolRequest("create_entities", {"entities": [entity]}, 5))
+        await manager.call_tool("memory", ToolRequest("create_entities", {"entities": [entity]}, 60))
         first = pid_of(manager, "memory")
         os.kill(first, signal.SIGKILL)
         await changes.until(lambda _: len(changes.of("memory", "ready")) == 2, within=10)
-        known = json.loads(text_of(await manager.call_tool("memory", ToolRequest("read_graph", {}, 5))))
+        known = json.loads(text_of(await manager.call_tool("memory", ToolRequest("read_graph", {}, 60))))
         assert known["entities"] == [entity]
         second = pid_of(manager, "memory")
         await manager.stop("memory")

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.computer.approval import ApprovalRequest
+from a2c_smcp.computer.approval import ApprovalRequest, Caller
+from a2c_smcp.computer.calls.incoming import CallOptions
+from a2c_smcp.computer.calls.journal import Journal
 from a2c_smcp.computer.computer import Computer
 from tests.computer.hosted import hosted
 from tests.computer.test_question_results import ask, request_in
@@ -98,6 +100,8 @@ async def test_a_call_that_is_told_questions_is_asked_and_runs_once_after_a_yes(
     call = wipe(agent, req_id="c1", client=DESKTOP)
     question = await asked(agent, "planner (claude-desktop) wants to run wipe of the MCP server python")
     assert (question["req_id"], question["tool_name"], question["mcp_server"]) == ("c1", "wipe", "python")
+    assert question["approval"] is True
+    assert (await questions_of(agent))[0]["approval"] is True
     params = question["request"]["params"]
     assert "on the computer laptop" in params["message"]
     assert '{"path": "/tmp/a"}' in params["message"]
@@ -191,10 +195,13 @@ async def test_what_is_shown_has_no_secret_and_nothing_that_hides_or_imitates(gu
 
 async def test_a_call_whose_arguments_cannot_be_shown_is_refused(guard: Guard, agent: Peer) -> None:
     guarded = await guard()
-    padding = {f"key-{number}": "x" for number in range(200)}
-    for questions in (True, "result"):
-        result = await wipe(agent, questions=questions, params={"more": padding, "path": "/"})
-        assert refused(result) == (403, "not_run")
+    many = {f"key-{number}": "x" for number in range(200)}
+    long = {f"key-{number}": "x" * 900 for number in range(60)}
+    for padding in (many, long, {"note": "x" * 300_000}):
+        for questions in (True, "result"):
+            result = await wipe(agent, questions=questions, params={"more": padding, "path": "/"})
+            assert refused(result) == (403, "not_run")
+            assert "can be shown" in result["message"]
     assert guarded.runs == []
 
 
@@ -311,6 +318,25 @@ async def test_a_yes_in_the_next_request_runs_the_tool_once_however_often_it_com
     assert called[:2] == [("planner (claude-desktop)", False), ("planner (claude-desktop)", True)]
 
 
+async def test_only_an_approved_call_is_in_the_journal() -> None:
+    guarded, journal, caller = Guarded(), Journal(), Caller("desk", "bridge")
+
+    async def call(req_id: str, before: dict[str, Any] | None = None, **said: str) -> dict[str, Any]:
+        state, responses = None, None
+        if before:
+            state, responses = before["requestState"], {request_in(before)[0]: accept(said)}
+        options = CallOptions(questions="result", input_responses=responses, request_state=state)
+        return await guarded.computer.execute_tool(caller, req_id, "wipe", {"path": "/tmp/a"}, 30, options=options)
+
+    async with guarded.computer:
+        with guarded.computer.recording("desk", journal):
+            await call("c2", await call("c1"), approve="no")
+            result = await call("c4", await call("c3"), approve="yes")
+    assert result["content"][0]["text"] == "/tmp/a is gone"
+    begun = [req_id for req_id in ("c1", "c2", "c3", "c4") if journal.find(("desk", "bridge", req_id))]
+    assert begun == ["c4"]
+
+
 async def test_a_state_is_for_its_client_tool_and_arguments(guard: Guard, agent: Peer) -> None:
     guarded = await guard()
     first = await wipe(agent, questions="result", client=DESKTOP)
@@ -347,7 +373,9 @@ async def test_an_approved_call_is_asked_by_its_tool_and_not_for_approval_again(
     asking = await start(file, auto_apply=False, approve_by="client")
     call = begin(agent, questions=True)
     await answer(agent, await asked(agent, "planner wants to run book"), **YES)
-    await answer(agent, await asked(agent, "Which city?"), city="BER")
+    city = await asked(agent, "Which city?")
+    assert "approval" not in city
+    await answer(agent, city, city="BER")
     await answer(agent, await asked(agent, "How many seats"), count=2)
     assert booking(file, await call) == ("BER", 2)
     assert asking.notes == ["book"]

@@ -93,7 +93,8 @@ async def test_the_program_reports_its_progress_serves_and_ends_cleanly(
     await program.prints("missing: failed (Command not found")
     await agent.hears("notify:enter_office", computer="laptop")
     await program.prints("good: ready")
-    answer = await agent.call_tool("laptop", "add", params={"a": 2, "b": 3}, timeout=10)
+    await program.prints("joined")
+    answer = await agent.call_tool("laptop", "add", params={"a": 2, "b": 3}, timeout=60)
     assert answer["content"][0]["text"] == "5"
     program.process.send_signal(signal.SIGINT)
     assert await program.ends() == 0
@@ -113,6 +114,7 @@ async def test_schemas_that_are_too_heavy_harm_neither_other_calls_nor_its_end(
     program = await start("--name", "laptop", "--url", shared_hub.url, "--office", office, "--config", str(config))
     await program.prints("good: ready")
     await program.prints("heavy: ready")
+    await program.prints("joined")
 
     async def call(tool: str, **params: Any) -> Any:
         return await agent.call_tool("laptop", tool, params=params, timeout=20)

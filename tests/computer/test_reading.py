@@ -155,6 +155,10 @@ async def test_large_contents_go_by_the_side_band_or_are_refused_with_their_size
         moved = (await one.ask("read_resource", uri="text:600000", blobs=True))["contents"][0]
         assert (moved["text"], moved["_meta"]["a2c_total_size"]) == ("", 600_000)
         assert (await one.ask("read_resource", uri="text:200000"))["contents"][0]["text"] == "x" * 200_000
+        one.computer.limit_messages(150_000)  # of a Server that takes less
+        assert isinstance(refused(await one.ask("read_resource", uri="text:200000")), AnswerTooLarge)
+        moved = (await one.ask("read_resource", uri="text:200000", blobs=True))["contents"][0]
+        assert (moved["text"], moved["_meta"]["a2c_total_size"]) == ("", 200_000)
 
 
 @both

@@ -332,7 +332,7 @@ def test_a_server_is_never_believed_under_our_keys(config: dict[str, Any]) -> No
     assert ("a2c_tool_meta" in meta) == bool(config)
 
 
-@pytest.mark.covers("tools-meta")
+@pytest.mark.covers("tools-meta", "peer-tags")
 def test_tags_that_a_server_gives_to_its_own_tool_are_the_lowest_layer() -> None:
     own = tool("t", _meta={"a2c_tool_meta": {"tags": ["db"], "alias": "evil", "auto_apply": True}})
 

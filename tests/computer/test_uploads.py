@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
+from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.blobs.landing import LandingFolder
 from a2c_smcp.computer.blobs.limits import BlobLimits
+from a2c_smcp.computer.blobs.uploads import Uploads
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.errors import BlobWriteFailed
 from tests.computer.hosted import hosted
 from tests.conftest import Hub
 from tests.on_disk import below, content_of, mode_of
@@ -196,6 +199,24 @@ async def test_an_upload_is_for_its_agent_and_its_office_alone_and_ends_with_the
             assert fault(await third.put(b"x", 100, upload_id=kept))[1] == "invalid_upload"
         await until(lambda: not parts(folder))
         assert landed(folder) == []
+
+
+@pytest.mark.covers("9-put_blob", "blobs-bound")
+async def test_an_agent_of_the_same_name_in_another_office_has_no_part_in_an_upload(tmp_path: Path) -> None:
+    uploads, here, there = Uploads(tmp_path, BlobLimits()), Caller("desk", "planner"), Caller("elsewhere", "planner")
+    first = {"req_id": "r1", "chunk_offset": 0, "eof": False, "blob": b64encode(CONTENT[:100]).decode()}
+    begun = await uploads.put(here, {**first, "total_size": len(CONTENT), "sha256": SHA256})
+    rest = {"req_id": "r2", "chunk_offset": 100, "eof": True, "blob": b64encode(CONTENT[100:]).decode()}
+    with pytest.raises(BlobWriteFailed) as refused:
+        await uploads.put(there, {**rest, "upload_id": begun["upload_id"]})
+    assert refused.value.details == {"reason": "invalid_upload"}
+    uploads.forget("elsewhere")
+    assert len(parts(tmp_path)) == 1
+    landing_path = (await uploads.put(here, {**rest, "upload_id": begun["upload_id"]}))["landing_path"]
+    assert content_of(landing_path) == CONTENT
+    with pytest.raises(BlobWriteFailed):
+        await uploads.put(there, {**rest, "upload_id": begun["upload_id"]})
+    await uploads.close()
 
 
 @pytest.mark.covers("9-put_blob", "transfers-resumed")

@@ -38,7 +38,7 @@ FIELDS = {  # event: (required, optional but checked), from 000, WIRE §§4, 9 a
     "client:get_questions": ("agent req_id computer", "office_id"),
     "client:set_log_level": ("agent req_id computer level", "office_id mcp_server"),
     "server:tell_progress": ("agent req_id progress", "computer office_id total message"),
-    "server:tell_question": ("agent req_id question_id request", "computer office_id mcp_server tool_name"),
+    "server:tell_question": ("agent req_id question_id request", "computer office_id mcp_server tool_name approval"),
     "server:tell_question_ended": ("agent req_id question_id", "computer office_id request"),
     "server:tell_log": ("agent mcp_server level data", "computer office_id req_id logger"),
     "server:tell_resource": ("agent mcp_server uri", "computer office_id req_id"),
@@ -116,6 +116,7 @@ BAD: dict[str, list[Any]] = {
     "uri": [*NOT_NAMES, "x" * 2049],
     "cursor": [1, True, [], {}],
     "blobs": [0, 1, "true", [], {}],
+    "approval": [0, 1, "true", [], {}],
     **{field: [] for field in OWN_CODES},
 }
 OF_PROGRESS = {"client:tool_call": ([0, 1, 0.5, "true", [], {}], [True, False])}
@@ -143,6 +144,7 @@ GOOD: dict[str, list[Any]] = {
     "uri": ["file:///a b", "x" * 2048],
     "cursor": ["", "x" * 10_000],
     "blobs": [True, False],
+    "approval": [True, False],
     **{field: ["text", 1, True, {}] for field in OWN_CODES},
     "rel_path": ["", "a/b.md"],
 }

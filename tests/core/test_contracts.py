@@ -10,7 +10,7 @@ import a2c_smcp
 
 ROOT = Path(a2c_smcp.__file__).parent
 SOCKETS = ("server/namespace.py",)  # everybody else has a Socket.IO of our own
-MCP = ("mcp_host/", "registry/remote/", "cli/demo/mcp_servers.py")  # the client side, and two servers
+MCP = ("mcp_host/", "registry/remote/", "bridge/", "cli/demo/mcp_servers.py")  # the client side, and servers
 STORE = ("server/directory/store_connection.py",)
 ONLY_UNDER = {"socketio": SOCKETS, "engineio": SOCKETS, "mcp": MCP, "redis": STORE, "hiredis": STORE}
 

@@ -51,9 +51,9 @@ async def test_a_server_on_an_older_sdk_is_used_and_its_window_is_watched(versio
         assert manager.status()["desk"].state == "ready"
         assert manager.status()["desk"].revision < "2026"
         assert [tool["name"] for tool in manager.tools("desk")] == ["add", "slow", "note", "picture"]
-        assert text_of(await manager.call_tool("desk", ToolRequest("add", {"a": 1, "b": 2}, 5))) == "3"
+        assert text_of(await manager.call_tool("desk", ToolRequest("add", {"a": 1, "b": 2}, 60))) == "3"
         assert [window["uri"] for window in manager.windows("desk")] == [WATCHED]
-        await manager.call_tool("desk", ToolRequest("note", {"text": "done"}, 5))
+        await manager.call_tool("desk", ToolRequest("note", {"text": "done"}, 60))
         await events.until(lambda _: events.of("desk", "window_updated", WATCHED))
         assert await read(manager, WATCHED) == "done"
         pid = pid_of(manager, "desk")
@@ -91,11 +91,11 @@ async def test_fastmcp_over_http_is_used(drive: Start, version: str, kind: str) 
 async def it_is_used(manager: Manager) -> None:
     assert manager.status()["desk"].state == "ready", manager.status()["desk"].reason
     assert names_of(manager.tools("desk")) == {"add", "fail", "grow"}
-    result = await manager.call_tool("desk", ToolRequest("add", {"a": 1, "b": 2}, 5))
+    result = await manager.call_tool("desk", ToolRequest("add", {"a": 1, "b": 2}, 60))
     assert (text_of(result), result["structuredContent"]) == ("3", {"result": 3})
-    failed = await manager.call_tool("desk", ToolRequest("fail", {}, 5))
+    failed = await manager.call_tool("desk", ToolRequest("fail", {}, 60))
     assert failed["isError"]
     assert "this tool always fails" in text_of(failed)
-    await manager.call_tool("desk", ToolRequest("grow", {"name": "novel"}, 5))
+    await manager.call_tool("desk", ToolRequest("grow", {"name": "novel"}, 60))
     await eventually(lambda: "novel" in names_of(manager.tools("desk")))
-    assert text_of(await manager.call_tool("desk", ToolRequest("novel", {}, 5))) == "novel"
+    assert text_of(await manager.call_tool("desk", ToolRequest("novel", {}, 60))) == "novel"

@@ -14,10 +14,13 @@ import pytest
 import pytest_asyncio
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
+from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.blobs.limits import BlobLimits
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.errors import BlobNotAccessible, BlobWriteFailed
-from tests.computer.hosted import hosted, ready
+from a2c_smcp.errors import AnswerTooLarge, BlobNotAccessible, BlobWriteFailed
+from a2c_smcp.registry.calls.progress import OnProgress
+from tests.agent.twins import SOON
+from tests.computer.hosted import Relay, hosted, ready
 from tests.computer.servers.contents import binary
 from tests.interop.conftest import computer_of, peer_command
 from tests.interop.driver import Driver, PeerFailed
@@ -124,3 +127,43 @@ async def test_a_published_agent_gets_images_of_our_computer_whole_and_sends_it_
     too_large = str(offices.file(bytes(LARGEST + 1)))
     with pytest.raises(PeerFailed, match=r"BlobUploadError.*exceeds the upload cap"):
         await agent.ask("put_blob", computer="laptop", path=too_large)
+
+
+@pytest.mark.covers("transfers-resumed", "large-text")
+async def test_behind_a_published_server_long_texts_are_refused_and_a_lost_connection_ends_what_was_kept(
+    tmp_path: Path,
+) -> None:
+    content, landing = binary(12_000_000), tmp_path / "landing"
+    computer = Computer("laptop", landing=landing)
+
+    @computer.tool(auto_apply=True)
+    def write(size: int) -> str:
+        return "x" * size
+
+    async with a_server("0.4.2", tmp_path) as url, hosted(computer, url, "desk", tmp_path / "state", api_key=KEY):
+        relay = Relay(url)
+
+        def cutting() -> OnProgress:
+            is_due = True
+
+            def cut(done: float, total: float | None, message: str | None) -> None:
+                nonlocal is_due
+                if is_due and done > len(content) / 3:
+                    is_due = False
+                    relay.cut()
+
+            return cut
+
+        async with (
+            relay.open() as agent_url,
+            AsyncSMCPAgentClient("planner", url=agent_url, office="desk", api_key=KEY, reconnect=SOON) as agent,
+        ):
+            assert len((await agent.emit_tool_call("laptop", "write", {"size": 900_000})).text) == 900_000
+            with pytest.raises(AnswerTooLarge):
+                await agent.emit_tool_call("laptop", "write", {"size": 1_100_000})
+            handle = (await computer.blobs.spool(Caller("desk", "planner"), content, "x/y")).handle
+            with pytest.raises(BlobNotAccessible) as ended:
+                await agent.save_blob("laptop", handle, tmp_path / "file", cutting())
+            assert ended.value.details["reason"] == "gone"
+            landed = await agent.put_bytes("laptop", content, None, cutting())
+            assert content_of(landed) == content

@@ -36,7 +36,7 @@ def pid_of(manager: Manager, name: str) -> int:
 
 
 async def echo(manager: Manager, name: str) -> str:
-    return text_of(await manager.call_tool(name, ToolRequest("echo", {"to": name}, 5)))
+    return text_of(await manager.call_tool(name, ToolRequest("echo", {"to": name}, 60)))
 
 
 @pytest.mark.covers("supervise-states")
@@ -75,7 +75,7 @@ async def test_a_missing_command_is_a_failed_server_at_once() -> None:
         assert (status.state, status.starts) == ("failed", 1)
         assert "'no-such-program' is not on PATH" in status.reason
         with pytest.raises(ServerNotReady, match="'missing' is failed"):
-            await manager.call_tool("missing", ToolRequest("x", {}, 5))
+            await manager.call_tool("missing", ToolRequest("x", {}, 60))
 
 
 @pytest.mark.covers("supervise-states")
@@ -237,19 +237,19 @@ async def test_a_forgotten_session_is_opened_again_and_only_changes_are_reported
         with serving(token="older") as (port, _):
             manager, changes, events = await later.enter_async_context(managed(_at(port)))
             assert manager.status()["web"].revision == "2025-11-25"
-            await manager.call_tool("web", ToolRequest("add", {"a": 1, "b": 1}, 5))
+            await manager.call_tool("web", ToolRequest("add", {"a": 1, "b": 1}, 60))
             events.entries.clear()
         with serving(token="older", port=port):
             await changes.until(lambda _: len(changes.of("web", "ready")) == 2)
             assert "ended the session" in changes.of("web", "backoff")[0][2]
             assert {kind for _, kind, _ in events.entries} == {"resource_list_changed", "prompts_changed"}
-            await manager.call_tool("web", ToolRequest("add", {"a": 1, "b": 1}, 5))
+            await manager.call_tool("web", ToolRequest("add", {"a": 1, "b": 1}, 60))
 
 
 @pytest.mark.covers("supervise-restart")
 async def test_a_silent_server_is_restarted_after_calls_that_time_out() -> None:
     async with managed(naughty()) as (manager, changes, _):
-        await manager.call_tool("fine", ToolRequest("mute", {}, 5))
+        await manager.call_tool("fine", ToolRequest("mute", {}, 60))
         for _ in range(3):
             with pytest.raises(CallTimeout):
                 await manager.call_tool("fine", ToolRequest("echo", {}, 0.1))
@@ -287,7 +287,7 @@ async def test_an_unused_server_is_stopped_keeps_its_tools_and_starts_with_the_n
 @pytest.mark.covers("supervise-idle-stop")
 async def test_a_server_with_a_call_in_flight_is_not_idle() -> None:
     async with managed(naughty(), policy=quick(idle_stop=0.2)) as (manager, changes, _):
-        await manager.call_tool("fine", ToolRequest("progress", {"steps": 6, "pause": 0.1}, 5))
+        await manager.call_tool("fine", ToolRequest("progress", {"steps": 6, "pause": 0.1}, 60))
         assert not changes.of("fine", "stopped")
 
 

@@ -28,12 +28,12 @@ def heard(result: dict[str, Any], method: str) -> list[dict[str, Any]]:
 async def test_the_newest_revision_is_used_with_servers_that_know_it() -> None:
     async with session(of_the_sdk()) as one:
         assert one.revision == "2026-07-28"
-        result = await one.call_tool(ToolRequest("add", {"a": 1, "b": 2}, 5))
+        result = await one.call_tool(ToolRequest("add", {"a": 1, "b": 2}, 60))
         assert result["structuredContent"] == {"result": 3}
         assert "resultType" not in result
         assert "resultType" not in await one.read(reading("window://good/two"))
-        assert (await one.call_tool(ToolRequest("fail", {}, 5)))["isError"] is True
-        assert (await one.call_tool(ToolRequest("no_such_tool", {}, 5)))["isError"] is True
+        assert (await one.call_tool(ToolRequest("fail", {}, 60)))["isError"] is True
+        assert (await one.call_tool(ToolRequest("no_such_tool", {}, 60)))["isError"] is True
         with pytest.raises(RequestRefused):
             await one.read(reading("window://good/none"))
         await one.check(5)
@@ -45,7 +45,7 @@ async def test_older_servers_are_used_in_their_own_revision(mode: str, revision:
     async with session(naughty(mode)) as one:
         assert one.revision == revision
         assert not one.legacy
-        assert text_of(await one.call_tool(ToolRequest("echo", {"a": 1}, 5))) == '{"a": 1}'
+        assert text_of(await one.call_tool(ToolRequest("echo", {"a": 1}, 60))) == '{"a": 1}'
         await one.check(5)
 
 
@@ -53,9 +53,9 @@ async def test_older_servers_are_used_in_their_own_revision(mode: str, revision:
 async def test_a_server_that_dies_of_the_probe_is_started_the_older_way_and_remembered() -> None:
     async with session(naughty("dies_at_discover")) as one:
         assert one.legacy
-        await one.call_tool(ToolRequest("echo", {}, 5))
+        await one.call_tool(ToolRequest("echo", {}, 60))
     async with session(naughty("dies_at_discover"), legacy=True) as again:
-        await again.call_tool(ToolRequest("echo", {}, 5))
+        await again.call_tool(ToolRequest("echo", {}, 60))
 
 
 @pytest.mark.covers("mcp-eras")
@@ -69,20 +69,20 @@ async def test_a_server_that_ignores_the_probe_is_not_waited_for_twice() -> None
 async def test_arguments_that_cannot_be_written_fail_their_own_call_only() -> None:
     async with session(naughty()) as one:
         with pytest.raises(BadRequest):
-            await one.call_tool(ToolRequest("echo", {"x": object()}, 5))
-        assert text_of(await one.call_tool(ToolRequest("echo", {"a": 1}, 5))) == '{"a": 1}'
+            await one.call_tool(ToolRequest("echo", {"x": object()}, 60))
+        assert text_of(await one.call_tool(ToolRequest("echo", {"a": 1}, 60))) == '{"a": 1}'
 
 
 @pytest.mark.covers("mcp-raw-results")
 async def test_results_pass_through_untouched() -> None:
     async with session(naughty()) as one:
-        assert await one.call_tool(ToolRequest("odd", {"kind": "extra"}, 5)) == {
+        assert await one.call_tool(ToolRequest("odd", {"kind": "extra"}, 60)) == {
             "content": [{"type": "hologram", "data": 1}],
             "mood": {"deep": [1, None]},
             "_meta": {"a": {"b": 1}},
         }
-        assert await one.call_tool(ToolRequest("odd", {"kind": "no_content"}, 5)) == {}
-        numbers = await one.call_tool(ToolRequest("odd", {"kind": "numbers"}, 5))
+        assert await one.call_tool(ToolRequest("odd", {"kind": "no_content"}, 60)) == {}
+        numbers = await one.call_tool(ToolRequest("odd", {"kind": "numbers"}, 60))
         assert numbers["structuredContent"]["n"] == 123456789012345678901234567890
 
 
@@ -90,25 +90,25 @@ async def test_results_pass_through_untouched() -> None:
 async def test_arguments_arrive_unchanged() -> None:
     arguments = {"none": None, "deep": [{"none": None}], "big": 10**40, "odd": "\ud800", "text": "漢\u2028"}
     async with session(naughty()) as one:
-        assert json.loads(text_of(await one.call_tool(ToolRequest("echo", arguments, 5)))) == arguments
+        assert json.loads(text_of(await one.call_tool(ToolRequest("echo", arguments, 60)))) == arguments
 
 
 @pytest.mark.covers("mcp-raw-results")
 async def test_a_failing_tool_is_a_result() -> None:
     async with session(naughty()) as one:
-        refused = await one.call_tool(ToolRequest("error", {}, 5))
+        refused = await one.call_tool(ToolRequest("error", {}, 60))
         assert refused == {
             "isError": True,
             "content": [{"type": "text", "text": "the disk is full"}],
             "_meta": {"a2c_mcp_error": {"code": -32000, "message": "the disk is full"}},
         }
-        assert "not an MCP result" in text_of(await one.call_tool(ToolRequest("odd", {"kind": "no_object"}, 5)))
+        assert "not an MCP result" in text_of(await one.call_tool(ToolRequest("odd", {"kind": "no_object"}, 60)))
 
 
 @pytest.mark.covers("mcp-raw-results")
 async def test_a_result_of_a_newer_kind_is_an_error_on_an_older_revision() -> None:
     async with session(naughty()) as one:
-        result = await one.call_tool(ToolRequest("odd", {"kind": "input"}, 5))
+        result = await one.call_tool(ToolRequest("odd", {"kind": "input"}, 60))
     assert result["isError"] is True
     assert "unknown kind 'input_required'" in text_of(result)
 
@@ -118,20 +118,20 @@ async def test_a_result_of_a_newer_kind_is_an_error_on_an_older_revision() -> No
 async def test_requests_of_a_server_that_nobody_answers_are_refused(method: str) -> None:
     params = {"messages": [], "maxTokens": 1}
     async with session(naughty()) as one:
-        reply = (await one.call_tool(ToolRequest("ask", {"method": method, "params": params}, 5)))["structuredContent"]
+        reply = (await one.call_tool(ToolRequest("ask", {"method": method, "params": params}, 60)))["structuredContent"]
         assert reply["error"]["code"] < 0
-        assert (await one.call_tool(ToolRequest("ask", {"method": "ping"}, 5)))["structuredContent"]["result"] == {}
+        assert (await one.call_tool(ToolRequest("ask", {"method": "ping"}, 60)))["structuredContent"]["result"] == {}
 
 
 @pytest.mark.covers("mcp-robust")
 async def test_a_cancelled_call_is_cancelled_at_the_server_and_others_go_on() -> None:
     async with session(naughty()) as one:
         calls = [asyncio.create_task(one.call_tool(ToolRequest("never", {"n": n}, 30))) for n in range(3)]
-        await one.call_tool(ToolRequest("echo", {}, 5))
+        await one.call_tool(ToolRequest("echo", {}, 60))
         calls[1].cancel()
         with pytest.raises(asyncio.CancelledError):
             await calls[1]
-        cancelled = heard(await one.call_tool(ToolRequest("heard", {}, 5)), "notifications/cancelled")
+        cancelled = heard(await one.call_tool(ToolRequest("heard", {}, 60)), "notifications/cancelled")
         assert len(cancelled) == 1
         assert not calls[0].done()
         assert not calls[2].done()
@@ -145,7 +145,7 @@ async def test_a_call_that_takes_too_long_is_cancelled_and_the_connection_goes_o
     async with session(naughty()) as one:
         with within(1), pytest.raises(CallTimeout, match=r"'never' took longer than 0\.2 s"):
             await one.call_tool(ToolRequest("never", {}, 0.1998))
-        assert len(heard(await one.call_tool(ToolRequest("heard", {}, 5)), "notifications/cancelled")) == 1
+        assert len(heard(await one.call_tool(ToolRequest("heard", {}, 60)), "notifications/cancelled")) == 1
 
 
 @pytest.mark.covers("mcp-robust")
@@ -169,7 +169,7 @@ async def test_a_progress_callback_that_fails_does_no_harm(caplog: pytest.LogCap
         raise ValueError("not my day")
 
     async with session(naughty()) as one:
-        await one.call_tool(ToolRequest("progress", {"steps": 2, "pause": 0}, 5, on_progress=broken))
+        await one.call_tool(ToolRequest("progress", {"steps": 2, "pause": 0}, 60, on_progress=broken))
     assert "a progress callback failed" in caplog.text
 
 
@@ -178,7 +178,7 @@ async def test_a_crash_in_a_call_fails_every_call_in_flight_at_once_with_the_rea
     events = Notebook()
     async with session(naughty(), events=events) as one:
         waiting = [asyncio.create_task(one.call_tool(ToolRequest("never", {}, 30))) for _ in range(3)]
-        await one.call_tool(ToolRequest("echo", {}, 5))
+        await one.call_tool(ToolRequest("echo", {}, 60))
         with within(1):
             with pytest.raises(ServerGone, match="exited with code 5: falling over"):
                 await one.call_tool(ToolRequest("crash", {}, 30))
@@ -188,7 +188,7 @@ async def test_a_crash_in_a_call_fails_every_call_in_flight_at_once_with_the_rea
         await events.until(lambda told: told)
         assert [entry[0] for entry in events.entries] == ["lost"]
         with pytest.raises(ServerGone):
-            await one.call_tool(ToolRequest("echo", {}, 5))
+            await one.call_tool(ToolRequest("echo", {}, 60))
 
 
 @pytest.mark.covers("mcp-robust")
@@ -297,11 +297,11 @@ async def test_windows_are_used_if_they_can_be_subscribed_to(caplog: pytest.LogC
 async def test_new_and_updated_windows_are_reported_and_can_be_read() -> None:
     events, uri = Notebook(), "window://good/three"
     async with session(of_the_sdk(), events=events) as one:
-        await one.call_tool(ToolRequest("open_window", {"uri": uri, "text": "new here"}, 5))
+        await one.call_tool(ToolRequest("open_window", {"uri": uri, "text": "new here"}, 60))
         await events.until(lambda _: events.of("windows_changed"))
         assert uri in [window["uri"] for window in one.windows]
         assert (await one.read(reading(uri)))["contents"][0]["text"] == "new here"
-        await one.call_tool(ToolRequest("touch_window", {"uri": uri}, 5))
+        await one.call_tool(ToolRequest("touch_window", {"uri": uri}, 60))
         await events.until(lambda _: events.of("window_updated", uri))
 
 
@@ -309,12 +309,12 @@ async def test_new_and_updated_windows_are_reported_and_can_be_read() -> None:
 async def test_changes_are_reported_only_if_something_has_changed() -> None:
     events = Notebook()
     async with session(of_the_sdk(), events=events) as one:
-        await one.call_tool(ToolRequest("open_window", {"uri": "window://good/two", "text": "again"}, 5))
-        await one.call_tool(ToolRequest("touch_window", {"uri": "window://nobody/listed"}, 5))
-        await one.call_tool(ToolRequest("grow", {"name": "novel"}, 5))
+        await one.call_tool(ToolRequest("open_window", {"uri": "window://good/two", "text": "again"}, 60))
+        await one.call_tool(ToolRequest("touch_window", {"uri": "window://nobody/listed"}, 60))
+        await one.call_tool(ToolRequest("grow", {"name": "novel"}, 60))
         await events.until(lambda told: events.of("tools_changed"))
         assert set(events.entries) == {("resource_list_changed", None), ("tools_changed", None)}
-        assert text_of(await one.call_tool(ToolRequest("novel", {}, 5))) == "novel"
+        assert text_of(await one.call_tool(ToolRequest("novel", {}, 60))) == "novel"
 
 
 @pytest.mark.covers("mcp-eras")
@@ -334,7 +334,7 @@ async def test_updates_in_a_tight_loop_are_merged_and_block_nothing() -> None:
     async with session(naughty("updates"), policy=quick(notice_pause=0.1), events=events) as one:
         began = time.monotonic()
         for number in range(20):
-            assert text_of(await one.call_tool(ToolRequest("echo", {"n": number}, 5))) == f'{{"n": {number}}}'
+            assert text_of(await one.call_tool(ToolRequest("echo", {"n": number}, 60))) == f'{{"n": {number}}}'
         await events.until(lambda told: len(told) > 3)
         took = time.monotonic() - began
         assert len(events.of("window_updated", WINDOW)) <= took / 0.1 + 2

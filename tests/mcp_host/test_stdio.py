@@ -66,7 +66,7 @@ async def test_a_missing_working_directory_is_refused(tmp_path: Path) -> None:
 @pytest.mark.covers("mcp-stdio")
 async def test_a_server_sees_its_configured_directory_and_environment_only(tmp_path: Path) -> None:
     async with session(good(cwd=str(tmp_path), env={"TOKEN": "for-this-one"})) as one:
-        seen = (await one.call_tool(ToolRequest("environment", {}, 5)))["structuredContent"]
+        seen = (await one.call_tool(ToolRequest("environment", {}, 60)))["structuredContent"]
     assert seen.pop("CWD") == str(tmp_path)
     assert seen.pop("TOKEN") == "for-this-one"
     assert set(seen) - {"LC_CTYPE"} <= set(child_environment(os.environ, None))
@@ -102,7 +102,7 @@ def test_children_inherit_only_harmless_variables_proxies_and_certificates() -> 
 @pytest.mark.covers("mcp-stdio")
 async def test_a_result_of_fifteen_megabytes_takes_less_than_half_a_second() -> None:
     async with session(naughty()) as one:
-        await one.call_tool(ToolRequest("big", {"size": 1000}, 5))
+        await one.call_tool(ToolRequest("big", {"size": 1000}, 60))
         with within(0.5):
             result = await one.call_tool(ToolRequest("big", {"size": 15_000_000}, 20))
     assert len(text_of(result)) == 15_000_000
@@ -111,7 +111,7 @@ async def test_a_result_of_fifteen_megabytes_takes_less_than_half_a_second() -> 
 @pytest.mark.covers("mcp-stdio")
 async def test_garbage_is_skipped_and_counted() -> None:
     async with session(naughty("garbage")) as one:
-        assert text_of(await one.call_tool(ToolRequest("echo", {"a": 1}, 5))) == '{"a": 1}'
+        assert text_of(await one.call_tool(ToolRequest("echo", {"a": 1}, 60))) == '{"a": 1}'
         assert one.diagnostics["skipped_lines"] == 5
 
 
@@ -133,7 +133,7 @@ async def test_the_failure_says_how_a_server_ended() -> None:
     async with session(naughty()) as one:
         os.kill(int(str(one.diagnostics["pid"])), 9)
         with pytest.raises(ServerGone, match="killed by SIGKILL"):
-            await one.call_tool(ToolRequest("never", {}, 5))
+            await one.call_tool(ToolRequest("never", {}, 60))
         assert one.diagnostics["exit_code"] == -9
 
 
@@ -142,7 +142,7 @@ async def test_the_failure_says_how_a_server_ended() -> None:
 async def test_the_encoding_is_honoured(encoding: str) -> None:
     config = naughty(env={"PYTHONIOENCODING": encoding}, encoding=encoding)
     async with session(config) as one:
-        result = await one.call_tool(ToolRequest("echo", {"text": "ä漢"}, 5))
+        result = await one.call_tool(ToolRequest("echo", {"text": "ä漢"}, 60))
         assert json.loads(text_of(result)) == {"text": "ä漢"}
 
 

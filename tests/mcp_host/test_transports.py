@@ -56,9 +56,9 @@ async def test_tools_windows_progress_and_large_results_work_over_http(kind: str
     told: list[Any] = []
     async with session(http(kind, port), legacy=legacy) as one:
         assert len(one.tools) >= 9
-        assert (await one.call_tool(ToolRequest("add", {"a": 20, "b": 22}, 5)))["structuredContent"] == {"result": 42}
+        assert (await one.call_tool(ToolRequest("add", {"a": 20, "b": 22}, 60)))["structuredContent"] == {"result": 42}
         await one.call_tool(
-            ToolRequest("slow", {"steps": 3, "pause": 0.01}, 5, on_progress=lambda *how_far: told.append(how_far))
+            ToolRequest("slow", {"steps": 3, "pause": 0.01}, 60, on_progress=lambda *how_far: told.append(how_far))
         )
         assert [how_far[0] for how_far in told] == [1, 2, 3]
         assert len(text_of(await one.call_tool(ToolRequest("big", {"size": 5_000_000}, 20)))) == 5_000_000
@@ -73,7 +73,7 @@ async def test_other_calls_over_http_go_on_after_a_cancelled_or_late_one(kind: s
     async with session(http(kind, port), legacy=legacy) as one:
         slow = {"steps": 5, "pause": 0.1}
         first, second = (asyncio.create_task(one.call_tool(ToolRequest("slow", slow, 10))) for _ in range(2))
-        await one.call_tool(ToolRequest("add", {"a": 1, "b": 1}, 5))
+        await one.call_tool(ToolRequest("add", {"a": 1, "b": 1}, 60))
         first.cancel()
         with pytest.raises(CallTimeout):
             await one.call_tool(ToolRequest("slow", {"steps": 1, "pause": 5}, 0.2))
@@ -86,11 +86,11 @@ async def test_other_calls_over_http_go_on_after_a_cancelled_or_late_one(kind: s
 async def test_changes_are_reported_over_http(port: int) -> None:
     events, uri = Notebook(), "window://good/three"
     async with session(http("streamable", port), events=events) as one:
-        await one.call_tool(ToolRequest("open_window", {"uri": uri, "text": "new"}, 5))
+        await one.call_tool(ToolRequest("open_window", {"uri": uri, "text": "new"}, 60))
         await events.until(lambda _: events.of("windows_changed"))
-        await one.call_tool(ToolRequest("touch_window", {"uri": uri}, 5))
+        await one.call_tool(ToolRequest("touch_window", {"uri": uri}, 60))
         await events.until(lambda _: events.of("window_updated", uri))
-        await one.call_tool(ToolRequest("grow", {"name": "novel"}, 5))
+        await one.call_tool(ToolRequest("grow", {"name": "novel"}, 60))
         await events.until(lambda _: events.of("tools_changed"))
 
 
@@ -120,7 +120,7 @@ async def test_a_killed_server_is_noticed_in_a_call_and_while_idle(kind: str, le
             session(http(kind, port), legacy=legacy, events=busy) as one,
         ):
             call = asyncio.create_task(one.call_tool(ToolRequest("slow", {"steps": 100, "pause": 0.1}, 30)))
-            await one.call_tool(ToolRequest("add", {"a": 1, "b": 1}, 5))
+            await one.call_tool(ToolRequest("add", {"a": 1, "b": 1}, 60))
             process.kill()
             with within(1), pytest.raises(ServerGone):
                 await call
@@ -138,7 +138,7 @@ async def test_a_session_that_the_server_has_forgotten_is_lost() -> None:
             await events.until(lambda _: events.of("lost"))
             assert isinstance(events.entries[0][1], SessionLost)
             with pytest.raises(SessionLost):
-                await one.call_tool(ToolRequest("add", {"a": 1, "b": 1}, 5))
+                await one.call_tool(ToolRequest("add", {"a": 1, "b": 1}, 60))
 
 
 @pytest.mark.covers("mcp-transports")
@@ -160,7 +160,7 @@ async def test_headers_are_sent_and_a_refusal_asks_for_authentication(
     kind: str, legacy: bool, guarded_port: int
 ) -> None:
     async with session(http(kind, guarded_port, headers={"Authorization": "Bearer sesame"}), legacy=legacy) as one:
-        await one.call_tool(ToolRequest("add", {"a": 1, "b": 1}, 5))
+        await one.call_tool(ToolRequest("add", {"a": 1, "b": 1}, 60))
     with pytest.raises(AuthRequired, match="HTTP 401"):
         async with session(http(kind, guarded_port), legacy=legacy):
             pass
@@ -190,7 +190,7 @@ async def test_a_silent_server_is_checked_and_lost_only_if_it_does_not_answer() 
                 config = http(kind, port, sse_read_timeout={"streamable": "PT0.3S", "sse": 0.3}[kind])
                 opened = session(config, legacy=legacy, events=events, policy=quick(health_limit=0.5))
                 one = await stack.enter_async_context(opened)
-            await one.call_tool(ToolRequest("slow", {"steps": 1, "pause": 1.0}, 5))
+            await one.call_tool(ToolRequest("slow", {"steps": 1, "pause": 1.0}, 60))
             assert not any(events.entries for events in books)
             os.kill(process.pid, signal.SIGSTOP)
             for events in books:

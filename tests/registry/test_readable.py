@@ -20,7 +20,7 @@ from a2c_smcp.registry import (
     UnknownPrompt,
     UnknownResource,
 )
-from a2c_smcp.registry.readable.uri_templates import MAX_URI, URITemplate
+from a2c_smcp.registry.readable.uri_templates import MAX_URI, URITemplate, loose_matcher
 
 pytestmark = pytest.mark.covers("registry-readable")
 
@@ -198,6 +198,27 @@ def test_a_resource_wins_over_a_template_and_the_first_template_over_others(regi
 )
 def test_a_uri_matches_a_template(template: str, uri: str, values: dict[str, str] | None) -> None:
     assert URITemplate(template).match(uri) == values
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "fits"),
+    [
+        ("x:{a}", "x:1", True),
+        ("x:{a}/y{?q,r}", "x:1/y?q=2", True),
+        ("x:{a}/y/{b}", "x:1/y/2", True),
+        ("x:{a}/y/{b}", "x:1/z/2", False),
+        ("x:{a}y", "x:1", False),
+        ("x:{a}ab{b}b", "x:ab", False),
+        ("x:plain", "x:plain", True),
+        ("x:plain", "x:other", False),
+        ("x:{a}", "x:" + "y" * MAX_URI, False),
+        ("{a}" * 500 + "x", "y" * 5000, False),
+        ("{a}y" * 500 + "x", "y" * 5000, False),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_uri_may_belong_to_a_template_of_another_program(template: str, uri: str, fits: bool) -> None:
+    assert (loose_matcher(template)(uri) is not None) is fits
 
 
 @pytest.mark.parametrize("template", ["a://{x", "a://x}", "a://{x}{x}", "a://{/x}", "a://{x*}", "a://{?x}/b", "a://{}"])

@@ -7,8 +7,8 @@ import json
 import signal
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from tests.computer.killable_computer import killable_computer, notes_in
 from tests.peer import PATIENCE
 from tests.program import run_program
 from tests.server.test_program import ENVIRONMENT, SOON, Program, Starts, certificate
+from tests.valkey import running_valkey
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("mcp-on-server")
@@ -122,21 +123,25 @@ async def keyed(starts: Starts, tmp_path: Path) -> Program:
     return await starts("--mcp", "--mcp-idle", "1", "--keys-file", write_keys(tmp_path / "keys.json"))
 
 
-@asynccontextmanager
-async def client(
+def client(
     url: str, key: str | None = "alice", office: str = "desk", mode: Any = "auto", **options: Any
-) -> AsyncIterator[Client]:
+) -> AbstractAsyncContextManager[Client]:
+    return client_at(f"{url}/mcp/{office}", key_of(key) if key else None, mode, **options)
+
+
+@asynccontextmanager
+async def client_at(url: str, key: str | None, mode: Any = "auto", **options: Any) -> AsyncIterator[Client]:
     """An MCP client as people have them."""
-    headers = {"Authorization": f"Bearer {key_of(key)}"} if key else {}
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     timeout = httpx2.Timeout(PATIENCE)
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, **options) as http,
-        Client(streamable_http_client(f"{url}/mcp/{office}", http_client=http), mode=mode) as connected,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as connected,
     ):
         yield connected
 
 
-async def ask(url: str, key: str | None, office: str = "desk", **headers: str) -> tuple[int, dict[str, str], Any]:
+async def ask(url: str, key: str | None, office: str = "desk", **headers: str) -> tuple[int, Mapping[str, str], Any]:
     """One request by hand, which would open a session."""
     sent = {"Accept": "application/json, text/event-stream", **headers}
     if key:
@@ -144,7 +149,7 @@ async def ask(url: str, key: str | None, office: str = "desk", **headers: str) -
     async with aiohttp.request("POST", f"{url}/mcp/{office}", json=INITIALIZE, headers=sent) as response:
         text = await response.text()
         told = json.loads(text.rpartition("data: ")[2] if text.startswith(("id:", "event:", "data:")) else text)
-        return response.status, dict(response.headers), told
+        return response.status, response.headers, told
 
 
 async def tools_of(session: Client) -> list[str]:
@@ -252,6 +257,15 @@ async def test_a_server_without_keys_serves_local_clients(starts: Starts, joins:
         assert response.status == 400
 
 
+@pytest.mark.covers("cors")
+async def test_a_web_page_may_read_the_headers_of_mcp_if_its_origin_is_allowed(starts: Starts) -> None:
+    program = await starts("--mcp", "--cors-origin", "https://page.example")
+    status, headers, _ = await ask(program.url, None, Origin="https://page.example")
+    assert (status, headers["access-control-allow-origin"]) == (200, "https://page.example")
+    assert "mcp-session-id" in headers["access-control-expose-headers"]
+    assert (await ask(program.url, None, Origin="https://evil.example"))[0] == 400
+
+
 async def test_clients_come_over_tls(starts: Starts, joins: Joins, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path, "cert")
     keys = write_keys(tmp_path / "keys.json")
@@ -309,6 +323,25 @@ async def test_a_stream_or_a_call_keeps_the_seat(keyed: Program, joins: Joins) -
         await asyncio.sleep(2.0)
         assert (await ask(keyed.url, key_of("bob")))[0] == 403
     assert keyed.said.count("joined office='desk' role='agent'") == 1
+
+
+async def test_a_call_whose_client_is_away_keeps_the_seat(keyed: Program, joins: Joins) -> None:
+    """An older client may come back for the answer."""
+    laptop = await joins(keyed.url)
+    _, headers, _ = await ask(keyed.url, key_of("alice"))
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "wait", "arguments": {"text": "x"}}}
+    sent = {
+        "Authorization": f"Bearer {key_of('alice')}",
+        "Accept": "application/json, text/event-stream",
+        "Mcp-Session-Id": headers["mcp-session-id"],
+    }
+    async with aiohttp.request("POST", f"{keyed.url}/mcp/desk", json=call, headers=sent):
+        async with asyncio.timeout(PATIENCE):
+            await laptop.began.wait()
+    await asyncio.sleep(2.5)  # longer than an idle seat is kept
+    assert "left office" not in keyed.said
+    laptop.release.set()
+    await keyed.says("left office='desk' role='agent' name='bridge'")
 
 
 @ERAS
@@ -409,6 +442,18 @@ async def test_a_key_that_is_revoked_ends_its_streams_and_sessions(
     assert (await ask(program.url, key_of("alice")))[0] == 401
     async with client(program.url, "bob") as session:
         assert await called(session, "add", a=1, b=2) == "3"
+
+
+async def test_one_of_several_nodes_serves_the_computers_of_all(starts: Starts, joins: Joins) -> None:
+    with running_valkey() as valkey:
+        north = await starts("--mcp", "--redis", valkey.url, "--node", "north")
+        south = await starts("--redis", valkey.url, "--node", "south")
+        await joins(south.url.split()[0], key=None)
+        async with client(north.url.split()[0], None) as session:
+            assert await called(session, "add", a=1, b=2) == "3"
+        north.signal(signal.SIGTERM)
+        assert await north.ends(SOON + 5) == 0
+        assert "Traceback" not in north.said
 
 
 # Options

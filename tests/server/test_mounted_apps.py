@@ -93,6 +93,11 @@ class Application:
             self.written += len(PART)
         self.gone.set()
 
+    async def collect(self, scope: Scope, receive: Any, send: Any) -> None:
+        self.events.append("collecting")
+        assert (await receive())["type"] == "http.disconnect"
+        self.gone.set()
+
     async def unread(self, scope: Scope, receive: Any, send: Any) -> None:
         await answer(send, 403, b"no")
 
@@ -283,6 +288,29 @@ async def test_an_application_is_told_that_its_client_is_gone(app: Application, 
     writer.close()
     async with asyncio.timeout(PATIENCE):
         await app.gone.wait()
+
+
+async def test_a_client_that_goes_away_in_its_body_is_an_end_and_no_error(
+    app: Application, served: Any, dials: Dials, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = await dials(await served())
+    line.writer.write(b"POST /app/collect HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
+    await until(lambda: app.events[-1] == "collecting")
+    line.writer.close()
+    async with asyncio.timeout(PATIENCE):
+        await app.gone.wait()
+    assert not caplog.records
+
+
+async def test_bytes_that_are_not_http_end_a_stream_and_are_no_part_of_it(
+    app: Application, served: Any, dials: Dials
+) -> None:
+    line = await dials(await served())
+    app.release.clear()
+    assert (await line.ask(GET.format("stream")))[0] == 200
+    line.writer.write(b"nonsense\r\n\r\n")
+    with suppress(ConnectionError):
+        assert b"400" not in await asyncio.wait_for(line.reader.read(), PATIENCE)
 
 
 async def test_a_slow_reader_makes_the_application_wait_and_is_cut_in_the_end(

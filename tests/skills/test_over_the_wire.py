@@ -25,16 +25,6 @@ ROOT = "skill://srv/code-review"
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "skills")
-
-
-@pytest.fixture
-def offer(tmp_path: Path) -> Offer:
-    return Offer(tmp_path / "offer.json")
-
-
-@pytest.fixture
 async def laptop(shared_hub: Any, office: str, home: Home, tmp_path: Path) -> AsyncIterator[Computer]:
     """A computer in the test's office, without MCP servers."""
     computer = Computer("laptop", skills=home.path)
@@ -280,7 +270,7 @@ async def until_body(agent: Peer, body: str) -> None:
             await told(agent)
 
 
-@pytest.mark.covers("9-get_skills")
+@pytest.mark.covers("9-get_skills", "peer-skills")
 async def test_hostile_skills_cost_only_themselves(
     home: Home, offer: Offer, staging: Computer, agent: Peer, tmp_path: Path
 ) -> None:

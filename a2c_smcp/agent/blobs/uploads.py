@@ -128,57 +128,57 @@ class Uploader:
         if outgoing.total_size < 1:
             raise BadRequest("an empty file cannot be sent")
         keep_freed_memory()
-        progress = _UploadState(computer, office, outgoing, on_bytes)
+        state = _UploadState(computer, office, outgoing, on_bytes)
         restarts = failures = misplaced = 0
         while True:
-            reached = progress.offset
+            reached = state.offset
             try:
-                return await self._go_on(progress)
+                return await self._go_on(state)
             except _Misplaced as error:
-                progress.offset = error.received
+                state.offset = error.received
                 misplaced += 1
                 if misplaced == _MOST_MISPLACED:
                     raise SMCPError(f"computer {computer!r} says of every chunk that it is out of place") from None
             except BlobWriteFailed as error:
                 restarts += 1
-                if restarts == ATTEMPTS or progress.id is None or error.details.get("reason") not in _FORGOTTEN:
+                if restarts == ATTEMPTS or state.id is None or error.details.get("reason") not in _FORGOTTEN:
                     raise
-                progress.begin_again()
+                state.begin_again()
             except TRANSIENT as error:
-                failures = 1 if progress.offset > reached else failures + 1
-                if failures == ATTEMPTS or (progress.id is None and restarts == 0 and isinstance(error, NOT_THERE)):
+                failures = 1 if state.offset > reached else failures + 1
+                if failures == ATTEMPTS or (state.id is None and restarts == 0 and isinstance(error, NOT_THERE)):
                     raise
-                logger.info("an upload waits at %d bytes: %s", progress.offset, error)
+                logger.info("an upload waits at %d bytes: %s", state.offset, error)
                 await self._pause(NEXT_TRY if isinstance(error, RateLimited) else RETURN_TIME)
 
-    async def _go_on(self, progress: _UploadState) -> str:
+    async def _go_on(self, state: _UploadState) -> str:
         """From the offset that was reached to the end."""
-        if progress.id is None:
-            end, blob = await self._encoded(progress.outgoing, 0)
-            answer = await self._send(progress, 0, blob, is_last=end == progress.outgoing.total_size)
-            progress.id, progress.window = _read_first(answer)
-            progress.reach(end)
-            if end == progress.outgoing.total_size:
-                return _landed(answer, progress.outgoing)
-        return await self._send_window(progress)
+        if state.id is None:
+            end, blob = await self._encoded(state.outgoing, 0)
+            answer = await self._send(state, 0, blob, is_last=end == state.outgoing.total_size)
+            state.id, state.window = _read_first(answer)
+            state.reach(end)
+            if end == state.outgoing.total_size:
+                return _landed(answer, state.outgoing)
+        return await self._send_window(state)
 
-    async def _send_window(self, progress: _UploadState) -> str:
+    async def _send_window(self, state: _UploadState) -> str:
         """Send the rest, in order, with as many chunks in flight as the computer allows."""
-        total = progress.outgoing.total_size
+        total = state.outgoing.total_size
         chunks: deque[tuple[int, asyncio.Task[Any]]] = deque()
-        offsets = iter(range(min(progress.offset, total - 1), total, CHUNK))
+        offsets = iter(range(min(state.offset, total - 1), total, CHUNK))
         answer: Any = None
         try:
             while True:
-                while len(chunks) < progress.window and (offset := next(offsets, None)) is not None:
-                    end, blob = await self._encoded(progress.outgoing, offset)
-                    sending = asyncio.create_task(self._send(progress, offset, blob, is_last=end == total))
+                while len(chunks) < state.window and (offset := next(offsets, None)) is not None:
+                    end, blob = await self._encoded(state.outgoing, offset)
+                    sending = asyncio.create_task(self._send(state, offset, blob, is_last=end == total))
                     chunks.append((end, sending))
                 if not chunks:
-                    return _landed(answer, progress.outgoing)
+                    return _landed(answer, state.outgoing)
                 end, sending = chunks.popleft()
                 answer = await sending
-                progress.reach(end)
+                state.reach(end)
         finally:
             await cancel_and_wait(*(sending for _, sending in chunks))
 
@@ -188,18 +188,18 @@ class Uploader:
         content = await self._threads.run(outgoing.read, offset) if cached is None else cached
         return offset + len(content), to_base64(content)
 
-    async def _send(self, progress: _UploadState, offset: int, blob: str, *, is_last: bool) -> Any:
-        outgoing = progress.outgoing
+    async def _send(self, state: _UploadState, offset: int, blob: str, *, is_last: bool) -> Any:
+        outgoing = state.outgoing
         data: dict[str, Any] = {"chunk_offset": offset, "eof": is_last}
-        if progress.id is None:
+        if state.id is None:
             data |= {"total_size": outgoing.total_size, "sha256": outgoing.sha256}
             data |= {"name_hint": outgoing.name} if outgoing.name else {}
         else:
-            data["upload_id"] = progress.id
+            data["upload_id"] = state.id
         async with self._in_flight:
             try:
                 return await self._ask(
-                    PUT_BLOB_EVENT, progress.computer, data, progress.office, timeout=CHUNK_PATIENCE, blob=blob
+                    PUT_BLOB_EVENT, state.computer, data, state.office, timeout=CHUNK_PATIENCE, blob=blob
                 )
             except BlobWriteFailed as error:
                 received = error.details.get("received")

@@ -92,7 +92,7 @@ class AnswerCache:
 
 
 def _least_size(answer: Mapping[str, Any]) -> int:
-    """The size of its contents. A file of 100 MB shall not be written as JSON only to be counted."""
+    """The size of its contents. To write a file of 100 MB as JSON only to count it would take too long."""
     contents = answer.get("contents")
     parts = contents if isinstance(contents, list) else ()
     values = (part.get(field) for part in parts for field in ("text", "blob"))

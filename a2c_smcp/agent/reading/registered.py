@@ -15,9 +15,7 @@ is taken out there is put back only when its computer lists it again.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,7 +29,17 @@ from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import SMCPError, Unavailable
 from a2c_smcp.mcp_events import ServerInfo
 from a2c_smcp.registry import MCPRegistry
-from a2c_smcp.registry.readable.entries import BothWays, PromptEntry, ResourceEntry, TemplateEntry
+from a2c_smcp.registry.readable.entries import (
+    MAX_LISTED,
+    BothWays,
+    Entry,
+    PromptEntry,
+    ResourceEntry,
+    TemplateEntry,
+    as_texts,
+)
+from a2c_smcp.registry.readable.sources import IN_A_LOOP
+from a2c_smcp.registry.readable.uri_templates import loose_matcher, variables_in
 from a2c_smcp.registry.results import RawResult
 
 __all__ = ["ReadablePlace", "ReadsSeats", "RegisteredReadables"]
@@ -40,11 +48,7 @@ logger = logging.getLogger(__name__)
 
 _CAPABILITIES = {RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
 _ENTRIES: dict[ListKind, type[Entry]] = {RESOURCES: ResourceEntry, TEMPLATES: TemplateEntry, PROMPTS: PromptEntry}
-_MOST = 10_000
-"""Entries of a list; the rest is left out."""
-_VARIABLE = re.compile(r"\{[^{}]*\}")
 
-Entry: TypeAlias = ResourceEntry | TemplateEntry | PromptEntry
 Request: TypeAlias = Callable[[dict[str, Any]], Coroutine[Any, Any, MCPResult]]
 
 
@@ -174,7 +178,7 @@ class RegisteredReadables:
             logger.info("%s: the %s of %s are not listed: %s", seat, wanted.kind.field, wanted.server, error)
             offers.lists[wanted] = []
         else:
-            offers.lists[wanted] = found[wanted.kind.mcp_field][:_MOST]
+            offers.lists[wanted] = found[wanted.kind.mcp_field][:MAX_LISTED]
 
     def _register(self, seat: Seat, offers: _ComputerOffers) -> None:
         """Have exactly what is listed in the registry. An entry whose listing has not changed stays as it is."""
@@ -234,16 +238,16 @@ class RegisteredReadables:
             arguments = [str(each.get("name")) for each in listing.get("arguments") or () if isinstance(each, dict)]
             complete = self._completions(seat, server, {"type": "ref/prompt", "name": own}, arguments, can_complete)
             read = self._both_ways(
-                lambda given: self._source.request(seat, kind, server, {"name": own, "arguments": _as_texts(given)})
+                lambda given: self._source.request(seat, kind, server, {"name": own, "arguments": as_texts(given)})
             )
             return PromptEntry(key, shown, read, complete, origin, place)
         read = self._both_ways(lambda given: self._source.request(seat, kind, server, {"uri": given.get("uri", uri)}))
         follow = self._follow(seat, server)
         if kind is RESOURCES:
             return ResourceEntry(uri, shown, read, origin, follow, place)
-        variables = re.findall(r"\w+", " ".join(_VARIABLE.findall(uri)))
-        complete = self._completions(seat, server, {"type": "ref/resource", "uri": uri}, variables, can_complete)
-        return TemplateEntry(uri, shown, read, _matcher(uri), complete, origin, follow, place)
+        ref = {"type": "ref/resource", "uri": uri}
+        complete = self._completions(seat, server, ref, variables_in(uri), can_complete)
+        return TemplateEntry(uri, shown, read, loose_matcher(uri), complete, origin, follow, place)
 
     def _completions(
         self, seat: Seat, server: str, ref: dict[str, Any], arguments: Iterable[str], can_complete: bool
@@ -268,7 +272,7 @@ class RegisteredReadables:
         async def acall(given: dict[str, Any]) -> Any:
             return await loop.done(raw(given))
 
-        return BothWays(lambda given: loop.wait(raw(given), "await the method whose name begins with `a`"), acall)
+        return BothWays(lambda given: loop.wait(raw(given), IN_A_LOOP), acall)
 
     def _follow(self, seat: Seat, server: str) -> Callable[[str], Callable[[], None]]:
         """Subscribe for as long as someone watches the resource in the registry. Called in any thread."""
@@ -306,31 +310,3 @@ def _has_list(server: ServerInfo | None, kind: ListKind) -> bool:
 def _shown(listing: Mapping[str, Any], kind: ListKind, key: str) -> dict[str, Any]:
     """What the registry lists: as MCP has it, under the name that it has there."""
     return {**{name: value for name, value in listing.items() if name != "mcp_server"}, kind.key: key}
-
-
-def _as_texts(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """MCP: the arguments of a prompt are strings."""
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in arguments.items()}
-
-
-def _matcher(template: str) -> Callable[[str], dict[str, Any] | None]:
-    """Whether a URI may be one of the template: its fixed parts occur in their order. The MCP server knows exactly.
-
-    Not by a regular expression: its time could grow without a bound with the number of variables.
-    """
-    first, *others = _VARIABLE.split(template)
-
-    def match(uri: str) -> dict[str, Any] | None:
-        if not others:
-            return {"uri": uri} if uri == first else None
-        if not uri.startswith(first):
-            return None
-        place = len(first)
-        for part in others[:-1]:
-            found = uri.find(part, place)
-            if found < 0:
-                return None
-            place = found + len(part)
-        return {"uri": uri} if len(uri) - place >= len(others[-1]) and uri.endswith(others[-1]) else None
-
-    return match

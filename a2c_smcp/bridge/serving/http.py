@@ -46,6 +46,7 @@ def http_app(
         server,
         kept=KeptEvents(options.max_kept),
         security_settings=security,
+        max_request_body_size=options.max_request,
         session_idle_timeout=options.session_idle,
         max_sessions=options.max_sessions,
     )

@@ -209,14 +209,8 @@ class PersonAtTerminal:
         from a2c_smcp.cli.browser import open_page
         from a2c_smcp.cli.forms.form import Form
 
-        server = f"the MCP server {printable(question.server)}" if question.server else "an MCP server"
-        form = Form(
-            question,
-            self._terminal,
-            who=printable(f"{question.tool or 'The tool'} on {question.computer}"),
-            goes_to=f"Your answer goes to {server} of {printable(question.computer)}.",
-            open_page=open_page,
-        )
+        who, goes_to = _parties(question)
+        form = Form(question, self._terminal, who=who, goes_to=goes_to, open_page=open_page)
         _drop_typed_keys()
         return await self._talks.converse(form.fill)
 
@@ -225,6 +219,15 @@ class PersonAtTerminal:
         from a2c_smcp.cli.prompt.editor import answer_reader
 
         return Conversations(self._terminal, answer_reader())
+
+
+def _parties(question: Question) -> tuple[str, str]:
+    """Who asks, and where the answer goes."""
+    computer = printable(question.computer)
+    if question.is_approval:
+        return f"The computer {computer}", f"Your answer goes to {computer}."
+    server = f"the MCP server {printable(question.server)}" if question.server else "an MCP server"
+    return printable(f"{question.tool or 'The tool'} on {computer}"), f"Your answer goes to {server} of {computer}."
 
 
 def _drop_typed_keys() -> None:

@@ -18,7 +18,7 @@ from a2c_smcp.cli.logs import LogLevel
 from a2c_smcp.cli.options import option
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 
-__all__ = ["AsJSON", "Computer", "JSONOrTable", "OneServer", "Server", "agent", "command"]
+__all__ = ["AsJSON", "Computer", "JSONOrTable", "OneComputer", "OneServer", "Server", "agent", "command"]
 
 agent = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -32,6 +32,10 @@ Computer = Annotated[
     typer.Argument(
         help="The computer, by its name in the office.", show_default=False, autocompletion=shell_completion.computers
     ),
+]
+OneComputer = Annotated[
+    str | None,
+    typer.Argument(help="Only those of this one.", show_default=False, autocompletion=shell_completion.computers),
 ]
 Server = Annotated[
     str,

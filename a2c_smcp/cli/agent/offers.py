@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import typer
 
@@ -23,9 +23,9 @@ from a2c_smcp.errors import (
 )
 
 __all__ = [
-    "Listing",
-    "finish_listings",
+    "ListingTable",
     "required_arguments",
+    "show_listings",
     "show_prompts",
     "show_resources",
     "show_servers",
@@ -44,7 +44,47 @@ class Listing(NamedTuple):
     error: SMCPError | None = None
 
 
-def finish_listings(context: OfficeContext, listings: Sequence[Listing]) -> None:
+class ListingTable(NamedTuple):
+    """How a list is shown: what its entries are called, its columns, the last of which may be cut, and a row."""
+
+    what: str
+    columns: Sequence[str]
+    row: Callable[[Mapping[str, Any]], tuple[str, ...]]
+
+
+Fetch: TypeAlias = Callable[[str], Awaitable[Sequence[Mapping[str, Any]]]]
+"""Asks a computer for its list."""
+
+
+async def show_listings(
+    context: OfficeContext, fetch: Fetch, table: ListingTable, *, computer: str | None, as_json: bool
+) -> None:
+    """Show the list of one computer, or those of all. Exits with 1, after the list, if a computer gave none."""
+    if computer:
+        listings = [Listing(computer, await fetch(computer))]
+    else:
+        listings = await asyncio.gather(*(_listing_or_error(fetch, each) for each in await context.computers()))
+    found = [{"computer": each.owner, **entry} for each in listings for entry in each.entries]
+    if as_json:
+        put_json(found)
+    elif found:
+        put_table(table.columns, map(table.row, found), cut=table.columns[-1])
+    else:
+        context.terminal.show(f"no {table.what} {f'on {computer}' if computer else f'in office {context.office}'}")
+    _finish(context, listings)
+
+
+async def _listing_or_error(fetch: Fetch, computer: str) -> Listing:
+    """A computer that leaves meanwhile has an empty list."""
+    try:
+        return Listing(computer, await fetch(computer))
+    except ComputerNotFound:
+        return Listing(computer)
+    except SMCPError as error:
+        return Listing(computer, error=error)
+
+
+def _finish(context: OfficeContext, listings: Sequence[Listing]) -> None:
     """Say which lists are missing, and exit with 1 if there are any."""
     failed = [(each.owner, each.error) for each in listings if each.error]
     for owner, error in failed:
@@ -54,37 +94,8 @@ def finish_listings(context: OfficeContext, listings: Sequence[Listing]) -> None
 
 
 async def show_servers(context: OfficeContext, *, computer: str | None, as_json: bool) -> None:
-    """List the MCP servers of one computer or of all. Exits with 1, after the list, if a computer gave none."""
-    if computer:
-        listings = [Listing(computer, await _servers_of(context, computer))]
-    else:
-        computers = await context.computers()
-        listings = await asyncio.gather(*(_servers_or_error(context, each) for each in computers))
-    found = [{"computer": each.owner, **server} for each in listings for server in each.entries]
-    if as_json:
-        put_json(found)
-    elif found:
-        put_table(_SERVER_COLUMNS, map(_server_row, found), cut="instructions")
-    else:
-        context.terminal.show(f"no MCP servers {f'on {computer}' if computer else f'in office {context.office}'}")
-    finish_listings(context, listings)
-
-
-async def _servers_or_error(context: OfficeContext, computer: str) -> Listing:
-    """A computer that leaves meanwhile has none."""
-    try:
-        return Listing(computer, await _servers_of(context, computer))
-    except ComputerNotFound:
-        return Listing(computer)
-    except SMCPError as error:
-        return Listing(computer, error=error)
-
-
-async def _servers_of(context: OfficeContext, computer: str) -> list[dict[str, Any]]:
-    return [{**server} for server in await context.agent.get_servers(computer)]
-
-
-_SERVER_COLUMNS = ("server", "computer", "state", "title", "version", "offers", "instructions")
+    """List the MCP servers of one computer or of all."""
+    await show_listings(context, context.agent.get_servers, _SERVERS, computer=computer, as_json=as_json)
 
 
 def _server_row(server: Mapping[str, Any]) -> tuple[str, ...]:
@@ -92,6 +103,11 @@ def _server_row(server: Mapping[str, Any]) -> tuple[str, ...]:
     capabilities = server.get("capabilities")
     offers = ", ".join(capabilities) if isinstance(capabilities, Mapping) else ""
     return (*known.values(), offers, first_sentence(str(server.get("instructions") or "")))
+
+
+_SERVERS = ListingTable(
+    "MCP servers", ("server", "computer", "state", "title", "version", "offers", "instructions"), _server_row
+)
 
 
 async def show_resources(
@@ -107,7 +123,7 @@ async def show_resources(
         put_table(columns, map(_resource_row, found), cut="description")
     else:
         context.terminal.show(_none_of("templates of resources" if templates else "resources", computer, server))
-    finish_listings(context, listings)
+    _finish(context, listings)
 
 
 def _none_of(what: str, computer: str, server: str | None) -> str:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import sys
-from base64 import b64decode
-from binascii import Error as NotBase64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +21,8 @@ from a2c_smcp.cli.agent.show import UntilStopped
 from a2c_smcp.cli.errors import Failed, WrongUse, name_hint
 from a2c_smcp.cli.progress import spinning
 from a2c_smcp.cli.terminal import put_json, put_text
-from a2c_smcp.errors import NotFound, SMCPError
+from a2c_smcp.errors import BadRequest, NotFound, SMCPError
+from a2c_smcp.protocol.chunks import from_base64
 
 __all__ = ["PromptWork", "ReadWatch", "ReadWork", "read_prompt_arguments"]
 
@@ -95,7 +94,7 @@ class ReadWork:
             file.write_bytes(content)
         except OSError as error:
             raise Failed(f"{file} cannot be written: {error.strerror}", "Give another file with --output.") from None
-        context.terminal.show(f"{len(content)} bytes written to {file}")
+        context.terminal.show(f"{len(content):,} bytes written to {file}")
 
 
 def _has_text(content: Mapping[str, Any]) -> bool:
@@ -107,8 +106,8 @@ def _bytes_of(content: Mapping[str, Any]) -> bytes:
     if _has_text(content):
         return str(content["text"]).encode("utf-8", "backslashreplace")
     try:
-        return b64decode(str(content.get("blob")), validate=True)
-    except (NotBase64, ValueError):
+        return from_base64(str(content.get("blob")))
+    except BadRequest:
         raise SMCPError("the content of this resource is neither text nor base64") from None
 
 

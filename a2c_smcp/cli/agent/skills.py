@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from base64 import b64encode
 from collections.abc import Mapping
@@ -10,49 +9,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from a2c_smcp.cli.agent.offers import Listing, finish_listings
+from a2c_smcp.cli.agent.offers import ListingTable, show_listings
 from a2c_smcp.cli.agent.run import OfficeContext
 from a2c_smcp.cli.errors import Failed, name_hint
 from a2c_smcp.cli.progress import Meter, spinning
-from a2c_smcp.cli.terminal import first_sentence, put_json, put_table, put_text
-from a2c_smcp.errors import ComputerNotFound, InvalidSkillName, SkillFileNotAccessible, SkillNotFound, SMCPError
+from a2c_smcp.cli.terminal import first_sentence, put_json, put_text
+from a2c_smcp.errors import InvalidSkillName, SkillFileNotAccessible, SkillNotFound
 from a2c_smcp.loops import in_thread
 from a2c_smcp.protocol.skills import SKILL_FILE
 from a2c_smcp.published_events import GetSkillRet
 
 __all__ = ["SkillWork", "show_skills"]
 
-_COLUMNS = ("skill", "computer", "source", "description")
-
 
 async def show_skills(context: OfficeContext, *, computer: str | None, as_json: bool) -> None:
-    """List the skills of one computer or of all. Exits with 1, after the list, if a computer gave none."""
-    if computer:
-        listings = [Listing(computer, await context.agent.get_skills(computer))]
-    else:
-        listings = await asyncio.gather(*(_skills_or_error(context, each) for each in await context.computers()))
-    found = [{"computer": each.owner, **skill} for each in listings for skill in each.entries]
-    if as_json:
-        put_json(found)
-    elif found:
-        put_table(_COLUMNS, map(_row, found), cut="description")
-    else:
-        context.terminal.show(f"no skills {f'on {computer}' if computer else f'in office {context.office}'}")
-    finish_listings(context, listings)
-
-
-async def _skills_or_error(context: OfficeContext, computer: str) -> Listing:
-    """A computer that leaves meanwhile has none."""
-    try:
-        return Listing(computer, await context.agent.get_skills(computer))
-    except ComputerNotFound:
-        return Listing(computer)
-    except SMCPError as error:
-        return Listing(computer, error=error)
+    """List the skills of one computer or of all."""
+    await show_listings(context, context.agent.get_skills, _SKILLS, computer=computer, as_json=as_json)
 
 
 def _row(skill: Mapping[str, Any]) -> tuple[str, ...]:
     return skill["name"], skill["computer"], skill["source"], first_sentence(skill["description"])
+
+
+_SKILLS = ListingTable("skills", ("skill", "computer", "source", "description"), _row)
 
 
 @dataclass(frozen=True)
@@ -92,17 +71,17 @@ class SkillWork:
     async def _fetch(self, context: OfficeContext, found: GetSkillRet, meter: Meter) -> bytes:
         if "body" in found:
             return found["body"].encode("utf-8", "backslashreplace")
-        return await context.agent.read_blob(self.computer, found["blob_handle"], meter.report)
+        return await context.agent.read_blob(self.computer, found["blob_handle"], meter.report_bytes)
 
     async def _save(self, context: OfficeContext, found: GetSkillRet, output: Path, meter: Meter) -> None:
         try:
             if "body" in found:
                 await in_thread(output.write_bytes, await self._fetch(context, found, meter))
             else:
-                await context.agent.save_blob(self.computer, found["blob_handle"], output, meter.report)
+                await context.agent.save_blob(self.computer, found["blob_handle"], output, meter.report_bytes)
         except OSError as error:
             raise Failed(f"{output} cannot be written: {error.strerror}", "Give another file with --output.") from None
-        context.terminal.show(f"{found['total_size']} bytes written to {output}")
+        context.terminal.show(f"{found['total_size']:,} bytes written to {output}")
 
     def _put(self, found: GetSkillRet, content: bytes) -> None:
         text = _text_of(content)

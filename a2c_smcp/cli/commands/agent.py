@@ -13,7 +13,7 @@ from a2c_smcp.cli.agent import offers, shell_completion
 from a2c_smcp.cli.agent import show as listings
 from a2c_smcp.cli.agent.call import ToolCallWork, read_arguments
 from a2c_smcp.cli.agent.files import PutWork
-from a2c_smcp.cli.agent.group import AsJSON, Computer, JSONOrTable, OneServer, Server, agent, command
+from a2c_smcp.cli.agent.group import AsJSON, Computer, JSONOrTable, OneComputer, OneServer, Server, agent, command
 from a2c_smcp.cli.agent.logs import LogWatch, ServerLogLevel
 from a2c_smcp.cli.agent.read import PromptWork, ReadWatch, ReadWork, read_prompt_arguments
 from a2c_smcp.cli.agent.run import Work
@@ -28,10 +28,7 @@ __all__ = ["agent"]
 
 @command
 def tools(
-    computer: Annotated[
-        str | None,
-        typer.Argument(help="Only those of this one.", show_default=False, autocompletion=shell_completion.computers),
-    ] = None,
+    computer: OneComputer = None,
     tag: Annotated[list[str] | None, typer.Option("--tag", help="Only those with this tag; repeat for more.")] = None,
     as_json: JSONOrTable = None,
 ) -> Work:
@@ -193,10 +190,7 @@ def logs(
 
 @command
 def servers(
-    computer: Annotated[
-        str | None,
-        typer.Argument(help="Only those of this one.", show_default=False, autocompletion=shell_completion.computers),
-    ] = None,
+    computer: OneComputer = None,
     as_json: JSONOrTable = None,
 ) -> Work:
     """List the MCP servers of all computers, or of one: their state, what they offer, and how to use them.
@@ -300,10 +294,7 @@ def prompt(
 
 @command
 def skills(
-    computer: Annotated[
-        str | None,
-        typer.Argument(help="Only those of this one.", show_default=False, autocompletion=shell_completion.computers),
-    ] = None,
+    computer: OneComputer = None,
     as_json: JSONOrTable = None,
 ) -> Work:
     """List the skills of all computers, or of one: folders with instructions for agents.

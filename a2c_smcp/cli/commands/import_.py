@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +15,7 @@ from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.setup_files import NAMES, git_would_take, values_file_of
 from a2c_smcp.cli.suggestions import invocation
-from a2c_smcp.cli.terminal import Terminal, printable, put_json, put_text
+from a2c_smcp.cli.terminal import Terminal, printable, put_diff, put_json
 from a2c_smcp.computer.imports.convert import Conversion, convert
 from a2c_smcp.computer.imports.programs import PROGRAMS, Document, Machine, read_documents
 from a2c_smcp.computer.imports.target import ImportTarget, Merged, StoredValues, difference, merge, store_values
@@ -166,9 +165,6 @@ def _values(into: Path, given: Path | None) -> Path:
     return given or values_file_of(into)
 
 
-_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
-
-
 @dataclass(frozen=True)
 class Outcome:
     """What was imported, or would be. `kept`: where values are now, `None` if nothing was written."""
@@ -237,26 +233,13 @@ def put_for_programs(outcome: Outcome, _: Terminal) -> None:
 
 
 def put_for_people(outcome: Outcome, terminal: Terminal) -> None:
-    _put_diff(outcome.changes)
+    put_diff(outcome.changes)
     for line in outcome.conversion.notes:
         terminal.show(line, "yellow")
     for line in _problems(outcome):
         terminal.show(line, "red")
     for line in _summary(outcome):
         terminal.show(line)
-
-
-def _put_diff(text: str) -> None:
-    if not sys.stdout.isatty():
-        if text:
-            put_text(text)
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    for line in printable(text).splitlines():
-        console.print(Text(line, _COLOURS.get(line[0], "")), soft_wrap=True)
 
 
 def _problems(outcome: Outcome) -> Iterator[str]:

@@ -15,7 +15,7 @@ from a2c_smcp.cli.terminal import first_sentence, printable
 from a2c_smcp.computer.approval import Grant
 from a2c_smcp.computer.calls.reports import CallStatistics
 from a2c_smcp.computer.inputs.resolver import InputState
-from a2c_smcp.computer.types import OwnedTool, ToolCallRecord
+from a2c_smcp.computer.types import AttributedCall, OwnedTool
 from a2c_smcp.mcp_host.status import ServerStatus
 from a2c_smcp.protocol.visible import one_line, values_in_lines
 from a2c_smcp.published_events import A2CSkillRef
@@ -94,15 +94,15 @@ def skills(found: Iterable[A2CSkillRef]) -> RenderableType:
     return table(("skill", "source", "description"), rows)
 
 
-def history(records: Iterable[ToolCallRecord]) -> RenderableType:
+def history(records: Iterable[AttributedCall]) -> RenderableType:
     columns = ("time", "for", "server", "tool", "outcome", "arguments")
     return table(columns, map(_record_row, records))
 
 
-def _record_row(record: ToolCallRecord) -> Sequence[str]:
+def _record_row(record: AttributedCall) -> Sequence[str]:
     when = datetime.fromisoformat(record["timestamp"]).astimezone()
     outcome = "done" if record["success"] else record["error"] or "failed or running"
-    whom, arguments = record.get("caller") or "you", one_line(record["parameters"], 120)
+    whom, arguments = record["caller"] or "you", one_line(record["parameters"], 120)
     return f"{when:%H:%M:%S}", whom, record["server"], record["tool"], outcome, arguments
 
 

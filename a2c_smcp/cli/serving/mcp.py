@@ -6,7 +6,7 @@ import logging
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from a2c_smcp.cli.bridging.keys import kept_file
 from a2c_smcp.cli.errors import WrongUse
@@ -48,7 +48,11 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
     from a2c_smcp.cli.bridging.run import explain_with
 
     def bridge(office: str) -> BridgeOptions:
-        return BridgeOptions(names_file=_names_file(place, office), explain=explain_with(place, office, None))
+        return BridgeOptions(
+            names_file=_names_file(place, office),
+            explain=explain_with(place, office, None),
+            max_request=app.settings.limits.max_message,
+        )
 
     own = listen("127.0.0.1", 0)
     url, seats = f"http://{address_of(own)}", SeatOptions(idle=options.idle, bridge=bridge)
@@ -65,8 +69,9 @@ def _names_file(place: str, office: str) -> Path | None:
         return None
 
 
-def mcp_url(place: str, office: str) -> str:
-    return f"{place}/mcp/{office}"
+def mcp_url(place: str, office: str | None = None) -> str:
+    """The URL of an office as an MCP server; without one, how it is made."""
+    return f"{place}/mcp/{'<office>' if office is None else quote(office, safe='')}"
 
 
 def check_processes(workers: int | None) -> None:

@@ -96,7 +96,7 @@ async def serve(
     def on_ready() -> None:
         announce(settings, address, f"{place}{who}")
         if mcp:
-            _print(f"mcp at {mcp_url(place, '<office>')}")
+            _print(f"mcp at {mcp_url(place)}")
 
     await _serve(app, address, listener, known, on_ready, own_listener=own_listener)
 

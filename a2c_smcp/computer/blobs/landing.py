@@ -51,7 +51,7 @@ class LandingFolder:
         self._root = root.absolute()
 
     def create(self, upload_id: str) -> BinaryIO:
-        """A new part file, locked. Somebody who looks for files that were left may be faster: then it is made again."""
+        """A new part file, locked. If another process removes it as left over before that, it is made again."""
         for _ in range(_TRIES):
             with suppress(FileNotFoundError), self._parts() as (_, parts):
                 descriptor = os.open(parts.at(upload_id + _PART), _NEW, 0o600, dir_fd=parts.descriptor)

@@ -34,7 +34,7 @@ from a2c_smcp.computer.tools.arguments import check_arguments, fits_at_once
 from a2c_smcp.computer.tools.catalogue import Catalogue
 from a2c_smcp.computer.tools.functions import FUNCTIONS
 from a2c_smcp.computer.tools.table import ToolRoute
-from a2c_smcp.computer.types import ToolCallRecord
+from a2c_smcp.computer.types import AttributedCall
 from a2c_smcp.errors import CallTimeout, SMCPError, ToolNotFound
 from a2c_smcp.mcp_host.failures import AuthRequired
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
@@ -61,7 +61,7 @@ class Execution:
         delivery: ResultDelivery,
     ) -> None:
         self.calls = CallsInFlight()
-        self.history: deque[ToolCallRecord] = deque(maxlen=_HISTORY)
+        self.history: deque[AttributedCall] = deque(maxlen=_HISTORY)
         self.statistics = CallStatistics()
         self._host = host
         self._catalogue = catalogue
@@ -226,9 +226,9 @@ class Execution:
         return self._mask.data(transformed, ANSWER, route.server)
 
     @contextmanager
-    def _recorded(self, call: IncomingCall, route: ToolRoute, shown: dict[str, Any]) -> Iterator[ToolCallRecord]:
+    def _recorded(self, call: IncomingCall, route: ToolRoute, shown: dict[str, Any]) -> Iterator[AttributedCall]:
         """Keep the call in the history, with how it ended."""
-        record = ToolCallRecord(
+        record = AttributedCall(
             timestamp=datetime.now(UTC).isoformat(),
             req_id=call.req_id,
             server=route.server,

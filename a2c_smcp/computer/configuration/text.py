@@ -6,14 +6,14 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.validation import did_you_mean
 
-__all__ = ["Format", "format_of", "loads", "parse", "read_data", "read_text", "repeated"]
+__all__ = ["Format", "format_of", "loads", "parse", "read_data", "read_text", "repeated", "significant_tokens"]
 
 Format: TypeAlias = Literal["json", "toml"]
 
@@ -104,6 +104,11 @@ _TOKEN = re.compile(
     r"""(?P<string>"(?:[^"\\\n]|\\.)*"?)|(?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))|(?P<space>\s+)|[^\s"/,:\[\]{}]+|.""",
     re.S,
 )
+
+
+def significant_tokens(text: str, start: int = 0) -> Iterator[re.Match[str]]:
+    """The tokens of a JSON text from an offset on, without white space and comments."""
+    return (token for token in _TOKEN.finditer(text, start) if token.lastgroup not in ("comment", "space"))
 
 
 def _plain(text: str) -> str:

@@ -34,7 +34,7 @@ class Program:
     """A program whose configuration can be imported.
 
     `paths` are its files in order of priority, highest first; `{home}`, `{config}` and `{folder}` depend on the
-    machine. `also` are other path endings that identify a file of this program.
+    machine. `also` are other path endings that identify a file of this program. `group` is the key of its servers.
     """
 
     name: str
@@ -42,10 +42,15 @@ class Program:
     fills: Fills
     paths: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    group: str = "mcpServers"
 
     def files(self, machine: Machine) -> list[Path]:
         places = {"home": machine.home, "config": machine.config, "folder": machine.folder}
         return [Path(path.format(**places)) for path in self.paths]
+
+    def user_file(self, machine: Machine) -> Path:
+        """The file with the servers of this user in all projects."""
+        return self.files(machine)[-1]
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ PROGRAMS = {
             Fills.ENV | Fills.EDITOR,
             ("{folder}/.vscode/mcp.json", "{config}/Code/User/mcp.json"),
             ("Code/User/mcp.json",),
+            group="servers",
         ),
     )
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from a2c_smcp.computer.configuration.differences import unified_diff
 from a2c_smcp.computer.configuration.files import GROUPS
 from a2c_smcp.computer.configuration.text import read_data
 from a2c_smcp.computer.imports.convert import Conversion
@@ -20,7 +20,15 @@ from a2c_smcp.computer.secrets.replace import masked_file
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import parse_input, parse_server, source
 
-__all__ = ["ImportTarget", "Merged", "StoredValues", "difference", "merge", "store_values"]
+__all__ = [
+    "ImportTarget",
+    "Merged",
+    "StoredValues",
+    "difference",
+    "merge",
+    "store_values",
+    "write_text",
+]
 
 _SHAPE = 'must be JSON of the shape {"servers": {…}, "inputs": […]} to be imported into'
 
@@ -64,20 +72,12 @@ class ImportTarget:
 
     def write(self) -> None:
         """Replace the file as a whole; only its owner can read it if it may hold a secret."""
-        _write(self.path, self.text(), private=self.holds_secrets)
+        write_text(self.path, self.text(), private=self.holds_secrets)
 
 
 def difference(before: ImportTarget, after: ImportTarget) -> str:
     """The change of a file as a unified diff without secrets. Empty if nothing changes that may be shown."""
-    name = str(before.path)
-    lines = difflib.unified_diff(
-        _lines(before) if before.exists else [],
-        _lines(after),
-        name if before.exists else "/dev/null",
-        name,
-        lineterm="",
-    )
-    return "".join(f"{line}\n" for line in lines)
+    return unified_diff(before.path, _lines(before) if before.exists else None, _lines(after))
 
 
 def _lines(target: ImportTarget) -> list[str]:
@@ -165,7 +165,7 @@ def _is_plain_json(text: str) -> bool:
     return True
 
 
-def _write(path: Path, text: str, *, private: bool) -> None:
+def write_text(path: Path, text: str, *, private: bool) -> None:
     """Replace a file as a whole. It keeps its mode, unless it is private. Raises `ConfigError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -210,7 +210,7 @@ async def store_values(values: Mapping[str, str], file: Path, *, use_keyring: bo
             after[id_] = value
             stored.in_file.append(id_)
     if after != before:
-        _write(file, json.dumps(after, indent=2, ensure_ascii=False) + "\n", private=True)
+        write_text(file, json.dumps(after, indent=2, ensure_ascii=False) + "\n", private=True)
     return stored
 
 

@@ -1,7 +1,7 @@
 """Approval by the person at the MCP client that a call comes from, if the owner allows that (`--approve-by client`).
 
 The computer makes an elicitation of its own, in MCP's form, with the tool and its arguments, and `no` and `yes` as the
-only answers: who calls must not be able to give himself a grant. It goes the ways of all questions (WIRE §9):
+only answers: a caller must not be able to give itself a grant. It goes the ways of all questions (WIRE §9):
 
 - `questions: true`: it is told to the agent as an open question, and the call waits.
 - `questions: "result"`: it is returned as an `InputRequiredResult`. Nothing waits or runs then, and nothing is in the
@@ -32,6 +32,7 @@ from a2c_smcp.computer.questions.open_questions import OpenQuestions
 from a2c_smcp.computer.secrets import Mask
 from a2c_smcp.computer.secrets.messages import REQUEST
 from a2c_smcp.errors import ApprovalRefused, BadRequest, QuestionEnded
+from a2c_smcp.mcp_host.message_limits import is_within
 from a2c_smcp.mcp_host.sessions.tool_request import InputRefused
 from a2c_smcp.protocol.questions import ELICITATION, Question
 from a2c_smcp.protocol.visible import escaped, values_in_lines
@@ -52,8 +53,8 @@ _FORM: Mapping[str, Any] = {
 }
 _WIDTH, _VALUES = 1000, 100
 """Characters of one argument, and arguments, that a question shows. A longer argument is cut in the middle."""
-_LONGEST = 32 * 1024
-"""Characters of a question. Arguments that do not fit are for the owner: nobody approves what is not shown."""
+_LONGEST, _LARGEST = 32 * 1024, 256 * 1024
+"""Characters of a question, and bytes of arguments. What is over is refused: nobody approves what is not shown."""
 _MOST_OF_AGENT = 32
 
 
@@ -69,6 +70,11 @@ class _PutCall:
     call: IncomingCall
     tool: tuple[str, str]
     timer: asyncio.TimerHandle
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its time is over. After a standstill of the process the timer may not have run yet."""
+        return asyncio.get_running_loop().time() >= self.timer.when()
 
 
 class ClientApprovals:
@@ -92,6 +98,7 @@ class ClientApprovals:
             server=request.server,
             tool=call.name,
             req_id=call.req_id,
+            is_approval=True,
         )
         try:
             answer = await self._opened.ask(call.caller, question, shown)
@@ -119,7 +126,7 @@ class ClientApprovals:
         assert options
         handle = options.request_state or ""
         asked = self._asked.get(handle)
-        if asked is None or not call.caller.is_exactly(asked.call.caller):
+        if asked is None or asked.is_late or not call.caller.is_exactly(asked.call.caller):
             raise QuestionEnded("the call that this request_state belongs to has ended")
         if (asked.call.name, asked.call.params, asked.tool) != (call.name, call.params, tool):
             raise BadRequest("request_state: belongs to another call", field="request_state")
@@ -160,13 +167,16 @@ class ClientApprovals:
 
 def _message(computer: str, request: ApprovalRequest) -> str:
     """What is shown to the person. Raises `ApprovalRefused` if the arguments cannot be shown."""
+    too_large = ApprovalRefused(f"{request.name!r} has larger arguments than its MCP client can be shown")
+    if not is_within(request.arguments, _LARGEST):
+        raise too_large
     alias = f" ({request.tool})" if request.name != request.tool else ""
     what = f"{request.name}{alias} of the MCP server {request.server}"
     shown = values_in_lines(request.arguments, _WIDTH, _VALUES)
     lines = [f"{request.caller.who} wants to run {what} on the computer {computer}, with", *shown.lines]
     text = "\n  ".join(map(escaped, lines)) + "\nIt runs once if you say yes."
     if shown.missing or len(text) > _LONGEST:
-        raise ApprovalRefused(f"{request.name!r} has more arguments than its MCP client can be shown: ask the owner")
+        raise too_large
     return text
 
 

@@ -196,10 +196,11 @@ def _refuse(asked: _Open, reason: str = _NOT_CARRIED) -> None:
 
 def _told(question_id: str, asked: _Open) -> dict[str, Any]:
     question = asked.question
-    return {
+    told = {
         "req_id": question.req_id,
         "question_id": question_id,
         "tool_name": question.tool,
         "mcp_server": question.server,
         "request": asked.shown,
     }
+    return told | {"approval": True} if question.is_approval else told

@@ -27,6 +27,10 @@ class ReadContents:
     def __init__(self, blobs: Blobs, mask: Mask, max_message: int) -> None:
         self._blobs = blobs
         self._mask = mask
+        self.limit(max_message)
+
+    def limit(self, max_message: int) -> None:
+        """Send no larger answers from now on."""
         self._max_message = max_message
 
     async def resource(self, caller: Caller, server: str, raw: dict[str, Any], *, texts: bool) -> dict[str, Any]:

@@ -19,13 +19,11 @@ from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.questions.answering import Answering
 from a2c_smcp.computer.secrets import ANSWER, Mask
 from a2c_smcp.errors import BadRequest, CallTimeout, CapabilityNotSupported, ResourceNotFound, SMCPError
-from a2c_smcp.mcp_host.failures import RequestRefused
+from a2c_smcp.mcp_host.failures import INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND, RequestRefused
 from a2c_smcp.mcp_host.sessions.tool_request import ReadRequest
 
 __all__ = ["ReadAsked", "Result", "ServerReads", "masked_error", "refused_read"]
 
-_METHOD_NOT_FOUND, _INVALID_PARAMS = -32601, -32602
-_RESOURCE_NOT_FOUND = -32002  # of revisions before 2026-07-28
 _UNKNOWN = re.compile(r"\b(unknown|not found|no such)\b", re.IGNORECASE)
 _FIELDS = {"completion/complete": "argument", "prompts/get": "arguments"}
 
@@ -82,13 +80,13 @@ def refused_read(refusal: RequestRefused, method: str, server: str, uri: str | N
     """The error for a refused request. `uri` is given if nothing else in the request can be wrong."""
     details, said = refusal.details, str(refusal.details.get("mcp_message", refusal.reason))
     code = details.get("mcp_code")
-    if code == _METHOD_NOT_FOUND:
+    if code == METHOD_NOT_FOUND:
         return CapabilityNotSupported(repr(server), mcp_server=server, capability=method)
     if uri is not None and (
-        code in (_RESOURCE_NOT_FOUND, _INVALID_PARAMS) or (code == 0 and _UNKNOWN.search(said) is not None)
+        code in (RESOURCE_NOT_FOUND, INVALID_PARAMS) or (code == 0 and _UNKNOWN.search(said) is not None)
     ):
         return ResourceNotFound(repr(uri), **details, mcp_server=server, uri=uri)
-    if code == _INVALID_PARAMS:
+    if code == INVALID_PARAMS:
         return BadRequest(said, **details, mcp_server=server, field=_FIELDS.get(method, "cursor"))
     return refusal
 

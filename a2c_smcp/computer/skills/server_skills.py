@@ -13,8 +13,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from base64 import b64decode
-from binascii import Error as NotBase64
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,12 +22,13 @@ from a2c_smcp.computer.skills.frontmatter import Frontmatter
 from a2c_smcp.computer.skills.listed_skills import ListedSkill, check_staged_path, root_of, skills_in
 from a2c_smcp.computer.skills.skill import NotASkill, Skill, read_frontmatter, skill_of
 from a2c_smcp.computer.skills.staging import Draft, Staging
-from a2c_smcp.errors import CallTimeout, NotPrivate, SMCPError
+from a2c_smcp.errors import BadRequest, CallTimeout, NotPrivate, SMCPError
 from a2c_smcp.loops import OwnedTasks, in_thread
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused
 from a2c_smcp.mcp_host.sessions.session import EventKind
 from a2c_smcp.mcp_host.sessions.tool_request import ReadRequest
 from a2c_smcp.mcp_host.status import State
+from a2c_smcp.protocol.chunks import from_base64
 from a2c_smcp.protocol.skills import SKILL_FILE, is_skill_part
 
 __all__ = ["ServerSkills", "StagingLimits"]
@@ -315,6 +314,6 @@ def _piece_of(content: object) -> bytes | None:
     if isinstance(text, str):
         return text.encode("utf-8", "replace")
     try:
-        return b64decode(blob, validate=True) if isinstance(blob, str) else None
-    except (NotBase64, ValueError):
+        return from_base64(blob) if isinstance(blob, str) else None
+    except BadRequest:
         return None

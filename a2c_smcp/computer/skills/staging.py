@@ -52,7 +52,7 @@ class Staging:
         self._is_shared = True
         self._opening = Lock()
         self.swapping = Lock()
-        """Held while a folder is replaced. Who opens a file of a skill holds it, too, and finds the folder whole."""
+        """Held while a folder is replaced, and while a file of a skill is opened: so its folder is found whole."""
 
     def draft(self) -> Draft:
         folder = self._open() / f".draft-{token_hex(8)}"

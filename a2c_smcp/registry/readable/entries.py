@@ -6,6 +6,7 @@ Each is read by two functions, one that blocks and one that is awaited. They ret
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -26,14 +27,17 @@ from a2c_smcp.registry.results import RawResult
 __all__ = [
     "BYTES",
     "MAX_COMPLETIONS",
+    "MAX_LISTED",
     "TEXT",
     "BothWays",
+    "Entry",
     "Follow",
     "PromptEntry",
     "ResourceEntry",
     "TemplateEntry",
     "UnknownPrompt",
     "UnknownResource",
+    "as_texts",
     "completion_of",
     "contents_of",
     "messages_of",
@@ -43,6 +47,8 @@ TEXT, BYTES = "text/plain", "application/octet-stream"
 _JSON = "application/json"
 MAX_COMPLETIONS = 100
 """As many as MCP allows in one answer."""
+MAX_LISTED = 10_000
+"""Entries of one list of another program; the rest is left out."""
 
 Follow: TypeAlias = Callable[[str], Callable[[], None]]
 """Begins to follow changes of a remote resource, by its URI; returns how to stop that. Does not block."""
@@ -103,6 +109,14 @@ class PromptEntry:
     complete: Mapping[str, BothWays] = field(default_factory=dict)
     origin: str | None = None
     source: object = None
+
+
+Entry: TypeAlias = ResourceEntry | TemplateEntry | PromptEntry
+
+
+def as_texts(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Arguments for a prompt of another program: in MCP they are strings."""
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in arguments.items()}
 
 
 def contents_of(uri: str, listing: Mapping[str, Any], value: Any) -> dict[str, Any]:

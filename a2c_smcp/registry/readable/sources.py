@@ -24,6 +24,7 @@ from a2c_smcp.registry.readable.entries import (
 from a2c_smcp.registry.readable.uri_templates import URITemplate, is_template
 
 __all__ = [
+    "IN_A_LOOP",
     "Completions",
     "PromptOptions",
     "ResourceOptions",
@@ -34,6 +35,8 @@ __all__ = [
 ]
 
 _TEXT_TYPES = ("application/json", "application/xml", "application/javascript")
+IN_A_LOOP = "await the method whose name begins with `a`"
+"""What to do where reading would block an event loop."""
 
 Completions: TypeAlias = Mapping[str, Iterable[str] | Callable[[str, dict[str, str]], Any]]
 """For each argument its possible values, or a function of what was typed and of the other arguments, sync or async."""

@@ -1,16 +1,21 @@
 """Templates of URIs (RFC 6570): which URIs a template stands for, and the values of its variables.
 
-Of RFC 6570 there are `{name}` (one segment of a path), `{+name}` (may contain `/`) and, at the end, `{?a,b}` (query
-parameters, each of which may be missing). The values come from strangers and often become parts of file names, so a URI
-with `..` as a segment of a value does not match, and neither does an encoded slash in the value of `{name}`.
+Of RFC 6570, templates of this program have `{name}` (one segment of a path), `{+name}` (may contain `/`) and, at the
+end, `{?a,b}` (query parameters, each of which may be missing). The values come from strangers and often become parts of
+file names, so a URI with `..` as a segment of a value does not match, and neither does an encoded slash in the value of
+`{name}`.
+
+Templates of other programs may use all of RFC 6570. Whether a URI belongs to one is known to that program alone:
+`loose_matcher` finds those that may, and the program is asked for them.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from urllib.parse import parse_qsl, unquote
 
-__all__ = ["URITemplate", "is_template"]
+__all__ = ["MAX_URI", "URITemplate", "is_template", "loose_matcher", "variables_in"]
 
 MAX_URI = 8192
 """Longer URIs match no template: the time to match may grow with the square of the length."""
@@ -19,6 +24,7 @@ _PARTS = re.compile(r"\{([^{}]*)\}|([^{}]+)|([{}])")
 _ONE = re.compile(r"([+]?)([A-Za-z_]\w*)")
 _QUERY = re.compile(r"\?([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)")
 _SLASHES = re.compile(r"[/\\]")
+_EXPRESSION = re.compile(r"\{[^{}]*\}")
 
 
 def is_template(uri: str) -> bool:
@@ -72,3 +78,35 @@ class URITemplate:
     def _is_safe(self, name: str, value: str) -> bool:
         segments = _SLASHES.split(value)
         return ".." not in segments and (name not in self._one_segment or (len(segments) == 1 and value != "."))
+
+
+def variables_in(template: str) -> list[str]:
+    """The names of the variables of any template."""
+    return re.findall(r"\w+", "".join(_EXPRESSION.findall(template)))
+
+
+def loose_matcher(template: str) -> Callable[[str], dict[str, str] | None]:
+    """Whether a URI may be one of the template: its fixed parts occur in their order. Gives `{"uri": …}`, or `None`.
+
+    Not by a regular expression: with the number of variables its time could grow without a bound.
+    """
+    first, *others = _EXPRESSION.split(template)
+
+    def match(uri: str) -> dict[str, str] | None:
+        return {"uri": uri} if len(uri) <= MAX_URI and _has_in_order(uri, first, others) else None
+
+    return match
+
+
+def _has_in_order(uri: str, first: str, others: list[str]) -> bool:
+    if not others:
+        return uri == first
+    if not uri.startswith(first):
+        return False
+    place = len(first)
+    for part in others[:-1]:
+        found = uri.find(part, place)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return len(uri) - place >= len(others[-1]) and uri.endswith(others[-1])

@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from a2c_smcp.errors import BadRequest, PromptNotFound, ResourceNotFound, SMCPError
+from a2c_smcp.mcp_host.failures import RESOURCE_NOT_FOUND
 from a2c_smcp.registry.calls.caller import CannotAsk
 from a2c_smcp.registry.remote.announcing import Announcer, Request, is_modern
 from a2c_smcp.registry.remote.rounds import STATE_TTL, missing_capability
@@ -39,7 +40,6 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Model = TypeVar("Model", bound=BaseModel)
 
-_NOT_FOUND_BEFORE = -32002  # of a resource, before 2026-07-28
 _ALL_CHANGE = NotificationOptions(tools_changed=True, resources_changed=True, prompts_changed=True)
 
 
@@ -182,7 +182,7 @@ class MCPServer(Server[None], ABC):
             except CannotAsk as error:
                 raise missing_capability(error) if is_modern(context) else _failed(error) from None
             except ResourceNotFound as error:
-                code = types.INVALID_PARAMS if is_modern(context) else _NOT_FOUND_BEFORE
+                code = types.INVALID_PARAMS if is_modern(context) else RESOURCE_NOT_FOUND
                 raise MCPError(code, "Resource not found", {"uri": (context.params or {}).get("uri")}) from error
             except (PromptNotFound, BadRequest) as error:
                 raise MCPError(types.INVALID_PARAMS, error.message) from None

@@ -8,9 +8,7 @@ lists until nothing is marked.
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from itertools import chain, count
@@ -18,10 +16,20 @@ from typing import Any, Literal, TypeAlias
 
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import OwnedTasks
+from a2c_smcp.mcp_host.failures import METHOD_NOT_FOUND
+from a2c_smcp.mcp_host.sessions.subscriptions import uris_above
 from a2c_smcp.registry.calls.caller import tool_caller
-from a2c_smcp.registry.readable.entries import BothWays, PromptEntry, ResourceEntry, TemplateEntry
-from a2c_smcp.registry.readable.sources import both_ways
-from a2c_smcp.registry.readable.uri_templates import MAX_URI
+from a2c_smcp.registry.readable.entries import (
+    MAX_LISTED,
+    BothWays,
+    Entry,
+    PromptEntry,
+    ResourceEntry,
+    TemplateEntry,
+    as_texts,
+)
+from a2c_smcp.registry.readable.sources import IN_A_LOOP, both_ways
+from a2c_smcp.registry.readable.uri_templates import MAX_URI, loose_matcher, variables_in
 from a2c_smcp.registry.readable_registry import ReadableRegistry
 from a2c_smcp.registry.remote.servers import ServerHandle, ServerNews, SharedServers, servers
 from a2c_smcp.registry.results import RawResult
@@ -30,13 +38,8 @@ __all__ = ["MCPServerReadables"]
 
 logger = logging.getLogger(__name__)
 
-_METHOD_NOT_FOUND = -32601  # not every server that has resources has templates
-
 MAX_PAGES = 100
-MAX_ENTRIES = 10_000
-"""Of a list; the rest is left out."""
 
-Entry: TypeAlias = ResourceEntry | TemplateEntry | PromptEntry
 Kind: TypeAlias = Literal["resources", "templates", "prompts"]
 Listing: TypeAlias = dict[str, Any]
 
@@ -52,8 +55,6 @@ _CHANGED: Mapping[str, tuple[Kind, ...]] = {
     "resource_list_changed": ("resources", "templates"),
     "prompts_changed": ("prompts",),
 }
-_VARIABLE = re.compile(r"\{[^{}]*\}")
-_IN_A_LOOP = "await the method whose name begins with `a`"
 
 
 class _ServerRequest:
@@ -65,7 +66,7 @@ class _ServerRequest:
 
     def call(self, arguments: Listing) -> RawResult:
         here = servers()
-        return RawResult(here.background.wait(self._request(here, arguments), _IN_A_LOOP))
+        return RawResult(here.background.wait(self._request(here, arguments), IN_A_LOOP))
 
     async def acall(self, arguments: Listing) -> RawResult:
         here = servers()
@@ -103,7 +104,7 @@ class MCPServerReadables:
         if news == "down":
             self._remove_all()
         elif news == "resource_updated" and about is not None:
-            for uri in [each for each in self._followed if about == each or about.startswith(f"{each}/")]:
+            for uri in self._followed & uris_above(about):
                 self._registry.resource_updated(uri)
         elif changed := _CHANGED.get(news):
             self._stale |= dict.fromkeys(changed)
@@ -119,7 +120,8 @@ class MCPServerReadables:
                 try:
                     self._register(kind, [each async for each in self._pages(kind)])
                 except SMCPError as error:
-                    level = logging.INFO if error.details.get("mcp_code") == _METHOD_NOT_FOUND else logging.WARNING
+                    is_missing = error.details.get("mcp_code") == METHOD_NOT_FOUND  # not every server has templates
+                    level = logging.INFO if is_missing else logging.WARNING
                     logger.log(level, "%s: its %s are not listed: %s", self._name, kind, error.message)
                 except Exception:
                     logger.exception("%s: its %s could not be registered", self._name, kind)
@@ -145,7 +147,7 @@ class MCPServerReadables:
         key, cls = _LISTS[kind][2:]
         before = self._entries[kind]
         entries: dict[str, Entry] = {}
-        for listing in [each for each in listed if _is_usable(each, key)][:MAX_ENTRIES]:
+        for listing in [each for each in listed if _is_usable(each, key)][:MAX_LISTED]:
             name = listing[key]
             mine = before.get(name)
             is_mine = mine is not None and self._registry.entry(cls, mine.key) is mine
@@ -174,14 +176,13 @@ class MCPServerReadables:
         return ResourceEntry(uri, listing, read, self._name, self._follow)
 
     def _template(self, uri: str, listing: Listing) -> TemplateEntry:
-        pattern = re.compile(".*".join(map(re.escape, _VARIABLE.split(uri))))
         ref = {"type": "ref/resource", "uri": uri}
         return TemplateEntry(
             uri,
             listing,
             self._request("resources/read", lambda arguments: arguments),
-            lambda asked: {"uri": asked} if len(asked) <= MAX_URI and pattern.fullmatch(asked) else None,
-            self._completions(ref, re.findall(r"\w+", "".join(_VARIABLE.findall(uri)))),
+            loose_matcher(uri),
+            self._completions(ref, variables_in(uri)),
             self._name,
             self._follow,
         )
@@ -192,7 +193,7 @@ class MCPServerReadables:
         return PromptEntry(
             name,
             {**listing, "name": name},
-            self._request("prompts/get", lambda given: {"name": own, "arguments": _as_texts(given)}),
+            self._request("prompts/get", lambda given: {"name": own, "arguments": as_texts(given)}),
             self._completions({"type": "ref/prompt", "name": own}, arguments),
             self._name,
         )
@@ -242,11 +243,6 @@ class MCPServerReadables:
 def _is_usable(listing: Any, key: str) -> bool:
     """Whether an item of a list has a name that can be used. The rest of it is passed on as it came."""
     return isinstance(listing, dict) and isinstance(listing.get(key), str) and 0 < len(listing[key]) <= MAX_URI
-
-
-def _as_texts(arguments: Listing) -> dict[str, str]:
-    """MCP: the arguments of a prompt are strings."""
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in arguments.items()}
 
 
 def _completing(ref: Listing, name: str) -> Callable[[Listing], Listing]:

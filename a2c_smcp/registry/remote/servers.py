@@ -26,7 +26,7 @@ from a2c_smcp.errors import BadRequest, CallTimeout, ConfigError, SMCPError
 from a2c_smcp.loops import BackgroundLoop
 from a2c_smcp.mcp_host.config.fields import has_placeholder
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig, MCPServerConfig, parse_server, source
-from a2c_smcp.mcp_host.failures import RequestRefused, ServerNotReady
+from a2c_smcp.mcp_host.failures import INVALID_PARAMS, RESOURCE_NOT_FOUND, RequestRefused, ServerNotReady
 from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.sessions.offers import OfferChange
 from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, InputRequest, OnInput, ReadRequest, ToolRequest
@@ -45,8 +45,6 @@ OnNews: TypeAlias = Callable[[ServerNews, str | None], None]
 """Told of changes; for `resource_updated` with the URI."""
 
 _CLOSED_WITHIN = 10.0  # seconds
-_INVALID_PARAMS = -32602
-_RESOURCE_NOT_FOUND = -32002  # of revisions before 2026-07-28
 
 
 class ServerAddress:
@@ -256,9 +254,9 @@ class _Asking(TypedDict, total=False):
 def _refused(refusal: RequestRefused, method: str, params: Mapping[str, Any]) -> SMCPError:
     """The error for a request that the server refused: what it asks for is not there, or is wrong."""
     said, code = str(refusal.details.get("mcp_message", refusal.reason)), refusal.details.get("mcp_code")
-    if method == "resources/read" and code in (_RESOURCE_NOT_FOUND, _INVALID_PARAMS):
+    if method == "resources/read" and code in (RESOURCE_NOT_FOUND, INVALID_PARAMS):
         return UnknownResource(repr(params["uri"]), uri=params["uri"])
-    return BadRequest(said) if code == _INVALID_PARAMS else refusal
+    return BadRequest(said) if code == INVALID_PARAMS else refusal
 
 
 def _numbered(name: str) -> Iterator[str]:

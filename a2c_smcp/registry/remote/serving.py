@@ -120,13 +120,7 @@ class RegistryServer:
 class _ServedRegistry(MCPServer):
     """One run of the server."""
 
-    def __init__(
-        self,
-        registry: ReadableRegistry,
-        name: str = "registry",
-        page_size: int = PAGE_SIZE,
-        **identity: Any,
-    ) -> None:
+    def __init__(self, registry: ReadableRegistry, name: str, page_size: int = PAGE_SIZE, **identity: Any) -> None:
         self._registry = registry
         announcer = Announcer(registry)
         self.rounds = Rounds(announcer)

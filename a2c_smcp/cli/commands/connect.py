@@ -1,0 +1,276 @@
+"""`a2c-smcp connect`: write the bridge into the configuration of an MCP client, or take it out again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import typer
+
+from a2c_smcp.cli import options
+from a2c_smcp.cli.connecting.client_file import ClientFile
+from a2c_smcp.cli.connecting.key_file import KeyFile, find_key_file
+from a2c_smcp.cli.errors import Failed, WrongUse
+from a2c_smcp.cli.options import option
+from a2c_smcp.cli.suggestions import invocation_for_programs
+from a2c_smcp.cli.terminal import Terminal, put_diff, put_json
+from a2c_smcp.computer.imports.programs import PROGRAMS, Machine
+from a2c_smcp.errors import ConfigError
+
+__all__ = ["connect"]
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+_LONGEST_DEFAULT = 32
+_BRIDGE = ("bridge", "--stdio")
+_KEYS = ("--api-key", "--bearer-key")
+_NO_KEY = "Put it into a file that only you can read, and name that with --key-file."
+_OTHER = "Name another file with --config, or write it yourself: --print shows the entry."
+_TYPED = ("claude-code", "cursor", "vscode")
+"""Clients whose entries name the transport."""
+_NEXT = {
+    "claude-desktop": "quit Claude Desktop and start it again; the tools are in the menu of its input field",
+    "claude-code": "start Claude Code again; `claude mcp list` and /mcp show the server",
+    "cursor": "Cursor shows the server under Settings, MCP; switch it on there if it is off",
+    "vscode": "in VS Code, the command `MCP: List Servers` starts the server and shows it",
+}
+
+
+def _clients(typed: str) -> Iterable[str]:
+    return (name for name in PROGRAMS if name.startswith(typed))
+
+
+def connect(
+    client: Annotated[
+        str | None,
+        typer.Argument(metavar="CLIENT", help=f"{', '.join(PROGRAMS)}.", show_default=False, autocompletion=_clients),
+    ] = None,
+    more: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- BRIDGE-OPTIONS", help="Further options of a2c-smcp bridge.", show_default=False),
+    ] = None,
+    write: Annotated[bool, option(None, "--write", "Do it. Otherwise only what would change is shown.")] = False,
+    undo: Annotated[bool, option(None, "--undo", "Take the bridge out again.")] = False,
+    print_: Annotated[bool, option(None, "--print", "Only print the entry, for any client.")] = False,
+    url: options.Url = options.DEFAULT_URL,
+    office: options.Office = options.DEFAULT_OFFICE,
+    name: Annotated[
+        str | None, option(None, "--name", "Name of the server in the client.", show_default="a2c-OFFICE")
+    ] = None,
+    key_file: Annotated[
+        Path | None,
+        option(
+            "A2C_KEY_FILE",
+            "--key-file",
+            "File with the key for the Server; made from --api-key if it is missing.",
+            show_default="that of the `a2c-smcp up` at this URL",
+        ),
+    ] = None,
+    api_key: options.ApiKey = None,
+    config: Annotated[
+        Path | None,
+        option(None, "--config", "The client's file.", show_default="the one for all projects of this user"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")] = False,
+) -> None:
+    """Let Claude Desktop, Claude Code, Cursor or VS Code use the tools of an office.
+
+    Shows what would change in the client's configuration; --write changes it and keeps a backup, --undo takes the
+    bridge out again. Everything else in the file stays as it is. The key is not written there, but the name of a file
+    that only you can read.
+
+    Examples:
+
+    \b
+    a2c-smcp connect claude-code
+    a2c-smcp connect claude-desktop --write
+    a2c-smcp connect cursor --url https://hub.example:7000 --office lab --key-file ~/lab.key --write
+    a2c-smcp connect vscode --config .vscode/mcp.json --write
+    a2c-smcp connect cursor --write -- --search-above 40
+    a2c-smcp connect claude-desktop --undo --write
+    a2c-smcp connect --print
+    """
+    if client and client.startswith("-"):
+        more, client = [client, *(more or [])], None
+    terminal, server = Terminal(), _server_name(name, office)
+    if undo:
+        _carry_out(_undone(_file(client, config), server), terminal, write=write, as_json=as_json)
+        return
+    options.check_names(name=server, office=office)
+    _check_bridge_options(more)
+    keys = find_key_file(key_file, api_key, url=url, server=server)
+    entry = _entry(client, ["--url", _checked_url(url, keys, terminal), "--office", office], keys, more)
+    if print_:
+        put_json({_group(client): {server: entry}})
+        return
+    change = _added(_file(client, config), server, entry)
+    if write and keys:
+        keys.write()
+    _warn_of_others(change, entry, terminal)
+    _carry_out(change, terminal, write=write, as_json=as_json)
+
+
+def _server_name(given: str | None, office: str) -> str:
+    """Clients put it in front of the names of tools, so it has to be of letters that model providers accept."""
+    if given is None:
+        return f"a2c-{_NOT_IN_A_NAME.sub('-', office).strip('-') or 'office'}"[:_LONGEST_DEFAULT]
+    if not _NAME.fullmatch(given):
+        raise WrongUse(f"--name: {given!r} is not a name that clients accept", "Use letters, digits, - and _.")
+    return given
+
+
+def _check_bridge_options(more: Sequence[str] | None) -> None:
+    """Raises `WrongUse`: in a client, a wrong option would only be a server that does not start."""
+    if not more:
+        return
+    if key := next((word for word in more if word.partition("=")[0] in _KEYS), None):
+        raise WrongUse(f"{key.partition('=')[0]} would write a key into the client's file", _NO_KEY)
+    from a2c_smcp.cli.commands.bridge import bridge
+
+    app = typer.Typer(add_completion=False)
+    app.command("bridge")(bridge)
+    typer.main.get_command(app).make_context("a2c-smcp bridge", [_BRIDGE[1], *more])
+
+
+def _file(client: str | None, config: Path | None) -> ClientFile:
+    if client not in PROGRAMS:
+        what = f"{client!r} is not a client that is known" if client else "Which client?"
+        raise WrongUse(what, f"Name one of {', '.join(PROGRAMS)}; --print shows the entry for any other.")
+    program = PROGRAMS[client]
+    path = config.expanduser() if config else program.user_file(Machine.here())
+    try:
+        return ClientFile.read(path, program)
+    except ConfigError as error:
+        raise Failed(error.about, _OTHER) from None
+
+
+def _group(client: str | None) -> str:
+    return PROGRAMS[client].group if client in PROGRAMS else PROGRAMS["claude-desktop"].group
+
+
+def _entry(
+    client: str | None, words: Sequence[str], keys: KeyFile | None, more: Sequence[str] | None
+) -> dict[str, Any]:
+    command, *start = invocation_for_programs()
+    key = ["--key-file", str(keys.path)] if keys else []
+    entry = {"command": command, "args": [*start, *_BRIDGE, *words, *key, *(more or ())]}
+    return {"type": "stdio", **entry} if client in _TYPED else entry
+
+
+def _warn_of_others(change: _FileChange, entry: Mapping[str, Any], terminal: Terminal) -> None:
+    """Warn of other clients of this user with a bridge to the same office, which holds one agent at a time."""
+    for program in PROGRAMS.values():
+        with suppress(ConfigError):
+            found = ClientFile.read(program.user_file(Machine.here()), program)
+            if found.path != change.before.path and any(_leads_to_same(each, entry) for each in found.servers.values()):
+                terminal.show(
+                    f"{program.title} has a bridge to this office too, and only one of the two can use it at a time: "
+                    "`a2c-smcp bridge --port 7100` is for several clients",
+                    "yellow",
+                )
+
+
+def _leads_to_same(entry: Any, other: Mapping[str, Any]) -> bool:
+    return _is_bridge(entry) and _place(entry["args"]) == _place(other["args"])
+
+
+def _place(args: Sequence[Any]) -> list[Any]:
+    """The values of --url and --office."""
+    return [args[args.index(word) + 1 :][:1] for word in ("--url", "--office") if word in args]
+
+
+def _is_bridge(entry: Any) -> bool:
+    args = entry.get("args") if isinstance(entry, Mapping) else None
+    return isinstance(args, list) and all(word in args for word in _BRIDGE)
+
+
+def _checked_url(url: str, keys: KeyFile | None, terminal: Terminal) -> str:
+    """The URL as the bridge needs it. Warns of a key that others could read. Raises `WrongUse`."""
+    if urlsplit(url).username or urlsplit(url).password:
+        raise WrongUse("--url has a user or a password, which would be written into the client's file", _NO_KEY)
+    options.endpoint(url)
+    if keys and (found := options.exposed(url, str(keys.path))):
+        terminal.show(". ".join(found), "yellow")
+    if keys and keys.warning:
+        terminal.show(keys.warning, "yellow")
+    return keys.url or url if keys else url
+
+
+class _FileChange(NamedTuple):
+    """A change of a client's file, and the server in it that is added or taken out."""
+
+    before: ClientFile
+    after: ClientFile
+    server: str
+
+    @property
+    def is_empty(self) -> bool:
+        return self.before.text == self.after.text
+
+
+def _added(before: ClientFile, server: str, entry: Mapping[str, Any]) -> _FileChange:
+    known = before.servers.get(server)
+    if known == entry:
+        return _FileChange(before, before, server)
+    if known is not None and _is_bridge(known):
+        what = f"{before.path} has a bridge named {server!r} already, with other options"
+        raise Failed(what, "Take that one out with --undo --write, or choose another name with --name.")
+    if known is not None:
+        raise Failed(f"{before.path} has another server named {server!r}", "Choose another name with --name.")
+    return _FileChange(before, before.with_server(server, entry), server)
+
+
+def _undone(before: ClientFile, server: str) -> _FileChange:
+    known = before.servers.get(server)
+    if known is None:
+        bridges = [name for name, entry in before.servers.items() if _is_bridge(entry)]
+        remedy = f"Its bridges are {', '.join(bridges)}: --name names one." if bridges else "There is nothing to undo."
+        raise Failed(f"{before.path} has no server named {server!r}", remedy)
+    if not _is_bridge(known):
+        raise Failed(f"{server!r} in {before.path} is not a bridge", "--name names the one that is.")
+    return _FileChange(before, before.without_server(server), server)
+
+
+def _carry_out(change: _FileChange, terminal: Terminal, *, write: bool, as_json: bool) -> None:
+    is_written = write and not change.is_empty
+    if is_written:
+        try:
+            change.after.write(change.before)
+        except ConfigError as error:
+            raise Failed(error.about, "Try again, or name another file with --config.") from None
+    diff = change.before.difference(change.after, change.server)
+    if as_json:
+        put_json({**_for_programs(change, is_written), "diff": diff})
+        return
+    put_diff(diff)
+    for line in _summary(change, is_written):
+        terminal.show(line)
+
+
+def _for_programs(change: _FileChange, is_written: bool) -> dict[str, Any]:
+    return {
+        "client": change.before.program.name,
+        "file": str(change.before.path),
+        "server": change.server,
+        "entry": change.after.servers.get(change.server),
+        "written": is_written,
+        "backup": str(change.before.backup) if is_written and change.before.text is not None else None,
+    }
+
+
+def _summary(change: _FileChange, is_written: bool) -> Iterator[str]:
+    path = change.before.path
+    if change.is_empty:
+        yield f"{change.server} is in {path} already, as it would be written"
+    elif not is_written:
+        yield "nothing is written yet: --write does it"
+    else:
+        done = "removed: it was made for this" if change.after.text is None else "written"
+        kept = "" if change.before.text is None else f"; what it was is in {change.before.backup.name}"
+        yield f"{path} is {done}{kept}"
+        if change.server in change.after.servers:
+            yield f"next: {_NEXT[change.before.program.name]}"

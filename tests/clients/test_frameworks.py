@@ -1,0 +1,47 @@
+"""Frameworks use an office through the bridge, as the examples show, and as short as the pages say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.bridged import KEY, PATIENCE, ROOT, BridgedOffice, bridged_office, over_http, surroundings
+from tests.clients.test_mcp_clients import environment
+
+pytestmark = pytest.mark.covers("clients", "examples")
+
+FOLDER = ROOT / "examples" / "bridge"
+ENVIRONMENTS = {"with_langchain": "clients", "with_openai_agents": "frameworks", "with_pydantic_ai": "frameworks"}
+MODELS = "scripted"
+"""Not an example: it stands for the models."""
+
+
+@pytest.fixture
+async def place(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[BridgedOffice]:
+    async with bridged_office(shared_hub.url, office, tmp_path) as found:
+        yield found
+
+
+def test_every_framework_is_tested_and_takes_fewer_than_thirty_lines() -> None:
+    examples = {path.stem: path.read_text("utf-8") for path in FOLDER.glob("*.py") if path.stem != MODELS}
+    assert examples.keys() == ENVIRONMENTS.keys()
+    assert [name for name, text in examples.items() if text.count("\n") >= 30] == []
+    assert [name for name, text in examples.items() if f"python examples/bridge/{name}.py" not in text] == []
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+async def test_a_framework_calls_a_tool_of_a_computer(place: BridgedOffice, name: str) -> None:
+    async with over_http(place) as url:
+        process = await asyncio.create_subprocess_exec(
+            *(environment(ENVIRONMENTS[name]), FOLDER / f"{name}.py"),
+            env={**surroundings(place.folder), "MCP_URL": url, "MCP_KEY": KEY, "NO_PROXY": "*", "PYTHONPATH": ""},
+            stdout=-1,
+            stderr=-1,
+        )
+        async with asyncio.timeout(PATIENCE):
+            out, err = (part.decode() for part in await process.communicate())
+    assert (process.returncode, out) == (0, "It is 42.\n"), err
