@@ -27,6 +27,7 @@ SECTIONS: dict[str, Path] = {
     "agent": OURS,
     "registry": PEERS,
     "nodes": PEERS,
+    "bridge": OURS,
     "bridge_catalog": OURS,
     "tool_search": OURS,
 }

@@ -78,6 +78,11 @@ _ABOUT = {
         "An agent at one node and its computer at the other, one Valkey for all, beside python-socketio's "
         "Redis manager."
     ),
+    "bridge": (
+        "An MCP client calls an MCP server on the SDK over streamable HTTP: directly, and through bridge, Server and "
+        "computer, each a process of its own, in turn. In the last row many clients call a server that answers at once "
+        "at a steady rate; two of them stop reading what they are sent after four seconds."
+    ),
     "bridge_catalog": (
         "The list of tools for an MCP client of the bridge, from what the computers offer. All have the same tools, of "
         "800 bytes each. It is built again whenever a computer comes, goes or changes its tools."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,18 @@ UPSTREAM = Path(__file__).with_name("upstream.py")
 
 
 class Heard:
-    """What a client was told, and how it answers questions."""
+    """What a client was told, and how it answers questions: with its name, or with the `answers` in their order."""
 
-    def __init__(self, name: str = "Ada") -> None:
+    def __init__(self, name: str = "Ada", answers: Sequence[dict[str, Any]] = ()) -> None:
         self.name = name
+        self.answers = [*answers]
         self.logs: list[Any] = []
         self.progress: list[tuple[float, float | None, str | None]] = []
         self.messages: list[Any] = []
 
     async def answer(self, context: Any, params: Any) -> types.ElicitResult:
+        if self.answers:
+            return types.ElicitResult(action="accept", content=self.answers.pop(0))
         return types.ElicitResult(action="accept", content={"name": f"{self.name}, asked {params.message!r}"})
 
     async def log(self, params: Any) -> None:
@@ -73,7 +76,12 @@ class BridgedOffice:
         command, *args = forked(UPSTREAM, self.notes)
         good = {"command": sys.executable, "args": [str(SERVERS / "good.py")], "forbidden_tools": ["add", "grow"]}
         allowed = {"default_tool_meta": {"auto_apply": True}}
-        servers = {"upstream": {"command": command, "args": args, **allowed}, "windows": {**good, **allowed}}
+        older = {"command": sys.executable, "args": [str(SERVERS / "older_asking.py"), str(self.notes)]}
+        servers = {
+            "upstream": {"command": command, "args": args, **allowed},
+            "windows": {**good, **allowed},
+            "older": {**older, **allowed},
+        }
         config = self.place.write(servers)
         options = ("--name", "laptop", "--url", self.url, "--config", str(config), "--yes", "--no-input")
         self.computer = await self.place.start("computer", *options, *words, **environ)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import mcp_types as types
@@ -21,7 +22,7 @@ async def all_tools(client: Client) -> dict[str, types.Tool]:
     """The tools of the computer, which may still be starting its servers."""
     while True:
         found = {tool.name: tool for tool in (await client.list_tools()).tools}
-        if {"add", "open_window"} <= found.keys():
+        if {"add", "open_window", "book"} <= found.keys():
             return found
         await asyncio.sleep(0.02)
 
@@ -61,6 +62,17 @@ async def test_a_call_reports_logs_asks_and_is_cancelled(bridged: BridgedOffice,
         await until(lambda: "begun x" in bridged.noted())
         waiting.cancel()
         await until(lambda: "cancelled x" in bridged.noted())
+
+
+async def test_a_server_of_an_older_revision_asks_clients_of_both(
+    bridged: BridgedOffice, bridge: Any, mode: Any
+) -> None:
+    heard = Heard(answers=[{"city": "BER"}, {"count": 3}])
+    async with bridged.client(bridge, mode, heard) as client:
+        await all_tools(client)
+        booked = json.loads(text_of(await client.call_tool("book", {})))
+        assert [booked[each]["content"] for each in ("where", "seats")] == [{"city": "BER"}, {"count": 3}]
+        assert bridged.noted().count("book") == 1
 
 
 async def test_resources_prompts_and_completions_are_read(bridged: BridgedOffice, bridge: Any, mode: Any) -> None:

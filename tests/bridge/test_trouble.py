@@ -11,6 +11,7 @@ from typing import Any
 import jwt
 import pytest
 from mcp import Client
+from mcp.shared.exceptions import MCPError
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from tests.bridge.offices import BridgedOffice, text_of
@@ -40,6 +41,9 @@ async def said(client: Client) -> str:
     assert told in (tool.description or "")
     older = await client.call_tool("add", {"a": 1, "b": 2})
     assert (older.is_error, text_of(older)) == (True, told)
+    with pytest.raises(MCPError) as refused:
+        await client.get_prompt("trip", {"city": "Paris"})
+    assert refused.value.message == told or "no computer" in told
     return told
 
 

@@ -26,7 +26,7 @@ from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from a2c_smcp.mcp_host.status import Recovery, Restarts
 from tests.computer.pace import within
-from tests.computer.supervised import good, is_alive, managed, naughty, quick, serving, text_of
+from tests.computer.supervised import good, is_alive, managed, naughty, of_the_sdk, quick, serving, text_of
 
 MISSING = parse_server({"name": "missing", "command": "no-such-program"})
 
@@ -58,6 +58,14 @@ async def test_each_state_of_a_server_is_reported_once() -> None:
         ("fine", "stopped", ""),
     ]
     assert len(events.of("fine", "tools_changed", None)) == 4
+
+
+@pytest.mark.covers("mcp-eras")
+async def test_an_owner_has_a_server_spoken_to_in_an_older_revision() -> None:
+    servers = of_the_sdk(name="newest"), of_the_sdk(name="older", protocol="older")
+    async with managed(*servers) as (manager, _, _):
+        assert await manager.start() == {"newest": "ready", "older": "ready"}
+        assert [status.revision for status in manager.status().values()] == ["2026-07-28", "2025-11-25"]
 
 
 @pytest.mark.covers("supervise-states")

@@ -33,11 +33,18 @@ _RECOVERS_WITHIN = 3.0
 
 
 class Membership:
-    """`on_change` is called whenever `trouble` has changed."""
+    """`on_change` is called whenever `trouble` has changed, `on_return` when the agent is back after a reconnect."""
 
-    def __init__(self, agent: AsyncSMCPAgentClient, office: str, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        agent: AsyncSMCPAgentClient,
+        office: str,
+        on_change: Callable[[], None],
+        on_return: Callable[[], None] = lambda: None,
+    ) -> None:
         self.trouble: SMCPError | None = Unavailable("the bridge has not connected yet")
-        self._agent, self._office, self._on_change = agent, office, on_change
+        self._agent, self._office = agent, office
+        self._on_change, self._on_return = on_change, on_return
         self._pauses = Reconnect()
         self._tried = asyncio.Event()
         self._again = asyncio.Event()
@@ -182,6 +189,7 @@ class Membership:
     def on_office_joined(self, office: str) -> None:
         if office == self._office and not self._is_joining:
             self._set(None)
+            self._on_return()
 
     def on_disconnected(self) -> None:
         self._stop_timer()

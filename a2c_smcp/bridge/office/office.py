@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -41,7 +42,8 @@ class BridgedOffice:
 
     def __init__(self, agent: AsyncSMCPAgentClient, name: str, options: BridgeOptions) -> None:
         self.agent, self.name, self.options = agent, name, options
-        self.membership = Membership(agent, name, self._on_state)
+        self.membership = Membership(agent, name, self._on_state, self._on_return)
+        self._watched: Counter[str] = Counter()
         self.desktops = DesktopResources(agent, name, self._on_change)
         self.readables = Readables(agent, name)
         self._names = GivenNames(options.names_file)
@@ -182,7 +184,21 @@ class BridgedOffice:
         return lambda: self._readable_listeners.pop(token, None) and None
 
     def watch_resource(self, uri: str, listener: Callable[[str], None]) -> Callable[[], None]:
-        return self.agent.registry.watch_resource(uri, listener)
+        """Calls the listener after each change of a resource, and when changes may have been missed."""
+        self._watched[uri] += 1
+        stop = self.agent.registry.watch_resource(uri, listener)
+
+        def end() -> None:
+            self._watched[uri] -= 1
+            stop()
+
+        return end
+
+    def _on_return(self) -> None:
+        """Changes of resources while the connection was lost were not told."""
+        self._watched = +self._watched
+        for uri in self._watched:
+            self.agent.registry.resource_updated(uri)
 
     def _on_state(self) -> None:
         if self.membership.trouble:

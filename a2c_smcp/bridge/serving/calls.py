@@ -7,7 +7,7 @@ do. A client that cancels its request cancels the call, down to the MCP server.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from secrets import token_hex
 from typing import Any, cast
@@ -52,7 +52,7 @@ class ClientCalls:
         """MCP's result. Raises `MCPError` if that is what the MCP server has answered."""
         round_ = Round(context, self._announcer)
         server, level = self._office.server_of(target), self._announcer.log_level(context)
-        client = _identity(context)
+        client = self._announcer.identity(context)
         logs = self._logs.of_call(client, target, server, level, round_) if level else nullcontext()
         try:
             async with logs:
@@ -100,13 +100,6 @@ def failed_result(text: str, error: SMCPError | None = None) -> dict[str, Any]:
     if error is not None:
         result["_meta"] = {"a2c_error": {"code": error.code, "outcome": error.outcome}}
     return result
-
-
-def _identity(context: Request) -> Hashable:
-    """Whose request it is. On 2026-07-28 requests over HTTP have no session: each counts as a client of its own."""
-    if is_modern(context):
-        return context.session if context.request is not None else None
-    return id(context.session._connection)
 
 
 def _options(context: Request, round_: Round) -> EmitOptions:

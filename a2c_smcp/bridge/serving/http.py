@@ -23,6 +23,7 @@ from a2c_smcp.registry.remote.mcp_server import ASGIApp, Receive, Scope, Send, T
 __all__ = ["LOOPBACK_HOSTS", "BearerKey", "http_app", "serve_http"]
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+_KEPT_ALIVE = 75  # seconds: clients call in bursts, and many reuse a connection without a second try
 _ENDS_WITHIN = 3  # seconds: streams of notices end only with the server
 
 
@@ -107,7 +108,12 @@ async def serve_http(app: ASGIApp, listening: socket.socket, on_ready: Callable[
                 on_ready()
 
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=_ENDS_WITHIN
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        timeout_keep_alive=_KEPT_ALIVE,
+        timeout_graceful_shutdown=_ENDS_WITHIN,
     )
     server = WebServer(config)
     serving = asyncio.get_running_loop().create_task(server.serve(sockets=[listening]))

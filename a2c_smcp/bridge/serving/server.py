@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import mcp_types as types
@@ -17,7 +17,8 @@ from a2c_smcp.bridge.office.desktops import GET_DESKTOP
 from a2c_smcp.bridge.office.office import OFFICE_STATUS, BridgedOffice
 from a2c_smcp.bridge.serving.calls import ClientCalls, failed_result
 from a2c_smcp.bridge.serving.questions import answered
-from a2c_smcp.errors import NotFound, SMCPError, ToolNotFound
+from a2c_smcp.errors import BadRequest, NotFound, PromptNotFound, ResourceNotFound, SMCPError, ToolNotFound
+from a2c_smcp.registry.calls.caller import CannotAsk
 from a2c_smcp.registry.remote.announcing import Announcer, Request
 from a2c_smcp.registry.remote.mcp_server import MCPServer
 
@@ -103,17 +104,30 @@ class OfficeServer(MCPServer):
         async def send(options: ReadOptions) -> dict[str, Any]:
             return await self._office.readables.resource(params.uri, **options)
 
-        return await self._office.membership.guard(answered(context, send))
+        return await self._read(answered(context, send))
 
     async def get_prompt(self, context: Request, params: types.GetPromptRequestParams) -> dict[str, Any]:
         async def send(options: ReadOptions) -> dict[str, Any]:
             return await self._office.readables.prompt(params.name, params.arguments, **options)
 
-        return await self._office.membership.guard(answered(context, send))
+        return await self._read(answered(context, send))
 
     async def complete(self, context: Request, params: types.CompleteRequestParams) -> dict[str, Any]:
         reference = params.ref.model_dump(by_alias=True, mode="json", exclude_none=True)
         known = params.context.arguments if params.context else None
         argument = params.argument
         asking = self._office.readables.completion(reference, argument.name, argument.value, known)
-        return await self._office.membership.guard(asking)
+        return await self._read(asking)
+
+    async def _read(self, reading: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+        """MCP's result. An error of the MCP server stays as it is; other errors say what to do about them."""
+        try:
+            return await self._office.membership.guard(reading)
+        except (CannotAsk, ResourceNotFound, PromptNotFound):
+            raise
+        except SMCPError as error:
+            code, said = error.details.get("mcp_code"), error.details.get("mcp_message")
+            if type(code) is int and isinstance(said, str):
+                raise MCPError(code, said, error.details.get("mcp_data")) from None
+            about = types.INVALID_PARAMS if isinstance(error, BadRequest) else types.INTERNAL_ERROR
+            raise MCPError(about, self._office.explain(error)) from None

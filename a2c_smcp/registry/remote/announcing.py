@@ -9,7 +9,7 @@ waits for one that does not read. A resource is watched while a client subscribe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any, Protocol, TypeAlias, get_args
 
@@ -172,6 +172,12 @@ class Announcer:
         """Whether the client of a request wants messages of this level."""
         asked = self.log_level(context)
         return asked is not None and _LEVELS.index(level) >= _LEVELS.index(asked)
+
+    def identity(self, context: Request) -> Hashable:
+        """Whose request it is. On 2026-07-28 requests over HTTP have no session: each counts as a client of its own."""
+        if not is_modern(context):
+            return self._client(context)
+        return None if context.request is None else context.session
 
     def _client(self, context: Request) -> _OlderClient:
         # What lives as long as a connection: the SDK has no public way to that yet.
