@@ -182,7 +182,17 @@ def carry_out(script: str) -> None:
     atexit._run_exitfuncs()
     sys.stderr.flush()
     sys.stdout.flush()
+    leave_terminal()
     os._exit(code or 0)
+
+
+def leave_terminal() -> None:
+    """When the leader of a session ends, the system throws away what its terminal has not shown yet."""
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):  # it has none
+            terminal = os.open("/dev/tty", os.O_RDWR)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            fcntl.ioctl(terminal, termios.TIOCNOTTY)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ __all__ = ["Screen", "on_a_terminal"]
 
 PATIENCE = 60.0
 """A bound against hanging, nothing that is measured."""
+_LAST = b"\0"  # written after all that a program has written
 
 _PIECES = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])|\x1b[=>]|([\r\n\b\a])|([^\x1b\r\n\b\a]+)")
 _COLOUR = re.compile(r"\x1b\[([0-9;]*)m")
@@ -112,11 +113,14 @@ class Screen:
 class OnTerminal:
     """One run of a program, with its screen."""
 
-    def __init__(self, process: asyncio.subprocess.Process | Running, master: int, width: int, height: int) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process | Running, master: int, slave: int, width: int, height: int
+    ) -> None:
         self.process = process
         self.screen = Screen(width, height)
-        self._master = master
+        self._master, self._slave = master, slave
         self._news = asyncio.Event()
+        self._all_shown = asyncio.Event()
         self._decoder = getincrementaldecoder("utf-8")("replace")
         asyncio.get_running_loop().add_reader(master, self._read)
 
@@ -140,11 +144,17 @@ class OnTerminal:
         return bool(termios.tcgetattr(self._master)[3] & termios.ECHO)
 
     async def ends(self) -> int:
+        """Its exit code, when all that it has written is on the screen."""
         try:
             async with asyncio.timeout(PATIENCE):
-                return await self.process.wait()
+                code = await self.process.wait()
+                os.write(self._slave, _LAST)
+                await self._all_shown.wait()
+                return code
         except TimeoutError:
             raise AssertionError(f"it has not ended\n{self.screen.text}") from None
+        except OSError:  # the terminal was hung up: there is no more to come
+            return code
 
     def _read(self) -> None:
         try:
@@ -153,6 +163,9 @@ class OnTerminal:
             data = b""
         if not data:
             asyncio.get_running_loop().remove_reader(self._master)
+        if _LAST in data or not data:
+            data = data.replace(_LAST, b"")
+            self._all_shown.set()
         if answer := self.screen.feed(self._decoder.decode(data)):
             self.types(answer)
         self._news.set()
@@ -183,7 +196,7 @@ async def on_a_terminal(
     options = {"stdin": slave, "stdout": slave, "stderr": slave, **options}
 
     process = await _started(command, env, slave, options)
-    program = OnTerminal(process, master, columns, lines)
+    program = OnTerminal(process, master, slave, columns, lines)
     try:
         yield program
     finally:
