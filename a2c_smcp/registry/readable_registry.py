@@ -6,6 +6,7 @@ readers take the current one without a lock. Listeners are called after the chan
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, Unpack, overloa
 from a2c_smcp.registry.readable.entries import (
     BothWays,
     Entry,
+    Following,
     PromptEntry,
     ResourceEntry,
     TemplateEntry,
@@ -59,10 +61,10 @@ class _Offers:
 
 
 class _Followed(NamedTuple):
-    """A remote resource that is watched, the entry by which it is followed, and how to stop that."""
+    """A remote resource that is watched, and the entry by which it is followed."""
 
     entry: ResourceEntry | TemplateEntry
-    stop: Callable[[], None]
+    following: Following
 
 
 _KINDS: Mapping[type[Entry], tuple[str, ReadableChange]] = {
@@ -162,6 +164,12 @@ class ReadableRegistry(ToolRegistry):
 
         self._follow(uri)
         return stop
+
+    async def until_watched(self, uri: str) -> None:
+        """Waits until changes of a watched resource are heard of, also if it is remote; or cannot be."""
+        followed = self._followed.get(uri)
+        if followed and followed.following.begun:
+            await asyncio.wait([asyncio.wrap_future(followed.following.begun)])
 
     # Prompts
 
@@ -318,7 +326,7 @@ class ReadableRegistry(ToolRegistry):
                 entry = None
             followed = self._followed.get(uri)
             if followed and followed.entry is not entry:
-                followed.stop()
+                followed.following.stop()
                 del self._followed[uri]
             if entry and entry.follow and uri not in self._followed:
                 self._followed[uri] = _Followed(entry, entry.follow(uri))

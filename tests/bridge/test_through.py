@@ -134,11 +134,8 @@ async def test_newer_clients_listen_to_what_they_want(bridged: BridgedOffice, br
         await all_tools(client)
         await until_listed(client, "notes://page")
         async with client.listen(resource_subscriptions=["notes://page"]) as news:
-            hearing = asyncio.ensure_future(anext(aiter(news)))
-            while not hearing.done():  # the subscription takes a moment until it has reached the MCP server
-                await client.call_tool("write", {"text": "second"})
-                await asyncio.wait([hearing], timeout=0.1)
-            assert hearing.result() == ResourceUpdated("notes://page")
+            await client.call_tool("write", {"text": "second"})
+            assert await anext(aiter(news)) == ResourceUpdated("notes://page")
 
 
 def changes(heard: Heard) -> list[Any]:
@@ -153,12 +150,11 @@ async def until_listed(client: Client, uri: str) -> None:
 
 
 async def until_told(client: Client, heard: Heard, uri: str, tool: str, arguments: dict[str, Any]) -> None:
-    """Changes a resource until the client is told: a subscription takes a moment until it has reached its server."""
+    """Change a resource once, and wait until the client is told."""
 
     def is_told() -> bool:
         told = [each for each in heard.messages if isinstance(each, types.ResourceUpdatedNotification)]
         return any(str(each.params.uri) == uri for each in told)
 
-    while not is_told():
-        await client.call_tool(tool, arguments)
-        await asyncio.sleep(0.1)
+    await client.call_tool(tool, arguments)
+    await until(is_told)

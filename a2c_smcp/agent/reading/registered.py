@@ -33,6 +33,8 @@ from a2c_smcp.registry.readable.entries import (
     MAX_LISTED,
     BothWays,
     Entry,
+    Follow,
+    Following,
     PromptEntry,
     ResourceEntry,
     TemplateEntry,
@@ -274,10 +276,10 @@ class RegisteredReadables:
 
         return BothWays(lambda given: loop.wait(raw(given), IN_A_LOOP), acall)
 
-    def _follow(self, seat: Seat, server: str) -> Callable[[str], Callable[[], None]]:
+    def _follow(self, seat: Seat, server: str) -> Follow:
         """Subscribe for as long as someone watches the resource in the registry. Called in any thread."""
 
-        def follow(uri: str) -> Callable[[], None]:
+        def follow(uri: str) -> Following:
             def listener(_: str) -> None:
                 self._registry.resource_updated(uri)
 
@@ -285,9 +287,10 @@ class RegisteredReadables:
                 with suppress(Unavailable):
                     self._loop.begin(self._quietly(self._source.unfollow(seat, server, uri, listener)))
 
+            begun = None
             with suppress(Unavailable):
-                self._loop.begin(self._quietly(self._source.follow(seat, server, uri, listener)))
-            return stop
+                begun = self._loop.begin(self._quietly(self._source.follow(seat, server, uri, listener)))
+            return Following(stop, begun)
 
         return follow
 

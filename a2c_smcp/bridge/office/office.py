@@ -194,6 +194,9 @@ class BridgedOffice:
 
         return end
 
+    async def until_watched(self, uri: str) -> None:
+        await self.agent.registry.until_watched(uri)
+
     def _on_return(self) -> None:
         """Changes of resources while the connection was lost were not told."""
         self._watched = +self._watched

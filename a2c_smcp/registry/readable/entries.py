@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -32,6 +33,7 @@ __all__ = [
     "BothWays",
     "Entry",
     "Follow",
+    "Following",
     "PromptEntry",
     "ResourceEntry",
     "TemplateEntry",
@@ -50,8 +52,16 @@ MAX_COMPLETIONS = 100
 MAX_LISTED = 10_000
 """Entries of one list of another program; the rest is left out."""
 
-Follow: TypeAlias = Callable[[str], Callable[[], None]]
-"""Begins to follow changes of a remote resource, by its URI; returns how to stop that. Does not block."""
+
+class Following(NamedTuple):
+    """How to stop following a remote resource, and what is done when it is being followed, or cannot be."""
+
+    stop: Callable[[], None]
+    begun: Future[None] | None
+
+
+Follow: TypeAlias = Callable[[str], Following]
+"""Begins to follow changes of a remote resource, by its URI. Does not block."""
 
 
 class UnknownResource(ResourceNotFound, KeyError):

@@ -9,7 +9,7 @@ waits for one that does not read. A resource is watched while a client subscribe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any, Protocol, TypeAlias, get_args
 
@@ -35,6 +35,7 @@ from a2c_smcp.registry.readable_registry import ReadableChange
 
 __all__ = ["Announcer", "ChangingOffers", "Request", "is_modern"]
 
+WATCHED_WITHIN = 10.0  # seconds, for a computer or an MCP server that does not answer
 MAX_SUBSCRIPTIONS = 1024
 """Resources that one client may subscribe to."""
 
@@ -51,11 +52,12 @@ def is_modern(context: Request) -> bool:
 
 
 class ChangingOffers(Protocol):
-    """What is announced: a registry. Each method takes a listener, and returns how to stop that."""
+    """What is announced: a registry. The methods that take a listener return how to stop that."""
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]: ...
     def on_readable_change(self, listener: Callable[[ReadableChange], None]) -> Callable[[], None]: ...
     def watch_resource(self, uri: str, listener: Callable[[str], None]) -> Callable[[], None]: ...
+    async def until_watched(self, uri: str) -> None: ...
 
 
 class _OlderClient:
@@ -143,6 +145,7 @@ class Announcer:
         with ExitStack() as stack:
             for uri in uris:
                 stack.callback(self._watch(uri))
+            await self._until_watched(uris)
             return await self._listen(context, params)
 
     async def subscribe(self, context: Request, params: types.SubscribeRequestParams) -> types.EmptyResult:
@@ -150,6 +153,7 @@ class Announcer:
         if params.uri not in subscriptions:
             _require_few(len(subscriptions) + 1)
             subscriptions[params.uri] = self._watch(params.uri)
+        await self._until_watched({params.uri})
         return types.EmptyResult()
 
     async def unsubscribe(self, context: Request, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
@@ -193,6 +197,12 @@ class Announcer:
 
     def _watch(self, uri: str) -> Callable[[], None]:
         return self._offers.watch_resource(uri, lambda uri: self.announce(ResourceUpdated(uri)))
+
+    async def _until_watched(self, uris: Collection[str]) -> None:
+        """A client that is told that it has subscribed may cause a change at once."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WATCHED_WITHIN):
+                await asyncio.gather(*map(self._offers.until_watched, uris))
 
     def _put(self, event: ServerEvent) -> None:
         self._waiting[event] = None

@@ -23,6 +23,7 @@ from a2c_smcp.registry.readable.entries import (
     MAX_LISTED,
     BothWays,
     Entry,
+    Following,
     PromptEntry,
     ResourceEntry,
     TemplateEntry,
@@ -206,7 +207,7 @@ class MCPServerReadables:
     def _request(self, method: str, params: Callable[[Listing], Listing]) -> BothWays:
         return both_ways(_ServerRequest(self._handle, method, self._timeout, params))
 
-    def _follow(self, uri: str) -> Callable[[], None]:
+    def _follow(self, uri: str) -> Following:
         """Called in any thread."""
         here = servers()
 
@@ -214,8 +215,7 @@ class MCPServerReadables:
             with suppress(RuntimeError):  # the program ends
                 here.background.submit(self._unsubscribe(here, uri))
 
-        here.background.submit(self._subscribe(here, uri))
-        return stop
+        return Following(stop, here.background.submit(self._subscribe(here, uri)))
 
     async def _subscribe(self, here: SharedServers, uri: str) -> None:
         self._followed.add(uri)
