@@ -126,6 +126,8 @@ async def test_older_clients_are_told_what_they_subscribed_to(bridged: BridgedOf
         before = len(changes(heard))
         await client.call_tool("grow", {"name": "newcomer"})
         await until(lambda: len(changes(heard)) > before)
+        while "newcomer" not in {tool.name for tool in (await client.list_tools()).tools}:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
         assert text_of(await client.call_tool("newcomer", {})) == "newcomer"
 
 

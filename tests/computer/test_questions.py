@@ -324,8 +324,9 @@ async def test_a_question_asked_while_the_agent_is_away_stays_open_for_it(
     await until(lambda: asking.notes)
     await agent.drop()
     lost.cancel()
-    release.set()
     again = await until_it_goes(lambda: joined_agent(shared_hub.url, office))
+    assert await questions_of(again) == []  # the computer has heard that the first connection is gone
+    release.set()
     (opened,) = await until_it_goes(lambda: _one_question_of(again))
     call = begin(again, req_id="c1", questions=True)
     await answer(again, opened, count=4)
