@@ -257,6 +257,9 @@ _RULES: dict[str, Rule] = {
     "context": _object_fault,
     "blobs": _boolean_fault,
     "approval": _boolean_fault,
+    "kid": fault_in,
+    "nonce": fault_in,
+    "sealed": _text_fault,
 }
 _RULES_OF_REQUESTS = _RULES | {"name": _text_fault, "rel_path": _text_fault}
 """What a computer is asked for by name, a skill or a prompt, has rules of its own."""

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from functools import cached_property
 from typing import Any
 
-from a2c_smcp import mcp_events, published_events, smcp
+from a2c_smcp import device_events, mcp_events, published_events, smcp
 from a2c_smcp.errors import UnsupportedEvent
 from a2c_smcp.protocol.names import MAX_NAME, fault_in
 from a2c_smcp.types import Role
@@ -36,7 +36,8 @@ class Action(Enum):
 class EventSpec:
     """One row. `request` is None for events that this version does not know: only what the Server needs is checked.
 
-    `options` has further fields that a request may have, beside those of 000.
+    `options` has further fields that a request may have, beside those of 000. `is_call`: it may run a tool, so it is
+    never run twice, can be cancelled, and its errors say whether it has run (WIRE §5).
     """
 
     name: str
@@ -47,6 +48,12 @@ class EventSpec:
     older: str | None = None
     older_notice: str | None = None
     options: type[Any] | None = None
+    is_call: bool = False
+
+    @cached_property
+    def is_sealed(self) -> bool:
+        """Whether only the computer can read it."""
+        return self.name == device_events.SEALED_EVENT
 
     @cached_property
     def json_name(self) -> bytes:
@@ -172,7 +179,16 @@ EVENTS = (
         mcp_events.TellResourceNotification,
         mcp_events.TELL_RESOURCE_NOTIFICATION,
     ),
-    EventSpec(smcp.TOOL_CALL_EVENT, Action.FORWARD, _AGENT, smcp.ToolCallReq, options=mcp_events.ToolCallOptions),
+    EventSpec(
+        smcp.TOOL_CALL_EVENT,
+        Action.FORWARD,
+        _AGENT,
+        smcp.ToolCallReq,
+        options=mcp_events.ToolCallOptions,
+        is_call=True,
+    ),
+    EventSpec(device_events.SEALED_EVENT, Action.FORWARD, _AGENT, device_events.SealedReq, is_call=True),
+    EventSpec(device_events.GET_DEVICE_EVENT, Action.FORWARD, _AGENT, device_events.GetDeviceReq),
     EventSpec(smcp.GET_TOOLS_EVENT, Action.FORWARD, _AGENT, smcp.GetToolsReq),
     EventSpec(smcp.GET_CONFIG_EVENT, Action.FORWARD, _AGENT, smcp.GetComputerConfigReq, older="client:get_mcp_config"),
     EventSpec(smcp.GET_DESKTOP_EVENT, Action.FORWARD, _AGENT, smcp.GetDeskTopReq),

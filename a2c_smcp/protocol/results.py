@@ -170,7 +170,7 @@ def error_ack(event: EventSpec | None, error: SMCPError) -> dict[str, Any] | tup
         return False, str(error)
     if event.name == TOOL_CALL_EVENT:
         return failed_call(error)
-    return error.to_wire()
+    return error.to_wire(outcome=error.outcome) if event.is_call else error.to_wire()
 
 
 def computer_error_ack(event: EventSpec | None, error: SMCPError) -> dict[str, Any] | tuple[bool, str]:

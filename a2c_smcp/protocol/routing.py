@@ -59,6 +59,7 @@ class RoutingFields(TypedDict, total=False):
     timeout: int
     sent_before: object
     extend: bool
+    kid: str
 
 
 class Forward(NamedTuple):

@@ -40,6 +40,7 @@ class _Fields(TypedDict, total=False):
     extend: object
     desktop_size: object
     window: object
+    kid: object
     params: _Object
 
 
@@ -58,6 +59,7 @@ class RequestFields(msgspec.Struct, eq=False):
     extend: bool | UnsetType = UNSET
     desktop_size: object = UNSET
     window: object = UNSET
+    kid: object = UNSET
 
 
 NAMES = frozenset(_Fields.__annotations__)

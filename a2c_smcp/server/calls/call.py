@@ -17,7 +17,6 @@ from a2c_smcp.protocol.offices import Member
 from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Outcome, Refused
 from a2c_smcp.server.routing_fields import raw_params
-from a2c_smcp.smcp import TOOL_CALL_EVENT
 
 __all__ = ["Asker", "Call", "CallIdentity", "Callee", "Key", "Waiter"]
 
@@ -47,12 +46,13 @@ class CallIdentity:
     The same call has the same computer and tool, and params that are equal as JSON. A client that sends a call again
     sends the same bytes, as ours do, so digests of the bytes are compared first. Small params that differ as bytes are
     parsed, and compared without regard to white space and the order of keys. Large ones with other bytes are another
-    call: parsing them would keep all other connections waiting.
+    call: parsing them would keep all other connections waiting. A sealed call cannot be compared: for it, this says
+    whether it was sealed to the same key.
     """
 
     def __init__(self, envelope: Envelope) -> None:
         fields, params = envelope.fields, raw_params(envelope.body)
-        self._target = fields["computer"], fields["tool_name"]
+        self._target = fields["computer"], fields.get("tool_name"), fields.get("kid")
         self._attached = tuple(sha256(data).digest() for data in envelope.attachments)
         self._digest = sha256(params).digest()
         self._params = bytes(params) if len(params) < _LARGE else None
@@ -122,7 +122,7 @@ class Call(msgspec.Struct, eq=False):
 
     def refused(self, error: SMCPError) -> Refused:
         """The error, with whether the tool has run as far as it is known here."""
-        if self.event.name == TOOL_CALL_EVENT:
+        if self.event.is_call:
             if not self.sent:
                 error.outcome = "not_run"
             elif self.sent > 1 or "outcome" not in error.details:

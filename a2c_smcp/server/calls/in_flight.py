@@ -17,9 +17,10 @@ a computer of another node has a call too, which waits for that node's answer. A
 - by the id of its ack, in `connection.pending` of the connection that it was written to (`call.callee`);
 - by its two sids, its caller's and its target's, in `_by_connection`. They change only in `move` and `_join`, when a
   client is back on another connection;
-- tool calls by their key, in `_by_key`. One that comes again joins the first (`_join`): it waits for the same outcome,
-  with a deadline of its own. After the end the key still leads to the call as long as its answer is kept: for an agent
-  that was gone (60 s), and for a client with an instance as long as its connection may be lost without notice.
+- tool calls and sealed calls by their key, in `_by_key`. One that comes again joins the first (`_join`): it waits for
+  the same outcome, with a deadline of its own. After the end the key still leads to the call as long as its answer is
+  kept: for an agent that was gone (60 s), and for a client with an instance as long as its connection may be lost
+  without notice.
 
 Races. Nothing here waits, so no step can come between two lines of a method, and `finish` cannot run twice. What may
 arrive in any order is answers, cancels, deadlines and moves of the same call, and each looks first whether the call
@@ -47,7 +48,6 @@ from a2c_smcp.server.connections import Connections
 from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.outcomes import Closing, Outcome, Refused
 from a2c_smcp.server.settings import Limits
-from a2c_smcp.smcp import TOOL_CALL_EVENT
 
 __all__ = ["Calls", "Deliver"]
 
@@ -109,12 +109,12 @@ class Calls:
         """Passes a request on. `asker` is answered once, perhaps at once. Raises what refuses the request."""
         now, sid, target_sid = monotonic(), caller.sid, target.sid
         key = known = None
-        if event.name == TOOL_CALL_EVENT:
+        if event.is_call:
             key = (caller.office_id, caller.instance or caller.owner, caller.name, req_id)
             known = self._by_key.get(key)
         by_connection, limits, size = self._by_connection, self._limits, envelope.size
         asking, serving = by_connection[sid], by_connection[target_sid]
-        if known is not None:
+        if known is not None and not self._is_sealed_anew(known, envelope):
             self._check_waits(asking, outcome="unknown")
             self._join(known, caller, envelope, asker, number, timeout, now + timeout)
             return
@@ -190,7 +190,7 @@ class Calls:
         until: float,
     ) -> None:
         """The same call again: it gets the outcome of the first."""
-        if not call.identity.is_same(CallIdentity(envelope)):
+        if not call.event.is_sealed and not call.identity.is_same(CallIdentity(envelope)):
             raise BadRequest("req_id: was used for another call", field="req_id")
         call.is_awaited = True
         if call.outcome is not None:
@@ -204,6 +204,18 @@ class Calls:
         waiter.bucket = self._deadlines.add(waiter, until)
         self._by_connection.of(caller.sid).waits += 1
         call.waiters = [*(call.waiters or ()), waiter]
+
+    def _is_sealed_anew(self, call: Call, envelope: Envelope) -> bool:
+        """Whether a sealed call that is over comes again for another key: its computer did not hold the first one.
+
+        Its computer recognises what has run before. A sealed call in flight is joined whatever its key is.
+        """
+        if not call.event.is_sealed or call.outcome is None or call.identity.is_same(CallIdentity(envelope)):
+            return False
+        assert call.key
+        for kept in (self._unheard, self._recent):
+            kept.discard(call.key)
+        return True
 
     def send(self, call: Call) -> None:
         """Passes a call on. If its computer is away, the call is sent when the computer is back."""
@@ -274,7 +286,7 @@ class Calls:
         elif item.outcome is None:
             was_sent = item.sent > 0
             self.finish(item, item.timed_out(item.timeout))
-            if was_sent and item.event.name == TOOL_CALL_EVENT:
+            if was_sent and item.event.is_call:
                 self._withdraw(item)
 
     def _keep(self, key: Key, call: Call) -> None:
@@ -357,9 +369,9 @@ class Calls:
             self.send(call)
 
     def fail_requests(self, is_target: Callable[[str], bool], error: SMCPError) -> None:
-        """Ends every call to these targets that is no tool call."""
+        """Ends every request to these targets that may be repeated."""
         for call in [call for call in self._by_connection.running() if is_target(call.target_sid)]:
-            if call.event.name != TOOL_CALL_EVENT:
+            if not call.event.is_call:
                 self.finish(call, Refused(error))
 
     def is_engaged(self, sid: str) -> bool:

@@ -71,6 +71,11 @@ class KeptAnswers(Generic[K]):
             del self._shares[key[0]]
         self._dropped(key)
 
+    def discard(self, key: K) -> None:
+        """Drops a key, if it is kept."""
+        if key in self._entries:
+            self.drop(key)
+
     def drop_office(self, office_id: str, wanted: Callable[[K], bool]) -> None:
         """Drops those keys of one office that are `wanted`."""
         if office_id in self._shares:

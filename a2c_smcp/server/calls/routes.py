@@ -29,7 +29,7 @@ _MOST = 256
 class Route(NamedTuple):
     """From a caller to a target. It is valid as long as every office of the caller's connection is unchanged.
 
-    `checks` are those that a request still has to pass. A tool call must have `params` and `timeout`, too.
+    `checks` are those that a request still has to pass. A call must have a `timeout`, too, and a tool call `params`.
     """
 
     event: EventSpec
@@ -37,6 +37,7 @@ class Route(NamedTuple):
     caller: Member
     target: Member
     checks: tuple[Check, ...]
+    is_call: bool
     is_tool_call: bool
 
     def is_sound(self, request: RequestFields) -> bool:
@@ -45,12 +46,14 @@ class Route(NamedTuple):
             value = getattr(request, field)
             if is_required if value is UNSET else rule(value):
                 return False
-        return not self.is_tool_call or not (request.params is UNSET or request.timeout is UNSET)
+        if self.is_call and request.timeout is UNSET:
+            return False
+        return not self.is_tool_call or request.params is not UNSET
 
 
 def make_route(event: EventSpec, offices: Sequence[Office], caller: Member, target: Member) -> Route:
     checks = checks_beside(_SOUND, event, NAMES)
-    return Route(event, tuple(offices), caller, target, checks, event.name == TOOL_CALL_EVENT)
+    return Route(event, tuple(offices), caller, target, checks, event.is_call, event.name == TOOL_CALL_EVENT)
 
 
 class RouteCache:

@@ -32,7 +32,6 @@ from a2c_smcp.server.directory.interface import NodeMessenger
 from a2c_smcp.server.directory.nodes import node_of
 from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Closing, Moved, Outcome, Refused
-from a2c_smcp.smcp import TOOL_CALL_EVENT
 
 __all__ = ["NodeAsker", "NodeCalls", "NodeRequest", "OnOutcome", "OnTell"]
 
@@ -150,7 +149,7 @@ class NodeAsker:
                 head, body = _Answered(number, True, tuple(map(len, outcome.attachments))), outcome.body
                 self._outbox.send(self._node, _encode(head), b"".join((body, *outcome.attachments)))
             case Refused(error=error):
-                became = {"outcome": error.outcome} if event.name == TOOL_CALL_EVENT else {}
+                became = {"outcome": error.outcome} if event.is_call else {}
                 self._outbox.send(self._node, _encode(_RefusedCall(number)), dumps(error.to_wire(**became)).encode())
             case Moved():
                 self._outbox.send(self._node, _encode(_Gone(number, outcome is Moved.LOST)), b"")
