@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from functools import partial
-from ssl import SSLContext
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from a2c_smcp.agent.blobs import MAX_RESULT
+from a2c_smcp.agent.base import AgentBase
 from a2c_smcp.agent.blobs.methods import AsyncTransferMethods, TransferMethods
 from a2c_smcp.agent.connection import not_connected
-from a2c_smcp.agent.events import AgentEvents
-from a2c_smcp.agent.flows import Flows
 from a2c_smcp.agent.listening_calls import EmitOptions
-from a2c_smcp.agent.questions import OnQuestion
 from a2c_smcp.agent.reading.methods import AsyncReadingMethods, ReadingMethods
 from a2c_smcp.agent.requests import DEFAULT_TIMEOUT
 from a2c_smcp.agent.skills import AsyncSkillMethods, SkillMethods
-from a2c_smcp.agent.types import AgentAuthProvider
-from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.loops import BackgroundLoop, invoke, invoke_in_thread
 from a2c_smcp.mcp_events import LogLevel
 from a2c_smcp.protocol.questions import Answer, GivenAnswer, Question
 from a2c_smcp.protocol.results import CallToolResult
-from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.smcp import GetComputerConfigRet, SessionInfo, SMCPTool
 from a2c_smcp.types import Desktop
 
@@ -37,89 +29,7 @@ Result = TypeVar("Result")
 _CLOSE_TIMEOUT = 10.0
 
 
-class _Agent(AgentEvents):
-    """What both clients share: construction, and what needs no waiting."""
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        url: str = "http://127.0.0.1:7000",
-        office: str | Iterable[str] | None = None,
-        api_key: str | None = None,
-        auth: AgentAuthProvider | None = None,
-        event_handler: object | None = None,
-        registry: MCPRegistry | None = None,
-        ssl: SSLContext | None = None,
-        proxy: str | None = None,
-        reconnect: Reconnect | None = None,
-        trusted_computers: Iterable[str] = (),
-        on_question: OnQuestion | None = None,
-        max_result: int = MAX_RESULT,
-        list_resources: bool = True,
-        instance: str | None = None,
-    ) -> None:
-        """Does not connect yet. Raises `ConfigError` for a URL that is none.
-
-        `office` is one office or several; the default is an office with the agent's own name (003), `[]` is none.
-        `auth` supplies credentials where an `api_key` is not enough. `event_handler` is any object with some of the
-        methods of `AgentEvents`. The tools of all computers appear in `registry`, beside those already in it. The tags
-        and hints of tools of `trusted_computers` count for the registry's policy and retries; those of other computers
-        are only shown. `on_question` answers what MCP servers ask during calls, also those of the registry; a call may
-        have its own (see `emit_tool_call`). One answer may bring at most `max_result` bytes of large contents into
-        memory. The registry shows the resources and prompts of computers, too, unless `list_resources` is false.
-        `instance` is a secret of 16 to 128 characters that outlives the process: the next one that has it takes over
-        the seats of one that was killed. Keep it in a private file, and use it in one process at a time.
-        """
-        self.name = name
-        self.registry = MCPRegistry() if registry is None else registry
-        self._offices = [name if office is None else office] if office is None or isinstance(office, str) else [*office]
-        credentials = auth.credentials if auth else partial(Credentials.of_key, api_key)
-        endpoint = Endpoint(url=url, credentials=credentials, ssl=ssl, proxy=proxy)
-        listeners = [self] if event_handler is None else [self, event_handler]
-        trusted = frozenset(trusted_computers)
-        self._flows = Flows(
-            name,
-            endpoint,
-            self.registry,
-            listeners,
-            reconnect or Reconnect(),
-            trusted,
-            on_question,
-            max_result,
-            instance,
-        )
-        self._reading, self._skills = self._flows.reading, self._flows.skills
-        self._reading.registered.is_wanted = list_resources
-
-    @property
-    def offices(self) -> list[str]:
-        """The offices that the agent has joined, also while it reconnects."""
-        return list(self._flows.connection.seats)
-
-    @property
-    def computers(self) -> list[str]:
-        """The computers in these offices, as `office/computer`."""
-        return [str(seat) for seat in self._flows.toolbox.seats()]
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether there is a connection at this moment."""
-        return self._flows.connection.current is not None
-
-    def listen(self, event_handler: object) -> Callable[[], None]:
-        """Have the methods of `AgentEvents` that this object has called, too. Returns how to stop that."""
-        return self._flows.listeners.add(event_handler)
-
-    def desktop(self, computer: str, *, office: str | None = None) -> list[Desktop] | None:
-        """The latest desktop of a computer, without asking for it; `None` before the first `get_desktop`.
-
-        After that it is kept current. Raises `ComputerNotFound`, or `AmbiguousComputer` without an `office`.
-        """
-        return self._flows.latest_desktop(computer, office)
-
-
-class AsyncSMCPAgentClient(AsyncReadingMethods, AsyncSkillMethods, AsyncTransferMethods, _Agent):
+class AsyncSMCPAgentClient(AsyncReadingMethods, AsyncSkillMethods, AsyncTransferMethods, AgentBase):
     """An agent: calls tools on the computers of its offices, and shows all their tools in one registry.
 
     It reconnects by itself when the connection is lost, and calls in flight continue. Its methods raise `SMCPError`:
@@ -251,7 +161,7 @@ class AsyncSMCPAgentClient(AsyncReadingMethods, AsyncSkillMethods, AsyncTransfer
         return await self._flows.ask.send(event, computer, data or {}, timeout, office)
 
 
-class SMCPAgentClient(ReadingMethods, SkillMethods, TransferMethods, _Agent):
+class SMCPAgentClient(ReadingMethods, SkillMethods, TransferMethods, AgentBase):
     """`AsyncSMCPAgentClient` with blocking methods that may be called from any thread; they do the same.
 
     Event handlers are called in threads, one at a time, and may use the client. `on_progress` and `on_question` are

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from a2c_smcp import mcp_events, published_events, smcp
 from a2c_smcp.agent.blobs import MAX_RESULT
@@ -25,13 +25,16 @@ from a2c_smcp.agent.retries import ReturningComputers
 from a2c_smcp.agent.skills import SkillRequests
 from a2c_smcp.agent.standing_requests import LogSource, StandingRequests
 from a2c_smcp.agent.toolbox import Toolbox
-from a2c_smcp.agent.types import Seat
+from a2c_smcp.agent.types import DeviceOptions, Seat
 from a2c_smcp.endpoint import Endpoint, Reconnect
 from a2c_smcp.errors import AmbiguousComputer, BadRequest, ComputerNotFound, SMCPError
 from a2c_smcp.protocol.questions import Question
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.types import Desktop
+
+if TYPE_CHECKING:  # it needs the extra `devices`
+    from a2c_smcp.agent.sealed.requests import DeviceRequests
 
 __all__ = ["Flows"]
 
@@ -61,7 +64,10 @@ class Flows:
         on_question: OnQuestion | None = None,
         max_result: int = MAX_RESULT,
         instance: str | None = None,
+        device: DeviceOptions | None = None,
     ) -> None:
+        self._origin, self._device = endpoint.origin, device
+        self._sealed: DeviceRequests | None = None
         self.listeners = EventDispatcher(listeners)
         self.connection = AgentConnection(
             name,
@@ -108,6 +114,11 @@ class Flows:
         if self.connection.is_open:
             return
         await self.disconnect()
+        if self._device and self._sealed is None:
+            from a2c_smcp.agent.sealed.requests import device_requests
+
+            self._sealed = await device_requests(self._device, self._origin, self.connection, self._addressed_seat)
+            self.ask.to_computer = self._sealed.ask
         self.toolbox.open()
         self.ask.open()
         self.ask.transfers.open(invoke)
@@ -122,6 +133,12 @@ class Flows:
         except BaseException:
             await self.disconnect()
             raise
+
+    def _addressed_seat(self, computer: str, office: str | None) -> Seat:
+        """Where a request goes. Raises `AmbiguousComputer`. A computer that is not there yet may be there soon."""
+        if office is None and not self.toolbox.seats_of(computer, None) and len(self.connection.seats) == 1:
+            return Seat(next(iter(self.connection.seats)), computer)
+        return Seat(office, computer) if office is not None else self._seat(computer, None)
 
     async def disconnect(self) -> None:
         try:
@@ -207,6 +224,10 @@ class Flows:
     # Notices and other events
 
     def _on_notice(self, event: str, data: dict[str, Any]) -> None:
+        if self._sealed:
+            if (opened := self._sealed.opened(event, data)) is None:
+                return
+            data = opened
         if tell := self._tells.get(event):
             tell(data)
             if event in _NOT_REPEATED:
@@ -230,6 +251,8 @@ class Flows:
 
     def _on_enter(self, seat: Seat) -> None:
         self._returning.discard(seat)
+        if self._sealed:
+            self._sealed.device.forget(seat)
         is_new = self.toolbox.enter(seat)
         if is_new:
             self._listening.on_enter(seat)

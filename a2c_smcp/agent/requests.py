@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from secrets import token_hex
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from a2c_smcp import mcp_events, smcp
 from a2c_smcp.agent.blobs import MAX_RESULT, Receive, Transfers, is_complete
@@ -36,11 +36,16 @@ _IN_FLIGHT = 256
 _CANCEL_ANSWER = 2.0  # a Server that knows a cancelled call answers it within 1 s (WIRE §5)
 
 
+Ask: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
+"""`AgentConnection.ask`, or what stands before it."""
+
+
 class Requests:
-    """Each method raises the error that its answer carries."""
+    """Each method raises the error that its answer carries. `to_computer` sends a request to a computer."""
 
     def __init__(self, connection: AgentConnection, max_result: int = MAX_RESULT) -> None:
         self._connection = connection
+        self.to_computer: Ask = connection.ask
         self._calls: dict[str, asyncio.Timeout] = {}
         self.transfers = Transfers(self.ask_newer, self._until_changed, max_result)
         self.downloads = self.transfers.downloads
@@ -92,7 +97,7 @@ class Requests:
         await self._acquire(seconds + AGENT_MARGIN)
         longest = (MAX_TIMEOUT if "extend" in call else seconds) + AGENT_MARGIN
         try:
-            return await self._connection.ask(smcp.TOOL_CALL_EVENT, call, longest, resend=Resend.DEDUPLICATED)
+            return await self.to_computer(smcp.TOOL_CALL_EVENT, call, longest, resend=Resend.DEDUPLICATED)
         except (CallTimeout, asyncio.CancelledError):
             about = self._about(call["req_id"])
             self._connection.tell(smcp.CANCEL_TOOL_CALL_EVENT, about, timeout=max(_LIMIT, seconds))
@@ -120,11 +125,11 @@ class Requests:
             await self._connection.ask(smcp.CANCEL_TOOL_CALL_EVENT, self._about(req_id), _LIMIT)
 
     async def tools(self, computer: str, office: str | None) -> list[smcp.SMCPTool]:
-        answer = await self._connection.ask(smcp.GET_TOOLS_EVENT, self._addressed(computer, office), _LIMIT)
+        answer = await self.to_computer(smcp.GET_TOOLS_EVENT, self._addressed(computer, office), _LIMIT)
         return _list_in(answer, "tools")
 
     async def config(self, computer: str, office: str | None) -> smcp.GetComputerConfigRet:
-        answer = await self._connection.ask(smcp.GET_CONFIG_EVENT, self._addressed(computer, office), _LIMIT)
+        answer = await self.to_computer(smcp.GET_CONFIG_EVENT, self._addressed(computer, office), _LIMIT)
         if not isinstance(answer, dict):
             raise SMCPError("the answer is not a configuration")
         return cast(smcp.GetComputerConfigRet, answer)  # as it came
@@ -132,7 +137,7 @@ class Requests:
     async def desktop(self, computer: str, size: int | None, window: str | None, office: str | None) -> list[Desktop]:
         wanted = {"desktop_size": size, "window": window}
         given = {field: value for field, value in wanted.items() if value is not None}
-        answer = await self._connection.ask(smcp.GET_DESKTOP_EVENT, self._addressed(computer, office) | given, _LIMIT)
+        answer = await self.to_computer(smcp.GET_DESKTOP_EVENT, self._addressed(computer, office) | given, _LIMIT)
         return _list_in(answer, "desktops")
 
     async def members(
@@ -192,7 +197,7 @@ class Requests:
         """
         request = {**self._addressed(computer, office), **data}
         request = request if blob is None else with_blob(request, blob)
-        answer = await self._connection.ask(event, request, timeout, then=then)
+        answer = await self.to_computer(event, request, timeout, then=then)
         if answer is None and self._connection.is_deduplicated:  # a Server of ours, which carries all events
             raise UnsupportedEvent(f"computer {computer!r} does not know {event}")
         if answer is None:
@@ -201,7 +206,7 @@ class Requests:
 
     async def send(self, event: str, computer: str, data: dict[str, Any], timeout: float, office: str | None) -> Any:
         """Send any event. It is not sent twice, because its effect is unknown."""
-        return await self._connection.ask(event, self._addressed(computer, office) | data, timeout, resend=Resend.NEVER)
+        return await self.to_computer(event, self._addressed(computer, office) | data, timeout, resend=Resend.NEVER)
 
     async def _until_changed(self, timeout: float) -> None:
         await self._connection.after_version(self._connection.version(), timeout)

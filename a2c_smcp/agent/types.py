@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from a2c_smcp.device_events import Sealing
 from a2c_smcp.endpoint import Credentials
 
-__all__ = ["AgentAuthProvider", "Seat"]
+if TYPE_CHECKING:  # it needs the extra `devices`
+    from a2c_smcp.devices.identity import Identity
+
+__all__ = ["AgentAuthProvider", "DeviceOptions", "Seat"]
 
 
 class Seat(NamedTuple):
@@ -18,6 +23,15 @@ class Seat(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.office}/{self.computer}"
+
+
+class DeviceOptions(NamedTuple):
+    """Whether requests are sealed and answers checked, and with which keys."""
+
+    e2e: Sealing
+    verify: bool
+    identity: Identity | None
+    folder: Path | None
 
 
 class AgentAuthProvider(Protocol):

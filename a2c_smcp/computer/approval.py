@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from a2c_smcp.computer.asking import ask
 from a2c_smcp.computer.tools.table import ToolRoute
@@ -42,17 +42,25 @@ class Grant(NamedTuple):
     """What an agent may call without asking, for good: one tool of an MCP server, or everything.
 
     The tool has the name that its MCP server gives it, because an alias can be changed to mean another tool. A grant
-    with a `client` is for calls that the agent makes for this MCP client, one without for calls that name none.
+    with a `client` is for calls that the agent makes for this MCP client, one without for calls that name none. A grant
+    to an agent that seals its calls is for its `device`, a fingerprint, and for no other of the same name.
     """
 
     agent: str
     server: str | None = None
     tool: TOOL_NAME | None = None
     client: str = ""
+    device: str = ""
 
     @property
     def who(self) -> str:
         return shown_caller(self.agent, self.client)
+
+
+class NoticeSeal(Protocol):
+    """Seals what the agent of one sealed request is told."""
+
+    def notice(self, name: str, data: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +68,15 @@ class Caller:
     """The agent that calls a tool, and its office.
 
     `client` is the MCP client that the agent calls for, by the name that it gives itself; empty if there is none. It
-    makes no other caller: what is kept for an agent is kept for all of its clients.
+    makes no other caller: what is kept for an agent is kept for all of its clients. If the request was sealed, `device`
+    is the fingerprint of the agent's key, and `seal` is for what it is told.
     """
 
     office: str
     agent: str
     client: str = field(default="", compare=False)
+    device: str = field(default="", compare=False)
+    seal: NoticeSeal | None = field(default=None, compare=False, repr=False)
 
     @property
     def who(self) -> str:
@@ -89,10 +100,10 @@ class ApprovalRequest:
 
     def granted_by(self, decision: Decision | bool) -> Grant | None:
         """What a decision allows beyond this one call."""
-        agent, client = self.caller.agent, self.caller.client
+        agent, client, device = self.caller.agent, self.caller.client, self.caller.device
         grants = {
-            "always": Grant(agent, self.server, self.tool, client),
-            "always_for_agent": Grant(agent, client=client),
+            "always": Grant(agent, self.server, self.tool, client, device),
+            "always_for_agent": Grant(agent, client=client, device=device),
         }
         return grants.get(decision) if isinstance(decision, str) else None
 
@@ -127,8 +138,11 @@ class Approvals:
         """Whether a tool may run without asking, by its configuration or by a grant."""
         if route.meta.auto_apply is True:
             return True
-        agent, client = caller.agent, caller.client
-        return not self.grants.isdisjoint({Grant(agent, client=client), Grant(agent, route.server, route.tool, client)})
+        if not self.grants:
+            return False
+        agent, client, device = caller.agent, caller.client, caller.device
+        wide = Grant(agent, client=client, device=device)
+        return not self.grants.isdisjoint({wide, Grant(agent, route.server, route.tool, client, device)})
 
     @property
     def approves_all(self) -> bool:

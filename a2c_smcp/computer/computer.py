@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from a2c_smcp.computer.approval import Approvals, Approve, ApproveBy
 from a2c_smcp.computer.blobs.limits import BlobLimits
@@ -36,6 +36,7 @@ from a2c_smcp.computer.socketio.client import SMCPComputerClient
 from a2c_smcp.computer.tells import Tells
 from a2c_smcp.computer.tools.catalogue import Catalogue
 from a2c_smcp.computer.types import ServerUpdate, Update
+from a2c_smcp.device_events import Sealing
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.loops import cancel_and_wait, ended_by_interrupt
 from a2c_smcp.mcp_host.config.servers import (
@@ -49,6 +50,10 @@ from a2c_smcp.mcp_host.config.servers import (
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.session import EventKind
 from a2c_smcp.mcp_host.status import OnChange, State
+
+if TYPE_CHECKING:  # they need the extra `devices`
+    from a2c_smcp.computer.sealed.device import ComputerDevice
+    from a2c_smcp.devices.identity import Identity
 
 __all__ = ["Computer", "Update"]
 
@@ -76,6 +81,11 @@ class Computer(ServerControl):
     Tokens are kept in the keyring, or in `state_folder`. Files that agents send land in `landing`; without it they are
     refused. `blob_limits` bounds what is kept on disk for agents. `skills` is the folder of skills; without it, the one
     in A2C_SKILL_HOME, or else `~/.a2c/skills`.
+
+    `e2e` says which agents seal their requests, so that the Server cannot read them: `"off"`; `"prefer"`, those that
+    can, and then always; `"require"`, all, and only those that were trusted beforehand (`a2c-smcp device trust`).
+    `sign`: answers are signed. Both need the extra `devices`. The keys of this device are kept in the keyring, or in
+    `state_folder`, and made on first use, unless `identity` is given.
     """
 
     def __init__(
@@ -97,6 +107,9 @@ class Computer(ServerControl):
         skills: Path | None = None,
         landing: Path | None = None,
         blob_limits: BlobLimits | None = None,
+        e2e: Sealing = "off",
+        sign: bool = False,
+        identity: Identity | None = None,
     ) -> None:
         self.name = name
         self.mask = Mask()
@@ -106,6 +119,8 @@ class Computer(ServerControl):
         self._on_state = on_state
         self._open_url, self._state_folder = open_url, state_folder
         self._max_message = max_message
+        self.device: ComputerDevice | None = None
+        self._sealing, self._signs, self._identity = e2e, sign, identity
         self._catalogue = Catalogue(max_message)
         blob_limits = blob_limits or BlobLimits()
         self.blobs, self.uploads = Blobs(blob_limits), Uploads(landing, blob_limits)
@@ -154,6 +169,7 @@ class Computer(ServerControl):
         self._leaving.enter_context(masked_logs(self.mask))
         configs, self._waiting_configs = self._waiting_configs, {}
         try:
+            self.device = await self._own_device()
             self.blobs.open(self._state_folder)
             await self.uploads.open()
             for config in configs.values():
@@ -276,6 +292,13 @@ class Computer(ServerControl):
         self._refresh()
 
     # Inside
+
+    async def _own_device(self) -> ComputerDevice | None:
+        if self._sealing == "off" and not self._signs:
+            return None
+        from a2c_smcp.computer.sealed.device import load_device
+
+        return await load_device(self._sealing, self._signs, self._state_folder, self._identity)
 
     def _refresh(self) -> None:
         """Rebuild the list of tools, and notify agents if they would see a difference."""

@@ -40,10 +40,11 @@ class LogLine(NamedTuple):
 
 @dataclass(slots=True)
 class _Watch:
-    """What an agent wants to be told, and until when."""
+    """What an agent wants to be told, and until when. `caller` is the agent as it asked last."""
 
     level: int
     until: float
+    caller: Caller
 
 
 class _History:
@@ -94,7 +95,7 @@ class ServerLogs:
 
     def watch(self, caller: Caller, server: str | None, level: str) -> None:
         """Tell an agent the messages of a server, or of all, of this level and above."""
-        self._watches[caller, server] = _Watch(number_of(level), self._clock() + _LAPSES)
+        self._watches[caller, server] = _Watch(number_of(level), self._clock() + _LAPSES, caller)
 
     def end(self, office: str, agent: str | None = None) -> None:
         """Stop telling an agent that has left, or all of an office."""
@@ -123,14 +124,16 @@ class ServerLogs:
         number = _LEVELS[message.level]
         callers = {caller for (caller, name), watch in self._watches.items() if name in (None, server)}
         for caller in callers:
-            if number >= self._level_of(caller, server):
+            watch = self._watch_of(caller, server)
+            if number >= watch.level:
                 data = self._mask.data(message.data, server=server)
                 named = {"logger": self._masked(message.logger, server)} if message.logger else {}
-                self._tells.tell(caller, "log", {"mcp_server": server, "level": message.level, "data": data, **named})
+                told = {"mcp_server": server, "level": message.level, "data": data, **named}
+                self._tells.tell(watch.caller, "log", told)
 
-    def _level_of(self, caller: Caller, server: str) -> int:
-        """The level that an agent wants of a server: what it said about this server counts more than about all."""
-        return (self._watches.get((caller, server)) or self._watches[caller, None]).level
+    def _watch_of(self, caller: Caller, server: str) -> _Watch:
+        """What an agent wants of a server: what it said about this server counts more than about all."""
+        return self._watches.get((caller, server)) or self._watches[caller, None]
 
     def _masked(self, logger: str | None, server: str) -> str | None:
         return self._mask.text(logger, server) if logger else logger

@@ -108,7 +108,8 @@ class Tells:
             else:
                 self.dropped[kind] += 1
         else:
-            line.send(f"server:tell_{kind}", {"agent": to.agent, "computer": self._name, **data}, then)
+            told = data if to.seal is None else to.seal.notice(f"notify:tell_{kind}", data)
+            line.send(f"server:tell_{kind}", {"agent": to.agent, "computer": self._name, **told}, then)
 
     def _is_allowed(self, kind: TellKind) -> bool:
         if kind not in _RATED:

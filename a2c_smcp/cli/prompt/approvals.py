@@ -174,20 +174,21 @@ def _place(url: str, office: str) -> str:
 
 
 def _written(grant: Grant) -> list[str | None]:
-    """An entry of the file: the agent, the server and the tool, and the MCP client if the grant names one."""
-    agent, server, tool, client = grant
-    return [agent, server, tool, *([client] if client else [])]
+    """An entry of the file: agent, server and tool, and the MCP client and the device if the grant names them."""
+    agent, server, tool, client, device = grant
+    return [agent, server, tool, *([client] if client or device else []), *([device] if device else [])]
 
 
 def _read(kept: object) -> Iterable[Grant]:
     """The grants in an entry of the file; anything else in it is ignored."""
     for entry in kept if isinstance(kept, list) else ():
         match entry:
-            case [str(agent), None, None]:
-                yield Grant(agent)
-            case [str(agent), str(server), str(tool)]:
-                yield Grant(agent, server, tool)
-            case [str(agent), None, None, str(client)]:
-                yield Grant(agent, client=client)
-            case [str(agent), str(server), str(tool), str(client)]:
-                yield Grant(agent, server, tool, client)
+            case [str(agent), None, None, *more] if _are_texts(more):
+                yield Grant(agent, None, None, *more)
+            case [str(agent), str(server), str(tool), *more] if _are_texts(more):
+                yield Grant(agent, server, tool, *more)
+
+
+def _are_texts(more: list[object]) -> bool:
+    """Whether these are the MCP client and the device of a grant, which may be missing."""
+    return len(more) <= 2 and all(isinstance(each, str) for each in more)

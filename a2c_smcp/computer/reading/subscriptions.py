@@ -45,9 +45,11 @@ class _SubscriptionKey(NamedTuple):
 class _Subscription:
     """One subscription. `server` is what the agent calls the MCP server, `uri` the resource as it asked for it.
 
-    `changed` is the URI of a change that is not told yet. While there is a `pause`, nothing is told.
+    `caller` is the agent as it asked last: what it is told is sealed for that request. `changed` is the URI of a change
+    that is not told yet. While there is a `pause`, nothing is told.
     """
 
+    caller: Caller
     server: str
     uri: str
     lapse: asyncio.TimerHandle
@@ -129,9 +131,9 @@ class SubscribedResources:
         lapse = asyncio.get_running_loop().call_later(self._lifetime, self._end, key)
         if known := self._all.get(key):
             known.lapse.cancel()
-            known.server, known.uri, known.lapse = server, uri, lapse
+            known.caller, known.server, known.uri, known.lapse = key.caller, server, uri, lapse
             return
-        self._all[key] = _Subscription(server, uri, lapse)
+        self._all[key] = _Subscription(key.caller, server, uri, lapse)
         self._by_resource[key.server, key.uri].add(key)
 
     def _end_all(self, keys: Iterable[_SubscriptionKey]) -> None:
@@ -179,7 +181,7 @@ class SubscribedResources:
                 self._pause(key, subscription, _AGAIN)
 
         told = {"mcp_server": subscription.server, "uri": self._mask.uri(shown, key.server)}
-        self._tells.tell(key.caller, "resource", told, settle)
+        self._tells.tell(subscription.caller, "resource", told, settle)
 
     def _pause(self, key: _SubscriptionKey, subscription: _Subscription, seconds: float) -> None:
         if subscription.pause is not None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from ssl import SSLContext
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from a2c_smcp import mcp_events, published_events, smcp
 from a2c_smcp.computer.approval import Caller
@@ -44,6 +44,10 @@ from a2c_smcp.protocol.questions import Answer
 from a2c_smcp.protocol.results import computer_error_ack, error_ack
 from a2c_smcp.types import Desktop
 
+if TYPE_CHECKING:  # they need the extra `devices`
+    from a2c_smcp.computer.sealed.device import ComputerDevice
+    from a2c_smcp.computer.sealed.guard import GuardedAnswers
+
 __all__ = ["Reconnect", "SMCPComputerClient"]
 
 logger = logging.getLogger(__name__)
@@ -66,6 +70,7 @@ class ConnectedComputer(Protocol):
     skills: Skills
     reading: ReadAnswers
     uploads: Uploads
+    device: ComputerDevice | None
 
     def start_tool(self, call: IncomingCall, then: Callable[[dict[str, Any]], None]) -> None: ...
     async def watch_logs(self, caller: Caller, server: str | None, level: str) -> None: ...
@@ -115,6 +120,7 @@ class SMCPComputerClient:
         self._updates: set[Update] = set()
         self._has_updates = asyncio.Event()
         self._pace = Rate(_MOST_UPDATES)
+        self._guard = self._guarded(computer.device) if computer.device else None
         computer.mask.add([instance, *([api_key] if api_key else []), *secrets_in(url), *secrets_in(proxy or "")])
         self._answers: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             smcp.TOOL_CALL_EVENT: self._tool_call,
@@ -144,6 +150,8 @@ class SMCPComputerClient:
         finally:
             stop_listening()
             self._computer.forget(self._office)
+            if self._guard:
+                await self._guard.close()
 
     async def _keep_serving(self) -> None:
         attempt, clock = 0, asyncio.get_running_loop().time
@@ -172,7 +180,8 @@ class SMCPComputerClient:
         logger.info("%s: connecting to %s", self._computer.name, self._computer.mask.text(self._endpoint.url))
         async with Connection(self._endpoint, self._on_event) as connection:
             self._connection = connection
-            self._computer.limit_messages(connection.max_message)
+            largest = connection.max_message
+            self._computer.limit_messages(self._guard.room(largest) if self._guard else largest)
             self._standstill = StandstillGuard(lambda: self._join(connection))
             await self._join(connection)
             self._has_joined = True
@@ -194,10 +203,10 @@ class SMCPComputerClient:
     def _on_event(self, name: str, data: Any) -> Later | Awaitable[Any] | None:
         """Handle an event of the Server: a request, whose answer is returned, or a notice."""
         payload = data if isinstance(data, dict) else {}
-        if name == smcp.TOOL_CALL_EVENT and not self._standstill.must_wait():
+        if name == smcp.TOOL_CALL_EVENT and self._guard is None and not self._standstill.must_wait():
             return Later(partial(self._start_call, payload))
         if not name.startswith("notify:"):
-            return self._answer(name, payload)
+            return self._answer(name, payload) if self._guard is None else self._guard.answer(name, payload)
         self._on_notice(name, payload)
         return None
 
@@ -236,6 +245,8 @@ class SMCPComputerClient:
             self._computer.end_standing(self._office, agent)
             if data.get("lost") is not True:
                 self._computer.forget(self._office, agent)
+                if self._guard:
+                    self._guard.forget()
         elif name == smcp.ENTER_OFFICE_NOTIFICATION:
             self._computer.keep_only(self._office, agent)
 
@@ -264,7 +275,15 @@ class SMCPComputerClient:
         )
 
     def _caller_in(self, data: dict[str, Any]) -> Caller:
-        return Caller(self._office, _agent_in(data), _client_in(data))
+        caller = Caller(self._office, _agent_in(data), _client_in(data))
+        return caller if self._guard is None else self._guard.caller(caller, data)
+
+    def _guarded(self, device: ComputerDevice) -> GuardedAnswers:
+        from a2c_smcp.computer.sealed.guard import GuardedAnswers
+
+        return GuardedAnswers(
+            device, self._computer.name, self._office, self._endpoint.origin, self._answer, self._computer.mask
+        )
 
     async def _get_tools(self, data: dict[str, Any]) -> dict[str, Any]:
         return self._computer.tools_for(_agent_in(data), data["req_id"])

@@ -1,0 +1,273 @@
+"""Sends an agent's requests sealed, opens what computers answer and tell, and checks signatures.
+
+**Requests.** A request is put into `client:sealed` with a secret of its own, under which the computer seals the answer
+and everything that it tells about this request. A request that is sent again is sent as the same bytes. If the computer
+has new keys (421), it is sealed anew, with the same secret, so that the computer recognises it.
+
+**Answers** are opened before any later notice is handled. What comes back unsealed is the Server's word: errors of
+codes that Servers make are raised as such and marked (`details.verified` is false); anything else raises
+`DeviceMismatch`.
+
+**Notices.** `_replies` has the secrets of requests in flight, and those of subscriptions and log levels, which
+computers go on telling about, for as long as these may last. A notice must open under the secret of its request, and
+its number must be higher than the last one: a Server that
+repeats, reorders or invents notices achieves nothing but losses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from a2c_smcp import mcp_events
+from a2c_smcp.agent.connection import AgentConnection
+from a2c_smcp.agent.retries import AGENT_MARGIN, Resend
+from a2c_smcp.agent.sealed.device import AgentDevice, load_device
+from a2c_smcp.agent.types import DeviceOptions, Seat
+from a2c_smcp.device_events import SEALED_EVENT
+from a2c_smcp.devices import signing
+from a2c_smcp.devices.sealing import ANSWER, new_reply, open_reply, seal_request
+from a2c_smcp.devices.statement import DeviceStatement, vouchers_to_wire
+from a2c_smcp.devices.transcript import CallAddress, encoded
+from a2c_smcp.errors import BadRequest, DeviceMismatch, NotCarried, SealedToUnknownKey, SMCPError
+from a2c_smcp.protocol import codec
+
+__all__ = ["DeviceRequests", "device_requests"]
+
+logger = logging.getLogger(__name__)
+
+_STANDING = frozenset((mcp_events.SUBSCRIBE_RESOURCE_EVENT, mcp_events.SET_LOG_LEVEL_EVENT))
+_STANDING_TIME = 1200.0  # seconds; what a computer goes on telling lapses after 900 unless it is asked for again
+_SERVER_CODES = frozenset((400, 403, 404, 408, 410, 413, 421, 426, 429, 499, 500, 503))
+_MOST_RENEWALS = 2
+_FURTHER = 5.0  # seconds that an agent waits longer than the Server for requests without a timeout
+
+Send = Callable[..., Any]
+"""`AgentConnection.ask`."""
+
+
+async def device_requests(
+    options: DeviceOptions, origin: str, connection: AgentConnection, seat_of: Callable[[str, str | None], Seat]
+) -> DeviceRequests:
+    """Read the keys of the agent. Raises `ConfigError`."""
+    device = await load_device(connection.name, origin, *options)
+    return DeviceRequests(device, connection.name, connection.ask, seat_of)
+
+
+@dataclass(slots=True, eq=False)
+class _Reply:
+    """What is needed to open what a computer sends about one request."""
+
+    secret: bytes
+    address: CallAddress
+    until: float = math.inf
+    seq: int = 0
+
+
+class DeviceRequests:
+    """Stands between an agent's requests and its connection. `seat_of` finds the office of a computer, or raises."""
+
+    def __init__(self, device: AgentDevice, name: str, send: Send, seat_of: Callable[[str, str | None], Seat]) -> None:
+        self.device = device
+        self._name = name
+        self._send = send
+        self._seat_of = seat_of
+        self._replies: dict[str, _Reply] = {}
+
+    async def ask(
+        self,
+        event: str,
+        request: Mapping[str, Any],
+        seconds: float,
+        *,
+        then: Callable[[Any], Any] | None = None,
+        resend: Resend = Resend.ALWAYS,
+    ) -> Any:
+        """As `AgentConnection.ask`. Raises also `DeviceMismatch` and `SealingRequired`."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        seat = self._seat_of(request["computer"], request.get("office_id"))
+        statement = await self._statement(seat, seconds) if self.device.e2e != "off" else None
+        checking = _Checking(self.device, self._name, seat, event, request) if self.device.verifies else None
+        if statement is None:
+            read = _joined(checking.check if checking else None, then)
+            answer = await self._send(event, {**request, "office_id": seat.office}, seconds, then=read, resend=resend)
+        else:
+            sealing = _Sealing(seat, event, request, statement, new_reply(), deadline, resend)
+            answer = await self._sealed(sealing, _joined(checking.check if checking else None, then))
+        return await checking.finish(answer) if checking else answer
+
+    async def _statement(self, seat: Seat, seconds: float) -> DeviceStatement | None:
+        async def ask(event: str, seat: Seat, data: Mapping[str, Any]) -> Any:
+            about = {"agent": self._name, "req_id": encoded(new_reply())[:32], "computer": seat.computer}
+            return await self._send(event, {**about, "office_id": seat.office, **data}, seconds)
+
+        return await self.device.of(seat, ask)
+
+    async def _sealed(self, sealing: _Sealing, then: Callable[[Any], Any] | None) -> Any:
+        address = CallAddress(sealing.seat.office, self._name, sealing.seat.computer, sealing.request["req_id"])
+        reply = self._replies[address.req_id] = _Reply(sealing.secret, address)
+        body = sealing.body(vouchers_to_wire(self.device.was))
+        clock, renewals = asyncio.get_running_loop().time, 0
+        try:
+            while True:
+                statement = sealing.statement
+                sealed = await _off_loop_if_large(
+                    len(body), seal_request, self.device.identity, address, statement.kem, statement.identity, body
+                )
+                outer = {**sealing.outer(address), "kid": statement.kid, "sealed": sealed}
+                left = sealing.deadline - clock()
+                try:
+                    read = _joined(lambda answer: self._opened_answer(reply, answer), then)
+                    answer = await self._send(SEALED_EVENT, outer, left, then=read, resend=sealing.resend)
+                except SealedToUnknownKey as error:
+                    if renewals == _MOST_RENEWALS:
+                        raise
+                    renewals += 1
+                    sealing.statement, reply.seq = self.device.renewed(sealing.seat, error, sealed), 0
+                else:
+                    return answer
+        finally:
+            self._let_go(sealing.event, reply)
+
+    def _let_go(self, event: str, reply: _Reply) -> None:
+        now = asyncio.get_running_loop().time()
+        if event in _STANDING:
+            reply.until = now + _STANDING_TIME
+        else:
+            self._replies.pop(reply.address.req_id, None)
+        for req_id in [req_id for req_id, each in self._replies.items() if each.until < now]:
+            del self._replies[req_id]
+
+    @staticmethod
+    def _opened_answer(reply: _Reply, answer: Any) -> Any:
+        if isinstance(answer, Mapping) and "sealed" in answer:
+            return codec.loads_exactly(open_reply(reply.secret, reply.address, ANSWER, 0, answer["sealed"]))
+        if answer is None:
+            raise NotCarried(SEALED_EVENT)
+        return servers_word(answer)
+
+    # What computers tell
+
+    def opened(self, event: str, data: dict[str, Any]) -> dict[str, Any] | None:
+        """What a notice says; `None` if it is not to be believed."""
+        if "sealed" not in data:
+            return data if self._may_be_plain(event, data) else None
+        reply = self._replies.get(str(data.get("req_id")))
+        seq = data.get("seq")
+        if reply is None or type(seq) is not int or seq <= reply.seq:
+            logger.debug("%s is ignored: it is about no request of this agent, or an old one", event)
+            return None
+        try:
+            told = codec.loads_exactly(open_reply(reply.secret, reply.address, event, seq, data["sealed"]))
+        except (DeviceMismatch, BadRequest) as error:
+            logger.warning("%s is ignored: %s", event, error)
+            return None
+        reply.seq = seq
+        about = {"agent": self._name, "computer": reply.address.computer, "office_id": reply.address.office}
+        return {**told, **about} if isinstance(told, dict) else None
+
+    def _may_be_plain(self, event: str, data: Mapping[str, Any]) -> bool:
+        if not event.startswith("notify:tell_"):
+            return True
+        seat = Seat(str(data.get("office_id")), str(data.get("computer")))
+        if self.device.seals_to(seat):
+            logger.warning("%s of %s is ignored: it is not sealed", event, seat)
+            return False
+        return True
+
+
+@dataclass(slots=True, eq=False)
+class _Sealing:
+    """One request that is sealed."""
+
+    seat: Seat
+    event: str
+    request: Mapping[str, Any]
+    statement: DeviceStatement
+    secret: bytes
+    deadline: float
+    resend: Resend
+
+    @property
+    def _timeout(self) -> int:
+        """Whole seconds. A request without a timeout has the rest of its time, less what others wait longer."""
+        told = self.request.get("timeout")
+        if type(told) is int:
+            return told
+        left = self.deadline - asyncio.get_running_loop().time()
+        return max(1, math.floor(left - _FURTHER - AGENT_MARGIN / 2))
+
+    def body(self, was: list[dict[str, str]]) -> bytes:
+        data = {field: value for field, value in self.request.items() if field not in _OUTSIDE}
+        content = {"event": self.event, "data": data, "timeout": self._timeout, "reply": encoded(self.secret)}
+        return codec.dumps({**content, "was": was} if was else content).encode(errors="surrogatepass")
+
+    def outer(self, address: CallAddress) -> dict[str, Any]:
+        extend = {"extend": True} if self.request.get("extend") is True else {}
+        about = {"agent": address.agent, "computer": address.computer, "office_id": address.office}
+        return {**about, "req_id": address.req_id, "timeout": self._timeout, **extend}
+
+
+_OUTSIDE = frozenset(("agent", "computer", "office_id", "req_id"))
+
+
+class _Checking:
+    """Checks the signature of the answer to one request. A large answer is checked beside the event loop."""
+
+    def __init__(self, device: AgentDevice, agent: str, seat: Seat, event: str, request: Mapping[str, Any]) -> None:
+        self._device = device
+        self._seat = seat
+        self._event = event
+        self._address = CallAddress(seat.office, agent, seat.computer, request["req_id"])
+        self._parameters = signing.parameters(event, request)
+        self._is_open = True
+
+    def check(self, answer: Any) -> Any:
+        """The signed content of the answer, or a large answer as it came. Raises `DeviceMismatch`."""
+        if isinstance(answer, dict) and SMCPError.from_wire(answer) is None and not signing.is_small(answer):
+            return answer
+        self._is_open = False
+        return self._content(answer)
+
+    async def finish(self, answer: Any) -> Any:
+        return await asyncio.to_thread(self._content, answer) if self._is_open else answer
+
+    def _content(self, answer: Any) -> Any:
+        if not isinstance(answer, dict):
+            raise self._mismatch("an answer is not signed")
+        found = signing.checked(self._address, self._event, self._parameters, answer)
+        if found is None:
+            return servers_word(answer)
+        self._device.check_signer(self._seat, found.key)
+        return found.answer
+
+    def _mismatch(self, why: str) -> DeviceMismatch:
+        return DeviceMismatch(f"{why}: start computer {self._seat.computer!r} with --sign", outcome="unknown")
+
+
+def servers_word(answer: Any) -> Any:
+    """An answer that only a Server can have made: an error of a code that Servers make, marked as not verified.
+
+    Raises `DeviceMismatch` for anything else.
+    """
+    error = SMCPError.from_wire(answer)
+    if error is None or error.code not in _SERVER_CODES:
+        raise DeviceMismatch(
+            "an answer is not sealed or signed by the computer: the Server has changed it, or made it up",
+            outcome="unknown",
+        )
+    return {**error.to_wire(verified=False)}
+
+
+def _joined(first: Callable[[Any], Any] | None, second: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+    if first is None or second is None:
+        return first or second
+    return lambda answer: second(first(answer))
+
+
+async def _off_loop_if_large(size: int, work: Callable[..., Any], *arguments: Any) -> Any:
+    return work(*arguments) if size <= signing.LARGE else await asyncio.to_thread(work, *arguments)

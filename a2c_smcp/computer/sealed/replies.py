@@ -1,0 +1,49 @@
+"""What goes back to the agent of a sealed request: its answer and its notices, under a secret of the request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from a2c_smcp.devices.sealing import ANSWER, seal_reply
+from a2c_smcp.devices.transcript import CallAddress
+from a2c_smcp.protocol.codec import Written, dumps
+
+__all__ = ["OpenedData", "ReplySeal"]
+
+
+class ReplySeal:
+    """Seals for the agent that sent one request. Notices are numbered, so that an agent notices an old one."""
+
+    __slots__ = ("_address", "_reply", "_seq")
+
+    def __init__(self, reply: bytes, address: CallAddress) -> None:
+        self._reply = reply
+        self._address = address
+        self._seq = 0
+
+    def answer(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        sealed = seal_reply(self._reply, self._address, ANSWER, 0, _text(answer))
+        return {"req_id": self._address.req_id, "sealed": sealed}
+
+    def notice(self, name: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        """The payload of a notice, apart from who is told by whom."""
+        self._seq += 1
+        sealed = seal_reply(self._reply, self._address, name, self._seq, _text(data))
+        return {"req_id": self._address.req_id, "seq": self._seq, "sealed": sealed}
+
+
+class OpenedData(dict[str, Any]):
+    """The data of a request that was sealed, with the fingerprint of the agent's device, and the seal for replies."""
+
+    __slots__ = ("device", "seal")
+
+    def __init__(self, data: Mapping[str, Any], device: str, seal: ReplySeal) -> None:
+        super().__init__(data)
+        self.device = device
+        self.seal = seal
+
+
+def _text(value: Mapping[str, Any]) -> bytes:
+    text = value.text if isinstance(value, Written) else dumps(dict(value))
+    return text.encode(errors="surrogatepass")
