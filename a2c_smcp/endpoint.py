@@ -21,6 +21,7 @@ _SECRET_PARTS = re.compile(r"(?<=//)[^\s/]*@|\?[^\s'\"]*")
 _PROXIES = ("http", "https")
 _SCHEMES = ("http", "https", "ws", "wss")
 _HTTP = {"ws": "http", "wss": "https"}
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,15 @@ class Endpoint:
         """The URL without the parts that may be secret, for messages and logs."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme else parts.path
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port in lower case, without the port that the scheme has by default."""
+        parts = urlsplit(self.url)
+        scheme, host = _HTTP.get(parts.scheme, parts.scheme), parts.hostname or ""
+        host = f"[{host}]" if ":" in host else host
+        port = f":{parts.port}" if parts.port and parts.port != _PORTS[scheme] else ""
+        return f"{scheme}://{host}{port}"
 
     @property
     def is_local(self) -> bool:

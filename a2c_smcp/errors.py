@@ -6,7 +6,9 @@ receiver can raise the same class again (`SMCPError.from_wire`).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
+from typing import Any, ClassVar
+
+from a2c_smcp.wire_error import Outcome, SMCPError
 
 __all__ = [
     "AgentNotFound",
@@ -24,6 +26,7 @@ __all__ = [
     "ComputerLeft",
     "ComputerNotFound",
     "ConfigError",
+    "DeviceMismatch",
     "Forbidden",
     "InvalidSkillName",
     "InvalidWindowURI",
@@ -44,6 +47,8 @@ __all__ = [
     "ResourceNotFound",
     "ResultGone",
     "SMCPError",
+    "SealedToUnknownKey",
+    "SealingRequired",
     "ServerNotFound",
     "ServerNotRegistered",
     "SkillFileNotAccessible",
@@ -56,79 +61,6 @@ __all__ = [
     "VersionMismatch",
     "WrongRole",
 ]
-
-
-Outcome: TypeAlias = Literal["not_run", "unknown", "done"]
-"""Whether the tool of a failed call has run (WIRE §5). Only 410 says `done`."""
-
-
-class SMCPError(Exception):
-    """An error that the protocol can answer with. This class itself stands for an unexpected failure (500).
-
-    `title` says what kind of error it is, the same for all of its class; `subject` what it is about, such as
-    `server 'files'`; `reason` what is wrong with that. `message` joins them: `title: subject: reason`. `details` are
-    sent along as they are.
-
-    For a tool call, `outcome` says whether the tool has run. Each class has a default; where more is known, pass it:
-    `CallTimeout("…", outcome="not_run")`. `not_run` means that the tool has certainly not begun.
-    """
-
-    code: ClassVar[int] = 500
-    title: ClassVar[str] = "Internal error"
-    default_outcome: ClassVar[Outcome] = "unknown"
-    lifted: ClassVar[tuple[str, ...]] = ()
-    """The details that the published 0.4 generation reads beside `code`."""
-
-    def __init__(self, reason: str = "", *, subject: str = "", **details: Any) -> None:
-        self.subject, self.reason = subject, reason
-        self.message = ": ".join(filter(None, (self.title, subject, reason)))
-        self.details = details
-        super().__init__(self.message)
-
-    def __str__(self) -> str:
-        return f"{self.code} {self.message}"
-
-    @property
-    def about(self) -> str:
-        """The message without the title, or the title if the message has nothing else."""
-        return ": ".join(filter(None, (self.subject, self.reason))) or self.title
-
-    @property
-    def outcome(self) -> Outcome:
-        """Whether the tool has run: what the details say, or the default of the class."""
-        told = self.details.get("outcome")
-        return cast(Outcome, told) if told in _OUTCOMES else self.default_outcome
-
-    @outcome.setter
-    def outcome(self, outcome: Outcome) -> None:
-        self.details["outcome"] = outcome
-
-    def to_wire(self, **more_details: Any) -> dict[str, Any]:
-        """The error as an ack: 003's nested object, and a flat copy that the 0.2+ generation reads (WIRE §3)."""
-        error = {"code": self.code, "message": self.message, "details": {**self.details, **more_details}}
-        lifted = {field: self.details[field] for field in self.lifted if field in self.details}
-        return {"error": error, **error, **lifted}
-
-    @staticmethod
-    def from_wire(answer: object) -> SMCPError | None:
-        """The error in an ack, of the class that the other side raised; `None` if the ack is no error."""
-        if not isinstance(answer, dict):
-            return None
-        error = answer.get("error")
-        error = error if isinstance(error, dict) else answer
-        code, message, details = error.get("code"), error.get("message"), error.get("details")
-        if type(code) is not int or not isinstance(message, str):
-            return None
-        lifted = {field: answer[field] for field in _LIFTED if field in answer}
-        return _revive(code, message, lifted | details if isinstance(details, dict) else lifted)
-
-    @staticmethod
-    def from_text(text: object) -> SMCPError:
-        """The error in the second ack argument of a refused join or leave: `"<code> <message>"`."""
-        code, _, message = str(text).partition(" ")
-        if code.isdecimal() and len(code) <= _LONGEST_CODE:
-            return _revive(int(code), message, {})
-        return _revive(SMCPError.code, str(text), {})
 
 
 class BadRequest(SMCPError):
@@ -212,6 +144,12 @@ class ApprovalRefused(Forbidden):
 
 class ToolForbidden(Forbidden):
     title = "Tool is forbidden"
+
+
+class DeviceMismatch(Forbidden):
+    """What a peer sent does not come, unchanged, from the device that it is known by. Nothing of it was used."""
+
+    title = "Not the known device"
 
 
 class NotFound(SMCPError):
@@ -356,6 +294,20 @@ class AnswerTooLarge(TooLarge):
     default_outcome: ClassVar[Outcome] = "unknown"
 
 
+class SealedToUnknownKey(SMCPError):
+    """The computer has changed its sealing key. `details.device` has the new one, signed."""
+
+    code = 421
+    title = "Sealed to a key that is not held"
+    default_outcome: ClassVar[Outcome] = "not_run"
+
+
+class SealingRequired(SMCPError):
+    code = 426
+    title = "Sealing is required"
+    default_outcome: ClassVar[Outcome] = "not_run"
+
+
 class RateLimited(SMCPError):
     code = 429
     title = "Too much at once"
@@ -370,29 +322,3 @@ class CallCancelled(SMCPError):
 class Unavailable(SMCPError):
     code = 503
     title = "Server unavailable"
-
-
-def _tree(cls: type[SMCPError]) -> list[type[SMCPError]]:
-    return [cls, *(below for child in cls.__subclasses__() for below in _tree(child))]
-
-
-_CLASSES = _tree(SMCPError)
-_LIFTED = {field for cls in _CLASSES for field in cls.lifted}
-_OUTCOMES = get_args(Outcome)
-_LONGEST_CODE = 9  # digits; Python refuses to read an integer of thousands
-
-
-def _revive(code: int, message: str, details: dict[str, Any]) -> SMCPError:
-    """The class with this title, or the general one of the code, or `SMCPError` with a code of its own."""
-    same_code = [cls for cls in _CLASSES if cls.code == code]
-    known = next((cls for cls in same_code if message.startswith(cls.title)), None)
-    cls = known or (same_code[0] if same_code else SMCPError)
-    error = cls()
-    if known is None:
-        error.default_outcome = "unknown"  # type: ignore[misc]  # another make: its 404 may mean that a computer left
-    error.message, error.details = message, details
-    error.reason = message[len(known.title) :].removeprefix(": ") if known else message
-    error.args = (message,)
-    if cls.code != code:
-        error.code = code  # type: ignore[misc]  # a code newer than this tree
-    return error

@@ -347,6 +347,12 @@ _TABLE: dict[str, dict[str, str]] = {
         "agent-program": "a2c-smcp agent lists, calls, cancels, looks and watches, for people and for programs.",
         "agent-beside-frameworks": "The Agent and MCPRegistry install and run beside frameworks that need mcp<2.",
     },
+    "WIRE §10 devices": {
+        "device-vectors": "Every construction gives the values of the test vectors.",
+        "device-constructions": "Signatures and seals hold for one request, and nothing of them can be changed.",
+        "device-storage": "An identity is made on first use, kept privately, and vouches for the one after it.",
+        "device-known": "A peer is known by one device; another is refused unless the known one vouches for it.",
+    },
     "The command line": {
         "prompt": "On a terminal a computer has a line: commands, completion, history, Ctrl-C, Ctrl-D, nothing torn.",
         "prompt-approvals": "Requests are shown and answered there; what is allowed for good is kept, and revocable.",

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from a2c_smcp.bridge.offers import Owner, SharedTool, Target
 from a2c_smcp.bridge.spelling import is_valid
 from a2c_smcp.computer.file_stamps import Stamp, stamp
-from a2c_smcp.computer.private_files import check_private, lock, replace_file
 from a2c_smcp.errors import NotPrivate
+from a2c_smcp.private_files import check_private, lock, replace_file
 
 __all__ = ["NameRecord", "NamesFile"]
 

@@ -28,12 +28,12 @@ from a2c_smcp.computer.approval import approve_all
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import Configuration, read_all
 from a2c_smcp.computer.configuration.watch import RefusedChanges, trusting, watch
-from a2c_smcp.computer.private_files import default_folder
 from a2c_smcp.computer.secrets import MaskFilter
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import cancel_and_wait, stop_on_signals
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.status import State
+from a2c_smcp.private_files import default_folder
 
 if TYPE_CHECKING:
     from a2c_smcp.cli.prompt.console import Console

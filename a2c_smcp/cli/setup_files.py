@@ -15,8 +15,8 @@ from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.options import DEFAULT_OFFICE
 from a2c_smcp.cli.up_state import UpState
 from a2c_smcp.computer.configuration.text import read_data
-from a2c_smcp.computer.private_files import remedy_for
 from a2c_smcp.errors import ConfigError
+from a2c_smcp.private_files import remedy_for
 from a2c_smcp.protocol.names import fault_in
 
 __all__ = [

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from a2c_smcp.cli.options import SHORTEST_KEY
-from a2c_smcp.computer.private_files import default_folder, lock, private_folder
+from a2c_smcp.private_files import default_folder, lock, private_folder
 
 __all__ = ["AlreadyUp", "RunningUp", "UpInfo", "UpState", "find_running_up", "running_ups"]
 

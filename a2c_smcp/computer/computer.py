@@ -21,7 +21,6 @@ from a2c_smcp.computer.calls.journal import journal_of
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.inputs.resolver import Approve as ApproveCommand
 from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
-from a2c_smcp.computer.private_files import instance_of
 from a2c_smcp.computer.questions.answering import Answering, OnQuestion
 from a2c_smcp.computer.questions.client_approval import ClientApprovals
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
@@ -50,6 +49,7 @@ from a2c_smcp.mcp_host.config.servers import (
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.session import EventKind
 from a2c_smcp.mcp_host.status import OnChange, State
+from a2c_smcp.private_files import instance_of
 
 if TYPE_CHECKING:  # they need the extra `devices`
     from a2c_smcp.computer.sealed.device import ComputerDevice

@@ -26,7 +26,6 @@ from typing import Any
 from a2c_smcp.computer.desktop.organize import Contents, Window
 from a2c_smcp.computer.inputs.definitions import InputError, ids_in, render
 from a2c_smcp.computer.inputs.resolver import Inputs
-from a2c_smcp.computer.private_files import default_folder
 from a2c_smcp.computer.secrets import Mask, secrets_in, secrets_of
 from a2c_smcp.computer.server_logs import ServerLogs
 from a2c_smcp.computer.sign_in.browser import Browser
@@ -41,6 +40,7 @@ from a2c_smcp.mcp_host.processes.environment import proxies
 from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, ServerStatus, State
 from a2c_smcp.mcp_host.transforms import Mapper, Transform, VRLScript
+from a2c_smcp.private_files import default_folder
 from a2c_smcp.protocol.bundle_ids import BundleIds
 
 __all__ = ["Hosting"]

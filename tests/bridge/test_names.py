@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from a2c_smcp.bridge.names import GivenNames
 from a2c_smcp.bridge.offers import Owner, SharedTool, Target
-from a2c_smcp.computer.private_files import lock
+from a2c_smcp.private_files import lock
 
 VALID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 DAY = 86_400.0

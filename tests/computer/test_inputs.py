@@ -30,8 +30,8 @@ from a2c_smcp.computer.inputs.definitions import (
 )
 from a2c_smcp.computer.inputs.resolver import Inputs
 from a2c_smcp.computer.inputs.sources import argv_of, run
-from a2c_smcp.computer.private_files import PrivateFileUnusable
 from a2c_smcp.mcp_host.config.servers import CommandInput, PickStringInput, PromptStringInput
+from a2c_smcp.private_files import PrivateFileUnusable
 from tests.waiting import until
 
 HOST = PromptStringInput(id="host", description="Where it runs")

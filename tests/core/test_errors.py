@@ -22,7 +22,7 @@ CODES = {  # WIRE §3, 4008 of §1, and PROTOCOL-0.4 §1
     401: {"NotAuthenticated"},
     403: {
         *("Forbidden", "WrongRole", "NotInOffice", "OfficeHasAgent", "NameTaken", "NameMismatch", "NotAuthorised"),
-        *("ApprovalRefused", "ToolForbidden"),
+        *("ApprovalRefused", "ToolForbidden", "DeviceMismatch"),
     },
     404: {
         "NotFound",
@@ -38,6 +38,8 @@ CODES = {  # WIRE §3, 4008 of §1, and PROTOCOL-0.4 §1
     408: {"CallTimeout"},
     410: {"ResultGone", "QuestionEnded"},
     413: {"TooLarge", "AnswerTooLarge"},
+    421: {"SealedToUnknownKey"},
+    426: {"SealingRequired"},
     429: {"RateLimited"},
     499: {"CallCancelled"},
     500: {"SMCPError"},
@@ -52,8 +54,9 @@ CODES = {  # WIRE §3, 4008 of §1, and PROTOCOL-0.4 §1
     4018: {"BlobNotAccessible"},
     4019: {"BlobWriteFailed"},
 }
+MODULES = (errors.__name__, SMCPError.__module__)
 CLASSES = [cls for name in errors.__all__ if isinstance(cls := getattr(errors, name), type)]
-REFUSED = {400, 401, 403, 404, 413, 429, *range(4006, 4019)}
+REFUSED = {400, 401, 403, 404, 413, 421, 426, 429, *range(4006, 4019)}
 """Codes of what is refused before a tool runs (WIRE §5)."""
 AFTERWARDS = {errors.ComputerLeft, errors.AnswerTooLarge}
 """What has such a code, and is said of calls that had begun."""
@@ -82,7 +85,7 @@ def test_every_class_of_the_tree_is_exported() -> None:
     def below(cls: type[SMCPError]) -> set[type[SMCPError]]:
         return {cls}.union(*(below(child) for child in cls.__subclasses__()))
 
-    assert {cls for cls in below(SMCPError) if cls.__module__ == errors.__name__} == set(CLASSES)
+    assert {cls for cls in below(SMCPError) if cls.__module__ in MODULES} == set(CLASSES)
 
 
 def test_titles_tell_the_classes_of_one_code_apart() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.options import SHORTEST_KEY
 from a2c_smcp.cli.up_state import find_running_up
-from a2c_smcp.computer.private_files import default_folder, private_folder, replace_file
 from a2c_smcp.endpoint import Credentials
 from a2c_smcp.errors import ConfigError
+from a2c_smcp.private_files import default_folder, private_folder, replace_file
 from a2c_smcp.server.auth.api_keys import new_key
 
 __all__ = ["BearerKeyChoice", "ServerKey", "kept_file", "read_key"]

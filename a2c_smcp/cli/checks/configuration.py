@@ -22,13 +22,13 @@ from a2c_smcp.computer.configuration.files import Configuration, read_all, read_
 from a2c_smcp.computer.inputs.definitions import CommandFailed, MissingInputs, ids_in
 from a2c_smcp.computer.inputs.resolver import Inputs
 from a2c_smcp.computer.inputs.sources import argv_of
-from a2c_smcp.computer.private_files import remedy_for
 from a2c_smcp.computer.secrets import SHORTEST
 from a2c_smcp.computer.secrets.config import names_of_secrets, secrets_line
 from a2c_smcp.computer.secrets.rules import SecretKind
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import CommandInput, MCPServerConfig, StdioConfig, source
 from a2c_smcp.mcp_host.processes.environment import child_environment, find_command, why_not_found
+from a2c_smcp.private_files import remedy_for
 
 __all__ = ["commands", "files", "inputs", "read", "secrets"]
 

@@ -19,10 +19,10 @@ from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.setup_files import read_input_values, values_file_of
 from a2c_smcp.computer.inputs.definitions import is_secret
 from a2c_smcp.computer.inputs.sources import backend
-from a2c_smcp.computer.private_files import default_folder, remedy_for
 from a2c_smcp.computer.skills.user_folder import UserFolder, UserSkills, skill_home
 from a2c_smcp.installation import EXTRAS, install_command
 from a2c_smcp.mcp_host.config.servers import CommandInput
+from a2c_smcp.private_files import default_folder, remedy_for
 
 __all__ = ["extras", "keyring", "port", "python", "skills", "state"]
 

@@ -15,9 +15,9 @@ from a2c_smcp.cli.bridging.run import HTTPDoor, explain_with, run_bridge
 from a2c_smcp.cli.errors import WrongUse, file_error
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.terminal import Terminal
-from a2c_smcp.computer.private_files import instance_of
 from a2c_smcp.errors import NotPrivate
 from a2c_smcp.loops import run_program
+from a2c_smcp.private_files import instance_of
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 from a2c_smcp.server.http_requests import is_loopback
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.up_state import find_running_up
-from a2c_smcp.computer.private_files import default_folder, private_folder, replace_file
+from a2c_smcp.private_files import default_folder, private_folder, replace_file
 
 __all__ = ["KeyFile", "find_key_file"]
 

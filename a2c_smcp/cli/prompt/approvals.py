@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from a2c_smcp.cli.options import default_agent_name
 from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller, Decision, Grant
-from a2c_smcp.computer.private_files import PrivateFileUnusable, PrivateJSONFile
+from a2c_smcp.private_files import PrivateFileUnusable, PrivateJSONFile
 
 __all__ = ["OWNER", "Grants", "NothingToAnswer", "PendingApproval", "PendingApprovals"]
 

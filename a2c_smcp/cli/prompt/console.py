@@ -20,10 +20,10 @@ from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.calls.journal import journal_of
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.inputs.definitions import InputError
-from a2c_smcp.computer.private_files import PrivateFileUnusable, instance_of
 from a2c_smcp.computer.socketio.client import SMCPComputerClient
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import cancel_and_wait
+from a2c_smcp.private_files import PrivateFileUnusable, instance_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from a2c_smcp.computer.private_files import lock
+from a2c_smcp.private_files import lock
 
 __all__ = ["LandingFolder"]
 

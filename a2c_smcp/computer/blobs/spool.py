@@ -19,7 +19,7 @@ from secrets import token_hex
 from threading import Lock
 from typing import NamedTuple
 
-from a2c_smcp.computer.private_files import default_folder, lock, private_folder
+from a2c_smcp.private_files import default_folder, lock, private_folder
 
 __all__ = ["Spool", "Spooled", "remove"]
 

@@ -32,8 +32,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Self
 
-from a2c_smcp.computer.private_files import default_folder, lock, private_folder
 from a2c_smcp.errors import Outcome, RateLimited, SMCPError
+from a2c_smcp.private_files import default_folder, lock, private_folder
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 
 __all__ = ["Journal", "JournalFailed", "Key", "journal_of"]

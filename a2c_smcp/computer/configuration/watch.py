@@ -25,10 +25,10 @@ from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.consent import Difference, weigh
 from a2c_smcp.computer.configuration.files import Configuration, read_all
 from a2c_smcp.computer.file_stamps import Stamp, stamp
-from a2c_smcp.computer.private_files import PrivateFileUnusable, PrivateJSONFile, default_folder
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, source
+from a2c_smcp.private_files import PrivateFileUnusable, PrivateJSONFile, default_folder
 
 __all__ = ["Consent", "RefusedChanges", "read_all", "trusting", "watch"]
 

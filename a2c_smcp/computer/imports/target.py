@@ -15,10 +15,10 @@ from a2c_smcp.computer.configuration.text import read_data
 from a2c_smcp.computer.imports.convert import Conversion
 from a2c_smcp.computer.inputs.definitions import ids_in
 from a2c_smcp.computer.inputs.sources import Keychain
-from a2c_smcp.computer.private_files import PrivateFileUnusable, PrivateJSONFile, replace_file
 from a2c_smcp.computer.secrets.replace import masked_file
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import parse_input, parse_server, source
+from a2c_smcp.private_files import PrivateFileUnusable, PrivateJSONFile, replace_file
 
 __all__ = [
     "ImportTarget",

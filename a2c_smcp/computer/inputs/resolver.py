@@ -26,8 +26,8 @@ from a2c_smcp.computer.inputs.definitions import (
     variable_of,
 )
 from a2c_smcp.computer.inputs.sources import Keychain, argv_of, run
-from a2c_smcp.computer.private_files import PrivateJSONFile
 from a2c_smcp.mcp_host.config.servers import CommandInput
+from a2c_smcp.private_files import PrivateJSONFile
 
 __all__ = ["Approve", "InputState", "Inputs", "Prompt", "Resolved", "Storage"]
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from a2c_smcp.computer.inputs.sources import Keychain
-from a2c_smcp.computer.private_files import check_private, lock, private_folder, replace_file
 from a2c_smcp.errors import NotPrivate
+from a2c_smcp.private_files import check_private, lock, private_folder, replace_file
 
 __all__ = ["ServerTokens"]
 

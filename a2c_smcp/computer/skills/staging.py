@@ -16,7 +16,7 @@ from pathlib import Path
 from secrets import token_hex
 from threading import Lock
 
-from a2c_smcp.computer.private_files import lock, private_folder
+from a2c_smcp.private_files import lock, private_folder
 
 __all__ = ["Draft", "Staging"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from a2c_smcp.computer.file_stamps import Stamp, stamp, stamps_below
-from a2c_smcp.computer.private_files import remedy_for
 from a2c_smcp.computer.skills.skill import NotASkill, Skill, read_frontmatter, skill_of
+from a2c_smcp.private_files import remedy_for
 from a2c_smcp.protocol.skills import SKILL_FILE, is_skill_part
 
 __all__ = ["UserFolder", "UserSkills", "skill_home"]

@@ -1,4 +1,4 @@
-"""Files that a Computer keeps on this machine, and that only its owner may change.
+"""Files that programs keep on this machine, and that only their owner may change.
 
 Another user who can write to one of them decides what runs here, so such a file is refused.
 """

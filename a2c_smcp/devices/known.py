@@ -1,0 +1,164 @@
+"""Which device each peer is known by: (origin, office, role, name) → fingerprint, in a private file.
+
+A peer is trusted beforehand (`trust`), or on first use where that is allowed. Afterwards another identity is refused,
+unless the known one vouches for it. Several processes may use the file: it is read again when it has changed.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from a2c_smcp.devices.identity import Voucher, fingerprint, is_fingerprint, vouched
+from a2c_smcp.devices.storage import DeviceRole, exclusive
+from a2c_smcp.errors import ConfigError, DeviceMismatch
+from a2c_smcp.private_files import PrivateFileUnusable, PrivateJSONFile, default_folder
+
+__all__ = ["FIRST_USE", "TRUSTED", "KnownDevice", "KnownDevices", "KnownPeer"]
+
+FIRST_USE, TRUSTED = "first use", "trusted"
+
+
+class KnownPeer(NamedTuple):
+    """A member of an office at a Server. `origin` is that of the Server, such as `https://hub.example.com`."""
+
+    origin: str
+    office: str
+    role: DeviceRole
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.name!r} in office {self.office!r} at {self.origin}"
+
+    @property
+    def options(self) -> str:
+        """How the command line names this peer."""
+        words = [self.role, self.name, "--office", self.office, "--url", self.origin]
+        return shlex.join(words)
+
+
+class KnownDevice(NamedTuple):
+    peer: KnownPeer
+    fingerprint: str
+    how: str
+    """`trusted` by a person, or seen on `first use`. It stays so when this key vouches for the next one."""
+
+
+class KnownDevices:
+    """Raises `ConfigError` where the file cannot be used: what cannot be checked is not trusted."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder or default_folder()
+        self._path = self._folder / "devices" / "known.json"
+        self._stamp: tuple[int, int, int] | None = None
+        self._devices: dict[KnownPeer, KnownDevice] = {}
+
+    def get(self, peer: KnownPeer) -> KnownDevice | None:
+        self._load()
+        return self._devices.get(peer)
+
+    def __iter__(self) -> Iterator[KnownDevice]:
+        self._load()
+        return iter(list(self._devices.values()))
+
+    def check(
+        self,
+        peer: KnownPeer,
+        public: bytes,
+        was: Sequence[Voucher] = (),
+        *,
+        first_use: bool = False,
+        given: bool = False,
+    ) -> None:
+        """Accept this identity of a peer, or raise `DeviceMismatch`, which says what to do.
+
+        `first_use` accepts, and keeps, the first identity of a peer that is not known yet. `given` accepts only those
+        that a person has trusted, and what they vouch for.
+        """
+        known, found = self.get(peer), fingerprint(public)
+        if known and given and known.how != TRUSTED:
+            known = None
+        if known and known.fingerprint == found:
+            return
+        if known is None and not first_use:
+            raise DeviceMismatch(
+                f"{peer} is not known: compare {found} with the fingerprint that `a2c-smcp device` shows there, "
+                f"then run: a2c-smcp device trust {found} {peer.options}",
+                fingerprint=found,
+            )
+        if known and not vouched(known.fingerprint, public, was):
+            raise DeviceMismatch(
+                f"{peer} is known as {known.fingerprint} and is now {found}: somebody poses as it, or it has a new key "
+                f"that the old one does not vouch for. If you know why, run: a2c-smcp device forget {peer.options}",
+                fingerprint=found,
+                known=known.fingerprint,
+            )
+        self._keep(KnownDevice(peer, found, known.how if known else FIRST_USE), instead_of=known)
+
+    def trust(self, peer: KnownPeer, fingerprint: str) -> None:
+        """From now on this peer is the device with this fingerprint, whatever it was before."""
+        if not is_fingerprint(fingerprint):
+            raise ConfigError(f"{fingerprint!r} is not a fingerprint: it has 43 letters, digits, - and _")
+        with exclusive(self._folder):
+            self._load()
+            self._save({**self._devices, peer: KnownDevice(peer, fingerprint, TRUSTED)})
+
+    def forget(self, peer: KnownPeer) -> bool:
+        """Whether it was known."""
+        with exclusive(self._folder):
+            self._load()
+            if peer not in self._devices:
+                return False
+            self._save({known: device for known, device in self._devices.items() if known != peer})
+            return True
+
+    def _keep(self, device: KnownDevice, *, instead_of: KnownDevice | None) -> None:
+        with exclusive(self._folder):
+            self._load()
+            now = self._devices.get(device.peer)
+            if now == instead_of:
+                self._save({**self._devices, device.peer: device})
+            elif now is None or now.fingerprint != device.fingerprint:
+                raise DeviceMismatch(f"{device.peer}: another program has just met it with another identity; try again")
+
+    def _load(self) -> None:
+        try:
+            found = self._path.stat()
+            stamp = found.st_mtime_ns, found.st_ino, found.st_size
+        except FileNotFoundError:
+            self._stamp, self._devices = None, {}
+            return
+        except OSError as error:
+            raise ConfigError(f"{self._path}: cannot be read: {error.strerror}") from None
+        if stamp == self._stamp:
+            return
+        try:
+            entries = PrivateJSONFile(self._path).load()
+            devices = [_device(entry) for entry in entries["devices"]]
+        except PrivateFileUnusable as error:
+            raise ConfigError(str(error)) from None
+        except (KeyError, TypeError, ValueError):
+            raise ConfigError(f"{self._path}: not a list of known devices: correct or delete it") from None
+        self._stamp, self._devices = stamp, {device.peer: device for device in devices}
+
+    def _save(self, devices: dict[KnownPeer, KnownDevice]) -> None:
+        entries = [
+            {**each.peer._asdict(), "fingerprint": each.fingerprint, "how": each.how} for each in devices.values()
+        ]
+        try:
+            PrivateJSONFile(self._path).save({"devices": entries})
+        except PrivateFileUnusable as error:
+            raise ConfigError(str(error)) from None
+        self._stamp = None
+        self._load()
+
+
+def _device(entry: dict[str, Any]) -> KnownDevice:
+    peer = KnownPeer(entry["origin"], entry["office"], entry["role"], entry["name"])
+    device = KnownDevice(peer, entry["fingerprint"], entry["how"])
+    if not all(isinstance(text, str) for text in (*peer, device.how)) or not is_fingerprint(device.fingerprint):
+        raise ValueError(json.dumps(entry))
+    return device

@@ -1,0 +1,158 @@
+"""Signed results: `_meta.a2c_sig` = `{key, sig}` in the answer of a computer (WIRE §10).
+
+The signature is over T("result", R, event, SHA-256 of the parameters, SHA-256 of the answer without `a2c_sig`). Both
+hashes are of RFC 8785 forms. An answer that this form refuses (integers beyond 2⁵³−1, lone surrogates) is signed as
+exact text in `a2c_sig.text`, which then is the answer. Parameters that it refuses are hashed as JSON with sorted keys,
+escaped to ASCII, without white space. Hashing a large answer takes long: do it in a thread above `LARGE`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from a2c_smcp.devices.identity import Identity, verify
+from a2c_smcp.devices.transcript import CallAddress, decoded, encoded, transcript
+from a2c_smcp.errors import DeviceMismatch
+from a2c_smcp.installation import needs_extra
+from a2c_smcp.smcp import TOOL_CALL_EVENT
+
+with needs_extra("devices", "Signing results"):
+    import rfc8785
+
+__all__ = ["LARGE", "SIGNATURE", "SignedAnswer", "checked", "digest", "is_small", "parameters", "signed"]
+
+SIGNATURE = "a2c_sig"
+LARGE = 256 * 1024
+"""Bytes of an answer above which it is signed and checked beside the event loop."""
+
+_ROUTING = frozenset({"agent", "computer", "office_id", "req_id", "timeout", "extend", "_meta"})
+_OF_TOOL_CALLS = frozenset({"tool_name", "params"})  # published Servers take away everything else
+
+
+class SignedAnswer(NamedTuple):
+    """An answer whose signature is right, without the signature, and the public key that made it."""
+
+    key: bytes
+    answer: dict[str, Any]
+
+
+def parameters(event: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a request that its answer is signed for: not where it goes, nor how long it may take."""
+    if event == TOOL_CALL_EVENT:
+        return {field: request[field] for field in _OF_TOOL_CALLS if field in request}
+    return {field: value for field, value in request.items() if field not in _ROUTING}
+
+
+def is_small(value: object) -> bool:
+    """Whether it is quick to sign or to check: its texts have at most `LARGE` characters."""
+    return _room_left(value, LARGE) >= 0
+
+
+def _room_left(value: object, room: int) -> int:
+    """How much of the room is left beside this value; less than 0 as soon as there is none."""
+    if isinstance(value, str):
+        return room - len(value)
+    room -= 8
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            room = _room_left(item, room - len(str(key)))
+            if room < 0:
+                break
+    elif isinstance(value, list | tuple):
+        for item in value:
+            room = _room_left(item, room)
+            if room < 0:
+                break
+    return room
+
+
+def digest(value: object) -> bytes:
+    """SHA-256 of the RFC 8785 form, or of sorted ASCII JSON where there is none."""
+    form = _canonical(value)
+    return hashlib.sha256(_exact(value, sort_keys=True).encode() if form is None else form).digest()
+
+
+def signed(
+    identity: Identity, address: CallAddress, event: str, params: Mapping[str, Any], answer: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A copy of an answer with `_meta.a2c_sig`. `params` are what `parameters` returns."""
+    bare = _bare(answer)
+    form, text = _canonical(bare), None
+    if form is None:
+        text = _exact(bare)
+        form = text.encode()
+    message = _message(address, event, digest(params), hashlib.sha256(form).digest())
+    signature: dict[str, str] = {"key": encoded(identity.public), "sig": encoded(identity.sign(message))}
+    if text is not None:
+        signature["text"] = text
+    return {**bare, "_meta": {**bare.get("_meta", {}), SIGNATURE: signature}}
+
+
+def checked(
+    address: CallAddress, event: str, params: Mapping[str, Any], answer: Mapping[str, Any]
+) -> SignedAnswer | None:
+    """The signed content of an answer; `None` if it has no signature.
+
+    Whether the key is the known one is for the caller to check. Raises `DeviceMismatch` if the signature is malformed
+    or does not fit.
+    """
+    meta = answer.get("_meta")
+    signature = meta.get(SIGNATURE) if isinstance(meta, Mapping) else None
+    if signature is None:
+        return None
+    if not isinstance(signature, Mapping):
+        raise DeviceMismatch("a signature is malformed")
+    key, sig = decoded(signature.get("key"), "the key of a signature", 32), decoded(signature.get("sig"), "sig", 64)
+    bare, form = _signed_content(answer, signature.get("text"))
+    if not verify(key, sig, _message(address, event, digest(params), hashlib.sha256(form).digest())):
+        raise DeviceMismatch(
+            "an answer does not fit its signature: it was changed on the way, or is the answer to another request"
+        )
+    return SignedAnswer(key, bare)
+
+
+def _signed_content(answer: Mapping[str, Any], text: object) -> tuple[dict[str, Any], bytes]:
+    if text is None:
+        bare = _bare(answer)
+        form = _canonical(bare)
+        if form is None:
+            raise DeviceMismatch("an answer was signed in a form that cannot express it")
+        return bare, form
+    if not isinstance(text, str):
+        raise DeviceMismatch("the text of a signature is malformed")
+    try:
+        content, form = json.loads(text), text.encode()
+    except (ValueError, RecursionError):
+        content, form = None, b""
+    if not isinstance(content, dict):
+        raise DeviceMismatch("the text of a signature is not an answer")
+    return content, form
+
+
+def _bare(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the signature. An empty `_meta` counts as none, so that adding and removing one changes nothing."""
+    bare = dict(answer)
+    meta = bare.get("_meta")
+    if isinstance(meta, Mapping):
+        bare["_meta"] = {key: value for key, value in meta.items() if key != SIGNATURE}
+    if not bare.get("_meta"):
+        bare.pop("_meta", None)
+    return bare
+
+
+def _message(address: CallAddress, event: str, params: bytes, answer: bytes) -> bytes:
+    return transcript("result", *address, event, params, answer)
+
+
+def _canonical(value: object) -> bytes | None:
+    try:
+        return rfc8785.dumps(value)  # type: ignore[arg-type]  # it refuses what it does not know
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError):
+        return None
+
+
+def _exact(value: object, *, sort_keys: bool = False) -> str:
+    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=sort_keys)

@@ -1,0 +1,221 @@
+"""What is signed or sealed holds for one request only, and nothing of it can be changed."""
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from a2c_smcp.devices.identity import Identity, Voucher, verify, vouched
+from a2c_smcp.devices.sealing import SealingKey, new_reply, open_reply, open_request, seal_reply, seal_request
+from a2c_smcp.devices.signing import checked, parameters, signed
+from a2c_smcp.devices.statement import read_statement, state, vouchers_from_wire
+from a2c_smcp.devices.transcript import CallAddress, decoded
+from a2c_smcp.errors import DeviceMismatch
+
+COMPUTER, AGENT, OTHER = Identity.generate(), Identity.generate(), Identity.generate()
+KEY = SealingKey.generate()
+ADDRESS = CallAddress("desk", "planner", "laptop", "r-1")
+ELSEWHERE = [ADDRESS._replace(**{field: "other"}) for field in ADDRESS._fields]
+EVENT = "client:tool_call"
+PARAMS = {"tool_name": "add", "params": {"a": 1}}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+pytestmark = pytest.mark.covers("device-constructions")
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text().filter(lambda key: key != "_meta"), JSON), st.dictionaries(st.text(), JSON))
+def test_any_answer_comes_out_of_its_signature_as_it_went_in(answer: dict[str, Any], meta: dict[str, Any]) -> None:
+    answer = {**answer, "_meta": meta} if meta else answer
+    found = checked(ADDRESS, EVENT, PARAMS, signed(COMPUTER, ADDRESS, EVENT, PARAMS, answer))
+    assert found == (COMPUTER.public, answer)
+
+
+def test_lone_surrogates_and_large_integers_are_signed_as_text() -> None:
+    answer = {"structuredContent": {"n": 2**64, "s": "\udc00"}}
+    signature = signed(COMPUTER, ADDRESS, EVENT, PARAMS, answer)
+    assert "text" in signature["_meta"]["a2c_sig"]
+    beside = {**signature, "structuredContent": {"n": 1}}
+    assert checked(ADDRESS, EVENT, PARAMS, beside) == (COMPUTER.public, answer)
+
+
+@pytest.mark.parametrize("address", ELSEWHERE)
+def test_a_signature_is_for_one_office_agent_computer_and_request(address: CallAddress) -> None:
+    with pytest.raises(DeviceMismatch):
+        checked(address, EVENT, PARAMS, signed(COMPUTER, ADDRESS, EVENT, PARAMS, {"content": []}))
+
+
+@pytest.mark.parametrize(
+    ("event", "params"),
+    [("client:get_tools", PARAMS), (EVENT, PARAMS | {"tool_name": "sub"}), (EVENT, PARAMS | {"params": {"a": 2}})],
+)
+def test_a_signature_is_for_one_event_tool_and_parameters(event: str, params: dict[str, Any]) -> None:
+    with pytest.raises(DeviceMismatch):
+        checked(ADDRESS, event, params, signed(COMPUTER, ADDRESS, EVENT, PARAMS, {"content": []}))
+
+
+@pytest.mark.parametrize(
+    "sig",
+    [1, [], "x", {}, {"key": "", "sig": ""}, {"key": "AAAA", "sig": "AAAA"}, {"sig": "x"}, {"key": None, "sig": None}],
+)
+def test_malformed_signatures_are_refused(sig: object) -> None:
+    with pytest.raises(DeviceMismatch):
+        checked(ADDRESS, EVENT, PARAMS, {"content": [], "_meta": {"a2c_sig": sig}})
+
+
+@pytest.mark.parametrize("text", [1, "", "[]", "{", '{"content": [1]}'])
+def test_a_text_that_was_put_in_is_refused(text: object) -> None:
+    answer = signed(COMPUTER, ADDRESS, EVENT, PARAMS, {"content": []})
+    answer["_meta"]["a2c_sig"]["text"] = text
+    with pytest.raises(DeviceMismatch):
+        checked(ADDRESS, EVENT, PARAMS, answer)
+
+
+def test_an_unsigned_answer_has_no_signer() -> None:
+    assert checked(ADDRESS, EVENT, PARAMS, {"content": []}) is None
+    assert checked(ADDRESS, EVENT, PARAMS, {"content": [], "_meta": "odd"}) is None
+
+
+def test_parameters_are_those_that_survive_a_published_server() -> None:
+    sent = {"agent": "a", "req_id": "r", "computer": "c", "timeout": 30, **PARAMS, "questions": True, "_meta": {}}
+    assert parameters(EVENT, sent) == PARAMS
+    assert parameters("client:read_resource", {"agent": "a", "uri": "x", "timeout": 1}) == {"uri": "x"}
+
+
+@pytest.mark.parametrize("address", ELSEWHERE)
+def test_a_sealed_request_opens_for_its_own_address_only(address: CallAddress) -> None:
+    sealed = seal_request(AGENT, ADDRESS, KEY.public, COMPUTER.public, b"body")
+    with pytest.raises(DeviceMismatch):
+        open_request(KEY, address, COMPUTER.public, sealed)
+
+
+def test_a_sealed_request_opens_at_its_own_computer_only() -> None:
+    sealed = seal_request(AGENT, ADDRESS, KEY.public, COMPUTER.public, b"body")
+    with pytest.raises(DeviceMismatch):
+        open_request(SealingKey.generate(), ADDRESS, COMPUTER.public, sealed)
+    with pytest.raises(DeviceMismatch, match="not signed"):
+        open_request(KEY, ADDRESS, OTHER.public, sealed)  # the agent meant another computer
+
+
+@pytest.mark.parametrize("position", [0, 31, 32, 60, -1])
+def test_no_bit_of_a_sealed_message_can_be_changed(position: int) -> None:
+    reply = new_reply()
+    for sealed, unseal in (
+        (seal_request(AGENT, ADDRESS, KEY.public, COMPUTER.public, b"body"), _open_request),
+        (seal_reply(reply, ADDRESS, "answer", 0, b"a body of some length"), lambda text: _open_reply(reply, text)),
+    ):
+        raw = bytearray(base64.b64decode(sealed))
+        raw[position] ^= 1
+        with pytest.raises(DeviceMismatch):
+            unseal(base64.b64encode(raw).decode())
+
+
+@pytest.mark.parametrize("length", [0, 1, 16, 32, 47, 48, 60])
+def test_truncated_messages_are_refused(length: int) -> None:
+    reply = new_reply()
+    request = base64.b64decode(seal_request(AGENT, ADDRESS, KEY.public, COMPUTER.public, b"body"))
+    answer = base64.b64decode(seal_reply(reply, ADDRESS, "answer", 0, b"a body of some length"))
+    with pytest.raises(DeviceMismatch):
+        _open_request(base64.b64encode(request[:length]).decode())
+    with pytest.raises(DeviceMismatch):
+        _open_reply(reply, base64.b64encode(answer[:length]).decode())
+
+
+def test_a_request_sent_back_is_no_reply() -> None:
+    sealed = seal_request(AGENT, ADDRESS, KEY.public, COMPUTER.public, b"body")
+    with pytest.raises(DeviceMismatch):
+        _open_reply(new_reply(), sealed)
+
+
+@pytest.mark.parametrize("address", ELSEWHERE)
+def test_a_reply_is_for_one_request(address: CallAddress) -> None:
+    reply = new_reply()
+    with pytest.raises(DeviceMismatch):
+        open_reply(reply, address, "answer", 0, seal_reply(reply, ADDRESS, "answer", 0, b"x"))
+
+
+def test_a_notice_is_no_answer_and_has_its_place() -> None:
+    reply = new_reply()
+    sealed = seal_reply(reply, ADDRESS, "notify:tell_progress", 3, b"x")
+    for kind, seq in (("answer", 0), ("notify:tell_progress", 4), ("notify:tell_log", 3)):
+        with pytest.raises(DeviceMismatch):
+            open_reply(reply, ADDRESS, kind, seq, sealed)
+
+
+def test_a_key_of_small_order_is_refused() -> None:
+    with pytest.raises(DeviceMismatch):
+        seal_request(AGENT, ADDRESS, bytes(32), COMPUTER.public, b"body")
+
+
+@pytest.mark.parametrize("field", ["identity", "kid", "kem", "e2e", "sig"])
+def test_a_statement_holds_as_a_whole(field: str) -> None:
+    names = {"office": "desk", "agent": "planner", "computer": "laptop"}
+    mine = state(COMPUTER, KEY, nonce=bytes(32), e2e="require", **names)
+    other = state(OTHER, SealingKey.generate(), nonce=bytes(32), e2e="off", **names)
+    assert read_statement(mine, nonce=bytes(32), **names).e2e == "require"
+    for answer in ({**mine, field: other[field]}, {**mine, field: None}, {k: v for k, v in mine.items() if k != field}):
+        with pytest.raises(DeviceMismatch):
+            read_statement(answer, nonce=bytes(32), **names)
+
+
+@pytest.mark.parametrize("field", ["nonce", "office", "agent", "computer"])
+def test_a_statement_answers_one_question(field: str) -> None:
+    asked: dict[str, Any] = {"nonce": bytes(32), "office": "desk", "agent": "planner", "computer": "laptop"}
+    answer = state(COMPUTER, KEY, e2e="off", **asked)
+    with pytest.raises(DeviceMismatch):
+        read_statement(answer, **asked | {field: bytes([1] * 32) if field == "nonce" else "other"})
+
+
+def test_a_chain_of_rotations_leads_back_to_every_key_in_it() -> None:
+    first, second, third = Identity.generate(), Identity.generate(), Identity.generate()
+    was = [second.vouch_for(third.public), first.vouch_for(second.public)]
+    assert vouched(first.fingerprint, third.public, was)
+    assert vouched(second.fingerprint, third.public, was)
+    assert not vouched(OTHER.fingerprint, third.public, was)
+    with pytest.raises(DeviceMismatch):
+        vouched(first.fingerprint, OTHER.public, was)
+    with pytest.raises(DeviceMismatch):
+        vouched(first.fingerprint, third.public, [Voucher(first.public, was[1].sig)])
+
+
+@pytest.mark.parametrize("was", [1, {}, ["x"], [{}], [{"key": "", "sig": ""}], [{}] * 17])
+def test_malformed_vouchers_are_refused(was: object) -> None:
+    with pytest.raises(DeviceMismatch):
+        vouchers_from_wire(was)
+
+
+@pytest.mark.parametrize("text", [None, 1, "x", "QQ", "QR==", "Q Q=", "QQ==\n", "é"])
+def test_bytes_have_one_spelling(text: object) -> None:
+    with pytest.raises(DeviceMismatch):
+        decoded(text, "field")
+
+
+def test_odd_keys_and_signatures_verify_nothing() -> None:
+    signature = AGENT.sign(b"x")
+    assert verify(AGENT.public, signature, b"x")
+    for public, sig in (
+        (b"", signature),
+        (AGENT.public, b""),
+        (AGENT.public[:31], signature),
+        (OTHER.public, signature),
+    ):
+        assert not verify(public, sig, b"x")
+
+
+def test_private_keys_are_in_no_repr() -> None:
+    assert repr(COMPUTER) == f"Identity({COMPUTER.fingerprint})"
+    assert repr(KEY) == f"SealingKey({KEY.kid})"
+
+
+def _open_request(sealed: str) -> object:
+    return open_request(KEY, ADDRESS, COMPUTER.public, sealed)
+
+
+def _open_reply(reply: bytes, sealed: str) -> object:
+    return open_reply(reply, ADDRESS, "answer", 0, sealed)
