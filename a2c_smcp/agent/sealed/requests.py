@@ -54,7 +54,8 @@ async def device_requests(
     options: DeviceOptions, origin: str, connection: AgentConnection, seat_of: Callable[[str, str | None], Seat]
 ) -> DeviceRequests:
     """Read the keys of the agent. Raises `ConfigError`."""
-    device = await load_device(connection.name, origin, *options)
+    e2e, verify, identity, folder = options
+    device = await load_device(connection.name, origin, e2e, verify, folder, identity)
     return DeviceRequests(device, connection.name, connection.ask, seat_of)
 
 
