@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,11 @@ import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer import Computer
-from a2c_smcp.devices.identity import Identity, fingerprint
+from a2c_smcp.devices.identity import Identity
 from a2c_smcp.devices.known import KnownDevices, KnownPeer
 from a2c_smcp.errors import DeviceMismatch, SealingRequired
 from a2c_smcp.registry import AsyncToolContext
 from tests.computer.hosted import hosted
-from tests.waiting import until
 
 SECRET = "a text that the Server must not see"
 

@@ -74,6 +74,7 @@ def bridge(
     timeout: Annotated[
         int, option(None, "--timeout", "How many seconds a tool may take or be silent.", min=1, max=MAX_TIMEOUT)
     ] = 600,
+    e2e: options.E2EOption = options.E2E.off,
     ca: options.CA = None,
     cert: options.Cert = None,
     cert_key: options.CertKey = None,
@@ -103,6 +104,10 @@ def bridge(
     terminal = Terminal()
     if found := options.exposed(url, api_key or ("key" if key_file else None)):
         terminal.show(". ".join(found), "yellow")
+    if e2e is not options.E2E.off:
+        terminal.show(
+            "calls are sealed from this bridge to the computers; between MCP clients and this bridge they are not"
+        )
     try:
         chosen = BridgeOptions(
             catalog=CatalogOptions(one_for_all=one_for_all.value, search_above=search_above),
@@ -125,6 +130,7 @@ def bridge(
                 ssl=options.tls(ca, cert, cert_key),
                 proxy=proxy,
                 instance=instance,
+                e2e=e2e.value,
             )
             run_program(run_bridge(agent, office, chosen, door, terminal))
     except NotPrivate as error:
