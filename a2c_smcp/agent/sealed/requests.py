@@ -146,7 +146,11 @@ class DeviceRequests:
     @staticmethod
     def _opened_answer(reply: _Reply, answer: Any) -> Any:
         if isinstance(answer, Mapping) and "sealed" in answer:
-            return codec.loads_exactly(open_reply(reply.secret, reply.address, ANSWER, 0, answer["sealed"]))
+            try:
+                return codec.loads_exactly(open_reply(reply.secret, reply.address, ANSWER, 0, answer["sealed"]))
+            except DeviceMismatch as error:
+                error.outcome = "unknown"
+                raise
         if answer is None:
             raise NotCarried(SEALED_EVENT)
         return servers_word(answer)
@@ -240,10 +244,14 @@ class _Checking:
     def _content(self, answer: Any) -> Any:
         if not isinstance(answer, dict):
             raise self._mismatch("an answer is not signed")
-        found = signing.checked(self._address, self._event, self._parameters, answer)
-        if found is None:
-            return servers_word(answer)
-        self._device.check_signer(self._seat, found.key)
+        try:
+            found = signing.checked(self._address, self._event, self._parameters, answer)
+            if found is None:
+                return servers_word(answer)
+            self._device.check_signer(self._seat, found.key)
+        except DeviceMismatch as error:
+            error.outcome = "unknown"
+            raise
         return found.answer
 
     def _mismatch(self, why: str) -> DeviceMismatch:
