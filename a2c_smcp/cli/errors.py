@@ -83,6 +83,10 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
         "{url} does not accept this key, or wants one",
     ),
     errors.Forbidden: _Advice(_SCOPE),
+    errors.DeviceMismatch: _Advice(
+        "Until then nothing of it is used. `a2c-smcp device` shows the keys that are known."
+    ),
+    errors.SealingRequired: _Advice("`a2c-smcp agent … --e2e prefer` seals calls; `a2c-smcp device` shows known keys."),
     errors.OfficeHasAgent: _Advice(
         "Wait until it has left (an MCP client leaves a minute after its last request), or give another --office.",
         "An office holds one agent at a time: {about}",

@@ -51,11 +51,10 @@ Send = Callable[..., Any]
 
 
 async def device_requests(
-    options: DeviceOptions, origin: str, connection: AgentConnection, seat_of: Callable[[str, str | None], Seat]
+    options: DeviceOptions, connection: AgentConnection, seat_of: Callable[[str, str | None], Seat]
 ) -> DeviceRequests:
     """Read the keys of the agent. Raises `ConfigError`."""
-    e2e, verify, identity, folder = options
-    device = await load_device(connection.name, origin, e2e, verify, folder, identity)
+    device = await load_device(connection.name, options)
     return DeviceRequests(device, connection.name, connection.ask, seat_of)
 
 
