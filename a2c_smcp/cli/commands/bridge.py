@@ -132,7 +132,7 @@ def bridge(
         raise file_error(error) from None
 
 
-def _warn(terminal: Terminal, exposed: list[str], e2e: options.E2E) -> None:
+def _warn(terminal: Terminal, exposed: tuple[str, str] | None, e2e: options.E2E) -> None:
     if exposed:
         terminal.show(". ".join(exposed), "yellow")
     if e2e is not options.E2E.off:
