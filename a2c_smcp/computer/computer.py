@@ -50,6 +50,7 @@ from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.session import EventKind
 from a2c_smcp.mcp_host.status import OnChange, State
 from a2c_smcp.private_files import instance_of
+from a2c_smcp.proving import Prover
 
 if TYPE_CHECKING:  # they need the extra `devices`
     from a2c_smcp.computer.sealed.device import ComputerDevice
@@ -299,6 +300,10 @@ class Computer(ServerControl):
         from a2c_smcp.computer.sealed.device import load_device
 
         return await load_device(self._sealing, self._signs, self._state_folder, self._identity)
+
+    def prover(self) -> Prover:
+        """What proves this device to a Server where its key is bound to it."""
+        return Prover.of("computer", self.device.identity if self.device else self._identity, self._state_folder)
 
     def _refresh(self) -> None:
         """Rebuild the list of tools, and notify agents if they would see a difference."""
