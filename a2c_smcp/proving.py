@@ -1,19 +1,23 @@
 """Proving this device in a CONNECT, where a key is bound to it (WIRE §10).
 
-A client that was given an identity proves it with each CONNECT. Others do so once the Server has said that their key is
-bound to a device: then the identity that this machine keeps is read. Without that nothing is read, made or signed, and
-nothing of `devices` is imported.
+A client that was given an identity proves it with each CONNECT. Others do so once a Server has said that their key is
+bound to a device: then the identity that this machine keeps is read, and a note is kept that this Server wants it, so
+that the next process need not be refused first. Without that nothing is read, made or signed, and nothing of `devices`
+is imported.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.errors import ConfigError, NotAuthenticated
+from a2c_smcp.private_files import default_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,16 +34,18 @@ class Prover:
     It remembers, across dials, whether the Server wants proofs, and by how much its clock differs.
     """
 
-    def __init__(self, load: Callable[[], Identity], *, given: Identity | None = None) -> None:
+    def __init__(self, load: Callable[[], Identity], *, given: Identity | None = None, is_wanted: bool = False) -> None:
         self._load = load
         self._given = self._identity = given
-        self._is_wanted = given is not None
+        self._is_wanted = is_wanted or given is not None
         self._ahead = 0.0
 
     @classmethod
-    def of(cls, role: DeviceRole, identity: Identity | None = None, folder: Path | None = None) -> Prover:
-        """Proves this identity with each CONNECT; without one, that of this machine where it is wanted."""
-        return cls(partial(_stored, role, folder), given=identity)
+    def of(cls, role: DeviceRole, url: str, identity: Identity | None = None, folder: Path | None = None) -> Prover:
+        """Proves this identity to the Server at a URL; without one, that of this machine, where it is wanted."""
+        folder = folder or default_folder()
+        note = folder / "devices" / f"wanted-{role}-{hashlib.sha256(url.encode()).hexdigest()[:32]}"
+        return cls(partial(_stored, role, folder, note), given=identity, is_wanted=note.exists())
 
     async def prove(
         self, auth: Mapping[str, Any] | None, token: str, *, origin: str, sid: str
@@ -71,7 +77,10 @@ class Prover:
         return False
 
 
-def _stored(role: DeviceRole, folder: Path | None) -> Identity:
+def _stored(role: DeviceRole, folder: Path, note: Path) -> Identity:
     from a2c_smcp.devices.storage import IdentityStore
 
-    return IdentityStore(role, folder).load_or_make().identity
+    found = IdentityStore(role, folder).load_or_make().identity
+    with suppress(OSError):
+        note.touch(mode=0o600)
+    return found

@@ -73,7 +73,7 @@ class AgentBase(AgentEvents):
         self.registry = MCPRegistry() if registry is None else registry
         self._offices = [name if office is None else office] if office is None or isinstance(office, str) else [*office]
         credentials = auth.credentials if auth else partial(Credentials.of_key, api_key)
-        prover = Prover.of("agent", identity, state_folder)
+        prover = Prover.of("agent", url, identity, state_folder)
         endpoint = Endpoint(url=url, credentials=credentials, ssl=ssl, proxy=proxy, prover=prover)
         listeners = [self] if event_handler is None else [self, event_handler]
         trusted = frozenset(trusted_computers)

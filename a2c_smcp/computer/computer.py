@@ -220,6 +220,10 @@ class Computer(ServerControl):
                 finally:
                     await cancel_and_wait(starting)
 
+    def prover(self, url: str) -> Prover:
+        """What proves this device to a Server where the key of this computer is bound to it."""
+        return Prover.of("computer", url, self.device.identity if self.device else self._identity, self._state_folder)
+
     # Configuration
 
     def add_server(self, config: MCPServerConfig | Mapping[str, Any]) -> None:
@@ -300,10 +304,6 @@ class Computer(ServerControl):
         from a2c_smcp.computer.sealed.device import load_device
 
         return await load_device(self._sealing, self._signs, self._state_folder, self._identity)
-
-    def prover(self) -> Prover:
-        """What proves this device to a Server where its key is bound to it."""
-        return Prover.of("computer", self.device.identity if self.device else self._identity, self._state_folder)
 
     def _refresh(self) -> None:
         """Rebuild the list of tools, and notify agents if they would see a difference."""

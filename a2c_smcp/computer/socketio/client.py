@@ -74,7 +74,7 @@ class ConnectedComputer(Protocol):
     uploads: Uploads
     device: ComputerDevice | None
 
-    def prover(self) -> Prover: ...
+    def prover(self, url: str) -> Prover: ...
     def start_tool(self, call: IncomingCall, then: Callable[[dict[str, Any]], None]) -> None: ...
     async def watch_logs(self, caller: Caller, server: str | None, level: str) -> None: ...
     def cancel(self, agent: str, req_id: str) -> None: ...
@@ -114,7 +114,7 @@ class SMCPComputerClient:
     ) -> None:
         self._computer = computer
         credentials = partial(Credentials.of_key, api_key)
-        self._endpoint = Endpoint(url=url, credentials=credentials, ssl=ssl, proxy=proxy, prover=computer.prover())
+        self._endpoint = Endpoint(url=url, credentials=credentials, ssl=ssl, proxy=proxy, prover=computer.prover(url))
         self._office = office
         self._instance = instance
         self._journal = journal
