@@ -28,7 +28,10 @@ class Identity:
 
     @classmethod
     def generate(cls) -> Identity:
-        return cls(Ed25519PrivateKey.generate())
+        """A new one. Its fingerprint does not begin with `-`: a command would take it for an option."""
+        while (new := cls(Ed25519PrivateKey.generate())).fingerprint.startswith("-"):
+            pass
+        return new
 
     @classmethod
     def from_private(cls, private: bytes) -> Identity:
