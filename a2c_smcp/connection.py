@@ -26,14 +26,13 @@ from a2c_smcp.endpoint import Credentials, Endpoint, cause_of
 from a2c_smcp.engine import events
 from a2c_smcp.engine.attachments import attach, detach
 from a2c_smcp.engine.packets import Attachment, Malformed, ack_packet, event_packet, payload_size
-from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge, Unavailable
+from a2c_smcp.errors import BadRequest, CallTimeout, NotAuthenticated, SMCPError, TooLarge, Unavailable
 from a2c_smcp.loops import OwnedTasks, cancel_and_wait
 from a2c_smcp.protocol import codec
-from a2c_smcp.smcp import JOIN_OFFICE_EVENT, LEAVE_OFFICE_EVENT, SMCP_NAMESPACE
+from a2c_smcp.smcp import SMCP_NAMESPACE
 from a2c_smcp.transports import Dial, NotOpened, open_transport
-from a2c_smcp.types import Role
 
-__all__ = ["LOST", "PATIENCE", "Connection", "ConnectionLost", "Later", "OnEvent", "join", "leave"]
+__all__ = ["LOST", "PATIENCE", "Connection", "ConnectionLost", "Later", "OnEvent"]
 
 logger = logging.getLogger(__name__)
 
@@ -70,15 +69,11 @@ class Connection:
     """
 
     def __init__(self, endpoint: Endpoint, on_event: OnEvent) -> None:
-        self.lost = asyncio.Event()
         self._endpoint = endpoint
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
-        self._accepted: asyncio.Future[SMCPError | None] = self._loop.create_future()  # or the refusal
         self._waiting: dict[int, _Asked] = {}
-        self._tasks = OwnedTasks()
-        self._watch: asyncio.TimerHandle | None = None
-        self._exit_stack = AsyncExitStack()
+        self._begin()
         self._reactions: dict[type, Callable[[Any], None]] = {
             events.Event: self._on_packet,
             events.Ack: self._on_ack,
@@ -89,7 +84,24 @@ class Connection:
             events.Closed: self._lose,
         }
 
+    def _begin(self) -> None:
+        self.lost = asyncio.Event()
+        self._accepted: asyncio.Future[SMCPError | None] = self._loop.create_future()  # or the refusal
+        self._tasks = OwnedTasks()
+        self._watch: asyncio.TimerHandle | None = None
+        self._exit_stack = AsyncExitStack()
+
     async def __aenter__(self) -> Self:
+        try:
+            await self._open()
+        except NotAuthenticated as refusal:
+            if not self._endpoint.retries_after(refusal):
+                raise
+            self._begin()
+            await self._open()
+        return self
+
+    async def _open(self) -> None:
         given = self._endpoint.credentials()
         credentials = await given if inspect.isawaitable(given) else given
         try:
@@ -102,7 +114,6 @@ class Connection:
             raise (self._refusal(error.body) if error.body is not None else self._unreachable(str(error))) from None
         except (aiohttp.ClientError, OSError) as error:
             raise self._unreachable(cause_of(error)) from None
-        return self
 
     async def _dial(self, credentials: Credentials, deadline: asyncio.Timeout) -> None:
         def on_answer() -> None:
@@ -117,8 +128,8 @@ class Connection:
         self._reading = asyncio.create_task(self._read())
         self._exit_stack.push_async_callback(self._end)
         self._tick()
-        auth = b"" if credentials.auth is None else codec.dumps(dict(credentials.auth)).encode()
-        self._session.connect(_NAMESPACE, auth)
+        auth = await self._endpoint.connect_auth(credentials, self._session.sid)
+        self._session.connect(_NAMESPACE, b"" if auth is None else codec.dumps(auth).encode())
         await self._transport.flush()
         if refusal := await self._accepted:
             raise refusal
@@ -380,20 +391,3 @@ def _checked_size(packet: bytes, most: int, attached: Sequence[bytes] = ()) -> b
     if size > most:
         raise TooLarge(f"it has {size} bytes, at most {most} can be sent", size=size)
     return packet
-
-
-async def join(connection: Connection, role: Role, name: str, office: str, instance: str) -> None:
-    """Join an office, or take up the seat that this instance had. Raises the refusal."""
-    request = {"role": role, "name": name, "office_id": office, "instance": instance}
-    _require_accepted(await connection.ask(JOIN_OFFICE_EVENT, request, PATIENCE))
-
-
-async def leave(connection: Connection, office: str, timeout: float = PATIENCE) -> None:
-    """Leave an office. Raises the refusal."""
-    _require_accepted(await connection.ask(LEAVE_OFFICE_EVENT, {"office_id": office}, timeout))
-
-
-def _require_accepted(answer: Any) -> None:
-    accepted, reason = answer if isinstance(answer, tuple) and len(answer) == 2 else (False, f"500 {answer}")
-    if not accepted:
-        raise SMCPError.from_text(reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import random
 import re
@@ -12,8 +13,9 @@ from ssl import SSLContext, SSLError
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from a2c_smcp.errors import ConfigError
+from a2c_smcp.errors import ConfigError, NotAuthenticated
 from a2c_smcp.protocol import PROTOCOL_VERSION
+from a2c_smcp.proving import Prover
 
 __all__ = ["Credentials", "Endpoint", "Reconnect", "cause_of", "is_proxy"]
 
@@ -31,6 +33,19 @@ class Credentials:
     auth: Mapping[str, Any] | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def token(self) -> str:
+        """The key or token that a proof of this device is for: the first that a Server reads (WIRE §1)."""
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        found = (
+            (self.auth or {}).get("token"),
+            bearer.strip() if scheme.lower() == "bearer" else None,
+            headers.get("x-api-key"),
+            headers.get("access_token"),
+        )
+        return next((token for token in found if isinstance(token, str) and token), "")
+
     @classmethod
     def of_key(cls, api_key: str | None) -> Credentials:
         return cls({"token": api_key}) if api_key else cls()
@@ -38,7 +53,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A Server as a client dials it. `credentials` is called on every dial.
+    """A Server as a client dials it. `credentials` is called on every dial, `prover` proves a device to it.
 
     Raises `ConfigError` for a URL or a proxy that cannot be used.
     """
@@ -47,6 +62,7 @@ class Endpoint:
     credentials: Callable[[], Credentials | Awaitable[Credentials]] = Credentials
     ssl: SSLContext | None = None
     proxy: str | None = field(default=None, repr=False)
+    prover: Prover | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not _is_url(self.url):
@@ -69,6 +85,23 @@ class Endpoint:
         host = f"[{host}]" if ":" in host else host
         port = f":{parts.port}" if parts.port and parts.port != _PORTS[scheme] else ""
         return f"{scheme}://{host}{port}"
+
+    @property
+    def may_sign(self) -> bool:
+        """Whether the identity of this device may be proved there: over TLS, or without leaving this machine."""
+        return self.origin.startswith("https:") or (self.proxy is None and _is_loopback(urlsplit(self.url).hostname))
+
+    async def connect_auth(self, credentials: Credentials, sid: str) -> dict[str, Any] | None:
+        """The `auth` of a CONNECT in the session `sid`. Nothing is signed over plain http to another machine."""
+        if self.prover and self.may_sign:
+            return await self.prover.prove(credentials.auth, credentials.token, origin=self.origin, sid=sid)
+        return None if credentials.auth is None else dict(credentials.auth)
+
+    def retries_after(self, refusal: NotAuthenticated) -> bool:
+        """Whether another CONNECT may succeed, with another proof. Raises `NotAuthenticated` if none may be made."""
+        if refusal.details.get("device") is True and not self.may_sign:
+            raise NotAuthenticated("this key is bound to a device, which is proved over https only: change the URL")
+        return self.prover is not None and self.prover.learns_from(refusal)
 
     @property
     def is_local(self) -> bool:
@@ -128,6 +161,13 @@ def _words_for(error: OSError, number: int) -> str:
         return "nothing listens there"
     is_of_system = number > 0 and not isinstance(error, SSLError)
     return os.strerror(number) if is_of_system else str(error.strerror)
+
+
+def _is_loopback(host: str | None) -> bool:
+    try:
+        return ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def is_proxy(url: str) -> bool:

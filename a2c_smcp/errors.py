@@ -103,9 +103,13 @@ class VersionMismatch(BadRequest):
 
 
 class NotAuthenticated(SMCPError):
+    """`details.device`: the key is bound to a device that was not proved. `details.now`: the Server's time, if the
+    clocks differ too much for a proof."""
+
     code = 401
     title = "Not authenticated"
     default_outcome: ClassVar[Outcome] = "not_run"
+    lifted = ("device", "now")
 
 
 class Forbidden(SMCPError):

@@ -30,7 +30,7 @@ class SMCPError(Exception):
     title: ClassVar[str] = "Internal error"
     default_outcome: ClassVar[Outcome] = "unknown"
     lifted: ClassVar[tuple[str, ...]] = ()
-    """The details that the published 0.4 generation reads beside `code`."""
+    """The details that stand beside `code` as well: there the published 0.4 generation and refused clients look."""
 
     def __init__(self, reason: str = "", *, subject: str = "", **details: Any) -> None:
         self.subject, self.reason = subject, reason
@@ -59,8 +59,14 @@ class SMCPError(Exception):
     def to_wire(self, **more_details: Any) -> dict[str, Any]:
         """The error as an ack: 003's nested object, and a flat copy that the 0.2+ generation reads (WIRE §3)."""
         error = {"code": self.code, "message": self.message, "details": {**self.details, **more_details}}
-        lifted = {field: self.details[field] for field in self.lifted if field in self.details}
-        return {"error": error, **error, **lifted}
+        return {"error": error, **error, **self._lifted_details()}
+
+    def to_refusal(self) -> dict[str, Any]:
+        """The `data` of a refused CONNECT (WIRE §3)."""
+        return {"code": self.code, "message": self.message, **self._lifted_details()}
+
+    def _lifted_details(self) -> dict[str, Any]:
+        return {field: self.details[field] for field in self.lifted if field in self.details}
 
     @staticmethod
     def from_wire(answer: object) -> SMCPError | None:

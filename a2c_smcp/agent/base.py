@@ -15,6 +15,7 @@ from a2c_smcp.agent.questions import OnQuestion
 from a2c_smcp.agent.types import AgentAuthProvider, DeviceOptions
 from a2c_smcp.device_events import Sealing
 from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect
+from a2c_smcp.proving import Prover
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.types import Desktop
 
@@ -67,14 +68,15 @@ class AgentBase(AgentEvents):
         those that can open them, and then always; `"require"`, only these, and only those that were trusted beforehand
         (`a2c-smcp device trust`). `verify`: answers must be signed by the device that a computer is known by. Both need
         the extra `devices`. The keys of this agent are kept in the keyring, or in `state_folder`, and made on first
-        use, unless `identity` is given. Devices are known under the `origin` of the Server, which is that of `url`
-        unless this is only another way to it.
+        use, unless `identity` is given. An `api_key` that is bound to a device is proved with them. Devices are known
+        under the `origin` of the Server, which is that of `url` unless this is only another way to it.
         """
         self.name = name
         self.registry = MCPRegistry() if registry is None else registry
         self._offices = [name if office is None else office] if office is None or isinstance(office, str) else [*office]
         credentials = auth.credentials if auth else partial(Credentials.of_key, api_key)
-        endpoint = Endpoint(url=url, credentials=credentials, ssl=ssl, proxy=proxy)
+        prover = Prover.of("agent", url, identity, state_folder)
+        endpoint = Endpoint(url=url, credentials=credentials, ssl=ssl, proxy=proxy, prover=prover)
         listeners = [self] if event_handler is None else [self, event_handler]
         trusted = frozenset(trusted_computers)
         self._flows = Flows(

@@ -25,9 +25,10 @@ from typing import Any
 
 from a2c_smcp import smcp
 from a2c_smcp.agent.retries import Resend, RetriedRequest
-from a2c_smcp.connection import PATIENCE, Connection, ConnectionLost, join, leave
+from a2c_smcp.connection import PATIENCE, Connection, ConnectionLost
 from a2c_smcp.endpoint import Endpoint, Reconnect
 from a2c_smcp.errors import BadRequest, CallTimeout, Forbidden, NotAuthenticated, SMCPError, Unavailable
+from a2c_smcp.joining import join, leave
 from a2c_smcp.loops import OwnedTasks, cancel_and_wait
 
 __all__ = ["AgentConnection", "not_connected"]

@@ -83,9 +83,7 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
         "{url} does not accept this key, or wants one",
     ),
     errors.Forbidden: _Advice(_SCOPE),
-    errors.DeviceMismatch: _Advice(
-        "Until then nothing of it is used. `a2c-smcp device` shows the keys that are known."
-    ),
+    errors.DeviceMismatch: _Advice("Do that only if you know why; `a2c-smcp device` shows who is known."),
     errors.SealingRequired: _Advice("`a2c-smcp agent … --e2e prefer` seals calls; `a2c-smcp device` shows known keys."),
     errors.OfficeHasAgent: _Advice(
         "Wait until it has left (an MCP client leaves a minute after its last request), or give another --office.",
@@ -138,6 +136,11 @@ _UNAVAILABLE = {
 }
 """By words in the message of `Unavailable`."""
 
+_BOUND_KEY = _Advice(
+    "`a2c-smcp device` shows this device; whoever runs the Server binds a key to it with `a2c-smcp key --device`.",
+    "{url} does not accept this key from here: {about}",
+)
+
 _BLOB_WRITE = {
     "forbidden": _Advice("Its owner has to start it with --landing DIR, a folder that it can write into."),
     "busy": _Advice("It takes only a few files at a time: try again in a moment."),
@@ -182,6 +185,8 @@ def explained(error: SMCPError, tried: Mapping[str, str] = _UNSAID) -> Failed:
     advice = next(_ADVICE[kind] for kind in type(error).__mro__ if kind in _ADVICE)
     if isinstance(error, errors.BlobWriteFailed):
         advice = _BLOB_WRITE.get(error.details.get("reason", ""), advice)
+    if isinstance(error, errors.NotAuthenticated) and error.details.keys() & {"device", "now"}:
+        advice = _BOUND_KEY
     if isinstance(error, errors.Unavailable):
         advice = next((known for words, known in _UNAVAILABLE.items() if words in error.message), advice)
     return Failed(advice.what.format(message=error.message, about=error.about, **tried), advice.remedy)

@@ -50,6 +50,7 @@ from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.session import EventKind
 from a2c_smcp.mcp_host.status import OnChange, State
 from a2c_smcp.private_files import instance_of
+from a2c_smcp.proving import Prover
 
 if TYPE_CHECKING:  # they need the extra `devices`
     from a2c_smcp.computer.sealed.device import ComputerDevice
@@ -218,6 +219,10 @@ class Computer(ServerControl):
                         await client.run()
                 finally:
                     await cancel_and_wait(starting)
+
+    def prover(self, url: str) -> Prover:
+        """What proves this device to a Server where the key of this computer is bound to it."""
+        return Prover.of("computer", url, self.device.identity if self.device else self._identity, self._state_folder)
 
     # Configuration
 

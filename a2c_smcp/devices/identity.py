@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,9 +15,7 @@ with needs_extra("devices", "The identity of a device"):
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-__all__ = ["Identity", "Voucher", "fingerprint", "is_fingerprint", "verify", "vouched"]
-
-_FINGERPRINT = re.compile(r"[A-Za-z0-9_-]{43}")
+__all__ = ["Identity", "Voucher", "fingerprint", "verify", "vouched"]
 
 
 class Identity:
@@ -31,7 +28,10 @@ class Identity:
 
     @classmethod
     def generate(cls) -> Identity:
-        return cls(Ed25519PrivateKey.generate())
+        """A new one. Its fingerprint does not begin with `-`: a command would take it for an option."""
+        while (new := cls(Ed25519PrivateKey.generate())).fingerprint.startswith("-"):
+            pass
+        return new
 
     @classmethod
     def from_private(cls, private: bytes) -> Identity:
@@ -73,10 +73,6 @@ def fingerprint(public: bytes) -> str:
     x = base64.urlsafe_b64encode(public).rstrip(b"=").decode("ascii")
     jwk = f'{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}'
     return base64.urlsafe_b64encode(hashlib.sha256(jwk.encode()).digest()).rstrip(b"=").decode("ascii")
-
-
-def is_fingerprint(text: object) -> bool:
-    return isinstance(text, str) and _FINGERPRINT.fullmatch(text) is not None
 
 
 def vouched(known: str, new: bytes, was: Sequence[Voucher]) -> bool:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from a2c_smcp.devices.identity import Voucher, fingerprint, is_fingerprint, vouched
+from a2c_smcp.devices.identity import Voucher, fingerprint, vouched
 from a2c_smcp.devices.storage import DeviceRole, exclusive
+from a2c_smcp.devices.transcript import is_fingerprint
 from a2c_smcp.errors import ConfigError, DeviceMismatch
 from a2c_smcp.private_files import PrivateFileUnusable, PrivateJSONFile, default_folder
 

@@ -29,11 +29,14 @@ class ClockDiffers(DeviceMismatch):
 
 
 def make_proof(identity: Identity, *, origin: str, sid: str, at: int, token: str) -> dict[str, Any]:
-    sig = identity.sign(_message(origin, sid, at, token))
+    digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+    sig = identity.sign(_message(origin, sid, at, digest))
     return {"key": encoded(identity.public), "at": at, "sig": encoded(sig)}
 
 
-def check_proof(proof: object, *, device: str, origins: Iterable[str], sid: str, now: float, token: str) -> None:
+def check_proof(
+    proof: object, *, device: str, origins: Iterable[str], sid: str, now: float, token_digests: Iterable[bytes]
+) -> None:
     """Raises `DeviceMismatch` unless this device (a fingerprint) made the proof, now, for this session."""
     if not isinstance(proof, Mapping):
         raise DeviceMismatch("this key is bound to a device, and the client proved none")
@@ -43,11 +46,12 @@ def check_proof(proof: object, *, device: str, origins: Iterable[str], sid: str,
     key, sig = decoded(proof["key"], "auth.device.key", 32), decoded(proof["sig"], "auth.device.sig", 64)
     if fingerprint(key) != device:
         raise DeviceMismatch("this key is bound to another device")
-    if not any(verify(key, sig, _message(origin, sid, at, token)) for origin in origins):
+    digests = list(token_digests)
+    if not any(verify(key, sig, _message(origin, sid, at, token)) for origin in origins for token in digests):
         raise DeviceMismatch("the proof of this device is for another session, origin or token")
     if abs(at - now) > CLOCK_TOLERANCE:
         raise ClockDiffers("the clocks of this device and of the Server differ by more than ten minutes")
 
 
-def _message(origin: str, sid: str, at: int, token: str) -> bytes:
-    return transcript("connect", origin, sid, str(at), hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
+def _message(origin: str, sid: str, at: int, token_digest: bytes) -> bytes:
+    return transcript("connect", origin, sid, str(at), token_digest)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import NamedTuple
 
 from a2c_smcp.errors import DeviceMismatch
 
-__all__ = ["CallAddress", "decoded", "encoded", "transcript"]
+__all__ = ["CallAddress", "decoded", "encoded", "is_fingerprint", "transcript"]
+
+_FINGERPRINT = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class CallAddress(NamedTuple):
@@ -28,6 +31,11 @@ def transcript(label: str, *fields: bytes | str) -> bytes:
     parts = [f"a2c-smcp/1 {label}".encode()]
     parts += [field.encode("utf-8", "surrogatepass") if isinstance(field, str) else field for field in fields]
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def is_fingerprint(text: object) -> bool:
+    """Whether it has the form of one: 43 characters of base64url."""
+    return isinstance(text, str) and _FINGERPRINT.fullmatch(text) is not None
 
 
 def encoded(raw: bytes) -> str:

@@ -59,6 +59,7 @@ class SMCPApp:
             require_version=settings.require_version,
             legacy_notices=settings.legacy_notices,
             metrics=self.metrics,
+            origins=settings.origins,
         )
         self._shared = as_shared(settings.directory)
         self._proxy = Proxy(self._shared, settings.limits) if self._shared else None

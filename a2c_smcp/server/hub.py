@@ -20,8 +20,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from a2c_smcp.engine.events import Ack, Event, Fault, Faulty
@@ -31,7 +30,8 @@ from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol import version
 from a2c_smcp.protocol.codec import decode, loads
 from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, EventSpec, lookup
-from a2c_smcp.server.auth.authentication import AuthenticationProvider, Handshake, Principal, admit
+from a2c_smcp.server.auth.admission import Admission, no_sid
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, Handshake, Principal
 from a2c_smcp.server.calls.relay import Relay
 from a2c_smcp.server.channels import Channel
 from a2c_smcp.server.connections import Connection, Connections, End
@@ -81,10 +81,12 @@ class Hub:
         require_version: str | None = None,
         legacy_notices: bool = False,
         metrics: Metrics | None = None,
+        origins: Iterable[str] = (),
     ) -> None:
         self.auth = auth
         self.limits = limits or Limits()
         self.metrics = metrics or Metrics()
+        self.admission = Admission(auth, self.metrics, self.limits.authentication_timeout, origins)
         self.background = OwnedTasks()
         self.connections = Connections(self.metrics)
         self.directory = directory or MemoryDirectory()
@@ -116,14 +118,23 @@ class Hub:
     # For transports
 
     async def connect(
-        self, channel: Channel, handshake: Handshake, auth: Json, *, sid: str | None = None
+        self,
+        channel: Channel,
+        handshake: Handshake,
+        auth: Json,
+        *,
+        sid: str | None = None,
+        proving: Callable[[], str | None] = no_sid,
     ) -> Connection:
-        """Authenticates a CONNECT. Raises `SMCPError`, which becomes a CONNECT_ERROR."""
-        with self._audited(handshake):
+        """Authenticates a CONNECT. Raises `SMCPError`, which becomes a CONNECT_ERROR.
+
+        `proving` returns the Engine.IO sid that the proof of a device has to name, if there is one.
+        """
+        with self.admission.audited(handshake):
             if self.calls.is_closing:
                 raise Closing
             spoken = version.accept(handshake.version, self._require_version)
-            principal = await self._admit(handshake, _read_auth(auth))
+            principal = await self.admission.admit(handshake, _read_auth(auth), proving)
         connection = self.connections.add(sid or self._new_sid(), principal, spoken, channel)
         if principal.expires is not None:
             loop = asyncio.get_running_loop()
@@ -133,22 +144,8 @@ class Hub:
 
     async def admit(self, handshake: Handshake) -> Principal:
         """Authenticates a request that is no part of a connection. Raises `NotAuthenticated`."""
-        with self._audited(handshake):
-            return await self._admit(handshake, None)
-
-    async def _admit(self, handshake: Handshake, auth: object) -> Principal:
-        timeout = self.limits.authentication_timeout
-        return await admit(self.auth, handshake.sio, handshake.environ, auth, handshake.headers, timeout)
-
-    @contextmanager
-    def _audited(self, handshake: Handshake) -> Iterator[None]:
-        """Counts a refusal, and writes it to the audit log."""
-        try:
-            yield
-        except SMCPError as error:
-            self.metrics.count("refused_total", code=error.code)
-            audit("refused", code=error.code, client=handshake.client)
-            raise
+        with self.admission.audited(handshake):
+            return await self.admission.admit(handshake)
 
     def receive(self, connection: Connection, event: Event | Faulty) -> None:
         """Handles an event, or puts it behind one that waits. It does not raise."""

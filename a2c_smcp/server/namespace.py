@@ -44,6 +44,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
     - The ack of a join may arrive after notices and calls that it caused.
     - Payloads are decoded and encoded again on their way, at several times the cost; numbers beyond the library's JSON
       change as they do there.
+    - No device can be proved here: a key that is bound to one is refused.
     - An ack that a client never sends stays in the library's memory until the client disconnects.
     """
 
@@ -98,8 +99,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         try:
             channel.connection = await self.hub.connect(channel, handshake, _as_json(auth), sid=sid)
         except SMCPError as error:
-            data = {"code": error.code, "message": error.message}
-            raise socketio.exceptions.ConnectionRefusedError(error.message, data) from None
+            raise socketio.exceptions.ConnectionRefusedError(error.message, error.to_refusal()) from None
         self._channels[sid] = channel
 
     def _disconnect(self, sid: str, reason: Any = None) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from a2c_smcp.server.app import SMCPApp
+from a2c_smcp.server.auth.admission import loopback_origins
 from a2c_smcp.server.transport.listener import HttpListener, TLSServer
 from a2c_smcp.server.transport.picows_adapter import check as check_picows
 
@@ -79,6 +80,9 @@ async def serving(
     """
     check_picows()
     await app.start()
+    if not app.settings.origins:
+        scheme, port = "https" if tls_cert else "http", listener.getsockname()[1]
+        app.hub.admission.bound_keys.origins = loopback_origins(scheme, port)
     limits, proxies = app.settings.limits, app.settings.trusted_proxies
     listeners = [HttpListener(app, limits, proxies)]
     servers = [await _open(listeners[0], listener, _tls(tls_cert, tls_key))]

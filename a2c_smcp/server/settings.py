@@ -65,7 +65,8 @@ class Settings:
 
     `auth=None` admits every client. `directory=None` keeps offices in memory. With `trusted_hosts`, the Server answers
     only under these host names and loopback ones. For requests from `trusted_proxies`, `X-Forwarded-For` names the
-    client.
+    client. `origins` are the URLs at which clients reach it, such as `https://hub.example.com`; a key that is bound to
+    a device is admitted only there. The program's own web server takes loopback names by default.
     """
 
     auth: AuthenticationProvider | None = None
@@ -77,3 +78,4 @@ class Settings:
     legacy_notices: bool = False
     metrics: bool = False
     trusted_proxies: tuple[Network, ...] = ()
+    origins: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from a2c_smcp.cli import local_computer, logs, options
 from a2c_smcp.cli.errors import Failed, explained
 from a2c_smcp.cli.local_computer import LocalComputer, OwnerOptions
 from a2c_smcp.cli.options import option
+from a2c_smcp.cli.pairing import own_fingerprint, pairing_lines
 from a2c_smcp.cli.setup_files import read_input_values
 from a2c_smcp.cli.sign_in import NoBrowser
 from a2c_smcp.cli.terminal import Terminal
@@ -78,6 +79,9 @@ def computer(
         sign=sign,
     )
     own = LocalComputer(name, config or [], terminal, given)
+    if device := own_fingerprint(terminal):
+        for line in pairing_lines(device, name, office, endpoint.origin, has_own_server=False):
+            terminal.show(line)
     try:
         run_program(own.serve(url, office, api_key=api_key, ssl=tls, proxy=proxy))
     except SMCPError as error:

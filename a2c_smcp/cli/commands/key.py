@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from a2c_smcp.cli.errors import WrongUse
+from a2c_smcp.devices.transcript import is_fingerprint
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.auth.api_keys import KeysFileError, hash_key, new_key, read_entries, read_entry
 
@@ -41,6 +42,10 @@ def key(
     expires: Annotated[
         str | None, typer.Option(metavar="TIME", help="Until when, such as 2027-01-01T00:00:00Z. Default: for ever.")
     ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="FINGERPRINT", help="The only device that may use it, as `a2c-smcp device` shows it."),
+    ] = None,
     add_to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Add the entry to this keys file, made if there is none.")
     ] = None,
@@ -48,7 +53,8 @@ def key(
 ) -> None:
     """Make an API key, and the entry that lets its holder in.
 
-    The Server keeps only the entry. The key itself is shown once, here, and cannot be recovered from the entry.
+    The Server keeps only the entry. The key itself is shown once, here, and cannot be recovered from the entry. With
+    --device it is worth nothing without the private key of that machine.
 
     Examples:
 
@@ -56,13 +62,25 @@ def key(
     a2c-smcp key --principal alice
     a2c-smcp key --principal alice --role agent --office desk --office 'team-*' --add-to keys.json
     a2c-smcp key --principal laptop --expires 2027-01-01T00:00:00Z --json
+    a2c-smcp key --principal laptop --role computer --device "$FINGERPRINT" --add-to keys.json
     """
     for option, names in {"--principal": [principal], "--office": office, "--name": name}.items():
         _check_names(option, names or [])
     if expires is not None:
         _check_moment(expires)
+    if device is not None and not is_fingerprint(device):
+        raise WrongUse(
+            "--device: that is no fingerprint", "Run `a2c-smcp device` on that machine, and copy its 43 characters."
+        )
     roles = [each.value for each in role or ()]
-    options = {"principal": principal, "offices": office, "roles": roles, "names": name, "expires": expires}
+    options = {
+        "principal": principal,
+        "offices": office,
+        "roles": roles,
+        "names": name,
+        "expires": expires,
+        "device": device,
+    }
     entry = {field: value for field, value in options.items() if value not in (None, [])}
     read_entry(entry)
     new = new_key()

@@ -28,6 +28,7 @@ from a2c_smcp.cli.serving.workers import check_worker_urls, supervise
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.loops import run_program
 from a2c_smcp.protocol import version
+from a2c_smcp.server.auth.admission import checked_origin
 from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider, new_key
 from a2c_smcp.server.auth.authentication import AuthenticationProvider
 from a2c_smcp.server.auth.jwt import JWTAuthenticationProvider
@@ -86,6 +87,14 @@ def server(
         list[str] | None,
         _connections(
             "TRUSTED_PROXY", "Network (CIDR) of proxies whose X-Forwarded-For names the client; repeat for more."
+        ),
+    ] = None,
+    origin: Annotated[
+        list[str] | None,
+        _admission(
+            "ORIGIN",
+            "URL at which clients reach this Server; keys bound to a device hold only there. Repeat for more.",
+            show_default="loopback names",
         ),
     ] = None,
     api_key: Annotated[
@@ -169,6 +178,7 @@ def server(
         legacy_notices=legacy_notices,
         metrics=metrics,
         trusted_proxies=_networks(trusted_proxy),
+        origins=_origins(origin),
     )
     if worker:
         run_program(serve_as_worker(settings, address, worker))
@@ -261,6 +271,13 @@ def _networks(given: list[str] | None) -> tuple[Network, ...]:
         return tuple(ipaddress.ip_network(network) for network in given or ())
     except ValueError as error:
         raise WrongUse(f"--trusted-proxy: {error}", "Write an address or a network, such as 10.0.0.0/8.") from None
+
+
+def _origins(given: list[str] | None) -> tuple[str, ...]:
+    try:
+        return tuple(checked_origin(each) for each in given or ())
+    except ConfigError as error:
+        raise WrongUse(f"--origin: {error.about}", "Write https://HOST, or http://127.0.0.1:PORT.") from None
 
 
 def _check_version(required: str | None) -> None:

@@ -17,6 +17,7 @@ from a2c_smcp.cli import local_computer, logs, options
 from a2c_smcp.cli.errors import Failed, WrongUse, explained, file_error
 from a2c_smcp.cli.local_computer import LocalComputer, OwnerOptions
 from a2c_smcp.cli.options import option, unused_variables
+from a2c_smcp.cli.pairing import own_fingerprint, pairing_lines
 from a2c_smcp.cli.serving.mcp import MCPOptions, mcp_url, mount_offices
 from a2c_smcp.cli.setup_files import (
     DEFAULT_HOST,
@@ -143,6 +144,7 @@ class _Up:
         self._setup, self._own, self._state, self._terminal = setup, own, state, terminal
         self._say = terminal.show if terminal.console and sys.stdout.isatty() else put_text
         self._key = state.key(new_key)
+        self._device = own_fingerprint(terminal)
         self._joined = asyncio.Event()
 
     async def serve(self, write_info: Callable[[UpInfo], None]) -> None:
@@ -167,6 +169,9 @@ class _Up:
         self._say(f"API key: {shown}")
         if not is_loopback(self._setup.host):
             self._terminal.show(f"{self._setup.host} can be reached from other machines; {_NOT_ENCRYPTED}", "yellow")
+        if self._device:
+            for line in pairing_lines(self._device, info.name, info.office, info.url, has_own_server=True):
+                self._terminal.show(line)
 
     def _on_connection(self, what: str) -> None:
         self._terminal.show(what)

@@ -25,7 +25,7 @@ from a2c_smcp.computer.skills.skills import Skills
 from a2c_smcp.computer.socketio.standstill import StandstillGuard
 from a2c_smcp.computer.tells import Rate, Tells
 from a2c_smcp.computer.types import ServerUpdate, Update
-from a2c_smcp.connection import PATIENCE, Connection, Later, join, leave
+from a2c_smcp.connection import PATIENCE, Connection, Later
 from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect
 from a2c_smcp.errors import (
     BadRequest,
@@ -36,12 +36,14 @@ from a2c_smcp.errors import (
     Unavailable,
     VersionMismatch,
 )
+from a2c_smcp.joining import join, leave
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol import codec
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
 from a2c_smcp.protocol.names import fault_in_client
 from a2c_smcp.protocol.questions import Answer
 from a2c_smcp.protocol.results import computer_error_ack, error_ack
+from a2c_smcp.proving import Prover
 from a2c_smcp.types import Desktop
 
 if TYPE_CHECKING:  # they need the extra `devices`
@@ -72,6 +74,7 @@ class ConnectedComputer(Protocol):
     uploads: Uploads
     device: ComputerDevice | None
 
+    def prover(self, url: str) -> Prover: ...
     def start_tool(self, call: IncomingCall, then: Callable[[dict[str, Any]], None]) -> None: ...
     async def watch_logs(self, caller: Caller, server: str | None, level: str) -> None: ...
     def cancel(self, agent: str, req_id: str) -> None: ...
@@ -110,7 +113,8 @@ class SMCPComputerClient:
         on_connection: Callable[[str], None] | None = None,
     ) -> None:
         self._computer = computer
-        self._endpoint = Endpoint(url=url, credentials=lambda: Credentials.of_key(api_key), ssl=ssl, proxy=proxy)
+        credentials = partial(Credentials.of_key, api_key)
+        self._endpoint = Endpoint(url=url, credentials=credentials, ssl=ssl, proxy=proxy, prover=computer.prover(url))
         self._office = office
         self._instance = instance
         self._journal = journal

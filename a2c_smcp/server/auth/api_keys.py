@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
 
+from a2c_smcp.devices.transcript import is_fingerprint
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal, credentials
 from a2c_smcp.types import Role
@@ -101,7 +102,7 @@ def read_entry(entry: object) -> Principal:
     if "principal" not in entry:
         raise KeysFileError('principal: missing, say who holds the key, such as "principal": "alice"')
     scope: dict[str, Any] = {name: frozenset(entry[name]) for name in ("offices", "roles", "names") if name in entry}
-    return Principal(entry["principal"], **scope, expires=_moment(entry.get("expires")))
+    return Principal(entry["principal"], **scope, expires=_moment(entry.get("expires")), device=entry.get("device"))
 
 
 def read_entries(path: Path) -> dict[str, object]:
@@ -146,8 +147,9 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _holder(hashed: str, principal: Principal | None = None) -> Principal:
     """A key is identified by a short digest of its hash: enough to tell keys apart, too little to try keys against."""
-    fingerprint = f"key-{hashlib.sha256(bytes.fromhex(hashed.removeprefix('sha256:'))).hexdigest()[:8]}"
-    return replace(principal or Principal(fingerprint), credential=fingerprint)
+    token = bytes.fromhex(hashed.removeprefix("sha256:"))
+    fingerprint = f"key-{hashlib.sha256(token).hexdigest()[:8]}"
+    return replace(principal or Principal(fingerprint), credential=fingerprint, token=token)
 
 
 def _moment(value: object) -> float | None:
@@ -175,6 +177,7 @@ def _role_fault(value: object) -> str | None:
 
 
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_DEVICE_FAULT = "must be the fingerprint of a device, as `a2c-smcp device` prints it"
 _MOMENT_FAULT = 'must be a date and time with its zone, such as "2027-01-01T00:00:00Z", or epoch seconds'
 _FIELDS: dict[str, Callable[[object], str | None]] = {
     "principal": lambda value: f"{fault}, such as alice" if (fault := fault_in(value)) else None,
@@ -182,4 +185,5 @@ _FIELDS: dict[str, Callable[[object], str | None]] = {
     "roles": lambda value: _list_fault(value, _role_fault, '["agent"]'),
     "names": lambda value: _list_fault(value, fault_in, '["planner"]'),
     "expires": lambda value: _MOMENT_FAULT if _moment(value) is None else None,
+    "device": lambda value: None if is_fingerprint(value) else _DEVICE_FAULT,
 }

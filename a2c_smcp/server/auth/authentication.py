@@ -40,7 +40,8 @@ logger = logging.getLogger(__name__)
 class Principal:
     """A client that was authenticated. `None` means any; offices and names are shell-style patterns.
 
-    `expires` is in epoch seconds. `credential` identifies the credential that was used, and does not reveal it.
+    `expires` is in epoch seconds. `device` is the fingerprint of the device that has to be proved. `credential`
+    identifies the credential that was used, and does not reveal it; `token` is its SHA-256, for that proof.
     """
 
     id: str
@@ -49,6 +50,8 @@ class Principal:
     names: frozenset[str] | None = None
     expires: float | None = None
     credential: str = field(default="", compare=False)
+    device: str | None = None
+    token: bytes = field(default=b"", compare=False, repr=False)
 
     @property
     def expired(self) -> bool:

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
+from a2c_smcp.devices.transcript import is_fingerprint
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal, credentials
 
@@ -64,7 +65,8 @@ class _Key:
 class JWTAuthenticationProvider(AuthenticationProvider):
     """Admits tokens signed with one secret (HS*), the key of a PEM file, or one of a JSON Web Key Set, chosen by `kid`.
 
-    `sub` is the principal's id; `offices`, `roles` and `names` are lists or words, and absent if any is allowed.
+    `sub` is the principal's id; `offices`, `roles` and `names` are lists or words, and absent if any is allowed. With
+    `cnf.jkt` (RFC 7800, RFC 9449) the token is bound to the device with this fingerprint.
     Raises `ValueError` for keys and algorithms that cannot be used.
     """
 
@@ -141,7 +143,10 @@ class JWTAuthenticationProvider(AuthenticationProvider):
             raise _BadClaim("sub")
         scope = {name: _words(claims, claim) for name, claim in self._claims.items()}
         expires = int(claims["exp"]) + self._leeway if "exp" in claims else None
-        return Principal(claims["sub"], **scope, expires=expires, credential=key.id)
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        return Principal(
+            claims["sub"], **scope, expires=expires, credential=key.id, device=_device(claims), token=digest
+        )
 
     def _pick(self, token: str) -> _Key:
         if self._jwks_file is None:
@@ -254,6 +259,16 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _device(claims: Mapping[str, Any]) -> str | None:
+    """A token that is bound in a way that cannot be checked here is refused."""
+    if "cnf" not in claims:
+        return None
+    confirmation = claims["cnf"]
+    if not isinstance(confirmation, dict) or set(confirmation) != {"jkt"} or not is_fingerprint(confirmation["jkt"]):
+        raise _BadClaim("cnf")
+    return str(confirmation["jkt"])
 
 
 def _words(claims: Mapping[str, Any], claim: str) -> frozenset[str] | None:

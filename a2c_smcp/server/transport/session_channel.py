@@ -53,8 +53,8 @@ class SessionChannel:
     """`connection` is set while its client is connected to `/smcp`. `opening` is what is kept of its first request."""
 
     __slots__ = (
-        "_batch", "_budget", "_candidate", "_is_finished", "_is_posting", "_poll", "_sessions", "_socket", "address",
-        "connection", "due", "opening", "session",
+        "_batch", "_budget", "_candidate", "_is_finished", "_is_posting", "_is_sid_taken", "_poll", "_sessions",
+        "_socket", "address", "connection", "due", "opening", "session",
     )  # fmt: skip
 
     def __init__(
@@ -76,7 +76,7 @@ class SessionChannel:
         self._candidate: Socket | None = None
         self._poll: asyncio.Future[list[Outgoing]] | None = None
         self._batch = 0
-        self._is_finished = self._is_posting = False
+        self._is_finished = self._is_posting = self._is_sid_taken = False
         self.due: float = inf  # set by the table: in which bucket it waits
 
     # For the hub
@@ -85,6 +85,11 @@ class SessionChannel:
     def sid(self) -> str:
         """The Engine.IO session id."""
         return self.session.sid
+
+    def take_sid(self) -> str | None:
+        """The sid for the proof of a device, which holds once."""
+        taken, self._is_sid_taken = self._is_sid_taken, True
+        return None if taken else self.sid
 
     @property
     def is_closed(self) -> bool:
@@ -348,7 +353,7 @@ class SessionChannel:
         self.flush()
 
     def _refuse(self, namespace: bytes, error: SMCPError) -> None:
-        body = {"message": error.message, "data": {"code": error.code, "message": error.message}}
+        body = {"message": error.message, "data": error.to_refusal()}
         closed = self.session.refuse(namespace, dumps(body).encode())
         self.flush()
         if closed:

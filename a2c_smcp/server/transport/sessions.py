@@ -125,7 +125,8 @@ class Sessions:
 
     async def connect(self, channel: SessionChannel, auth: bytes) -> Connection:
         """Authenticates a CONNECT. Raises `SMCPError`, after a delay if its address was refused too often."""
-        return await self._slowed(self.hub.connect(channel, _unpacked(channel.opening), auth), channel.address)
+        connecting = self.hub.connect(channel, _unpacked(channel.opening), auth, proving=channel.take_sid)
+        return await self._slowed(connecting, channel.address)
 
     async def admit(self, handshake: Handshake) -> Principal:
         """Authenticates a request that belongs to no session. Raises `SMCPError`, delayed in the same way."""
