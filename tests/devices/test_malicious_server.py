@@ -27,6 +27,8 @@ from a2c_smcp.smcp import TOOL_CALL_EVENT
 from tests.computer.hosted import hosted
 from tests.devices.malicious import Malice
 
+pytestmark = pytest.mark.covers("sealed-attacks")
+
 RANDOM = base64.b64encode(os.urandom(96)).decode()
 
 

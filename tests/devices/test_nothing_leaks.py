@@ -17,6 +17,8 @@ from tests.computer.hosted import hosted
 from tests.program import Running, start_program
 from tests.valkey import Valkey, running_valkey
 
+pytestmark = pytest.mark.covers("sealed-nothing-left")
+
 
 def random_text() -> str:
     return base64.b64encode(os.urandom(66)).decode()

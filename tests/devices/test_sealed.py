@@ -18,6 +18,8 @@ from a2c_smcp.errors import DeviceMismatch, SealingRequired
 from a2c_smcp.registry import AsyncToolContext
 from tests.computer.hosted import hosted
 
+pytestmark = pytest.mark.covers("9-get_device", "9-sealed", "signed")
+
 SECRET = "a text that the Server must not see"
 
 

@@ -17,6 +17,8 @@ from a2c_smcp.errors import CallCancelled
 from tests.computer.hosted import hosted, ready
 from tests.waiting import until
 
+pytestmark = pytest.mark.covers("9-sealed", "signed")
+
 UPSTREAM = Path(__file__).parents[1] / "bridge" / "upstream.py"
 ANSWERED = {"name": "Ada"}
 

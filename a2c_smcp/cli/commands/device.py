@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["device"]
 
 device = typer.Typer(
-    help="Show and change the identity of this machine, and the devices that it knows.",
+    help="Show and change the identity of this machine, and the devices that it knows: a2c-smcp device show.",
     rich_markup_mode="rich",
     invoke_without_command=True,
 )
