@@ -303,9 +303,8 @@ async def test_a_bound_key_is_refused_under_python_socketio(tmp_path: Path) -> N
     sio.register_namespace(namespace)
     listener = listen("127.0.0.1", 0)
     url = f"http://{address_of(listener)}"
-    async with by_uvicorn(socketio.ASGIApp(sio), listener, waits_for_clients=False):
-        async with session_at(url) as session:
-            assert (await session.connect(session.auth()) or {})["code"] == 401
+    async with by_uvicorn(socketio.ASGIApp(sio), listener, waits_for_clients=False), session_at(url) as session:
+        assert (await session.connect(session.auth()) or {})["code"] == 401
     await namespace.close()
 
 
