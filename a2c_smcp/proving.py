@@ -34,11 +34,19 @@ class Prover:
     It remembers, across dials, whether the Server wants proofs, and by how much its clock differs.
     """
 
-    def __init__(self, load: Callable[[], Identity], *, given: Identity | None = None, is_wanted: bool = False) -> None:
+    def __init__(
+        self,
+        load: Callable[[], Identity],
+        *,
+        given: Identity | None = None,
+        is_wanted: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._load = load
         self._given = self._identity = given
         self._is_wanted = is_wanted or given is not None
-        self._ahead = 0.0
+        self._ahead = 0.0  # seconds that the clock of the Server is ahead of ours
+        self._clock = clock
 
     @classmethod
     def of(cls, role: DeviceRole, url: str, identity: Identity | None = None, folder: Path | None = None) -> Prover:
@@ -59,14 +67,14 @@ class Prover:
             raise ConfigError(f"this key is bound to a device: {error}") from None
         if self._identity is None:
             self._identity = await asyncio.to_thread(self._load)
-        at = int(time.time() + self._ahead)
+        at = int(self._clock() + self._ahead)
         return {**(auth or {}), "device": make_proof(self._identity, origin=origin, sid=sid, at=at, token=token)}
 
     def learns_from(self, refusal: NotAuthenticated) -> bool:
         """Whether another CONNECT may do better: prove the device, read its key again, or use the Server's clock."""
         now, is_bound = refusal.details.get("now"), refusal.details.get("device") is True
         if self._is_wanted and isinstance(now, int | float) and not isinstance(now, bool):
-            self._ahead = now - time.time()
+            self._ahead = now - self._clock()
             return True
         if not is_bound or self._given:
             return False

@@ -169,9 +169,6 @@ class _Up:
         self._say(f"API key: {shown}")
         if not is_loopback(self._setup.host):
             self._terminal.show(f"{self._setup.host} can be reached from other machines; {_NOT_ENCRYPTED}", "yellow")
-        if self._device:
-            for line in pairing_lines(self._device, info.name, info.office, info.url, has_own_server=True):
-                self._terminal.show(line)
 
     def _on_connection(self, what: str) -> None:
         self._terminal.show(what)
@@ -187,6 +184,9 @@ class _Up:
         call = self._call(info)
         self._say(f"try in another terminal:\n  {_agent_line(info, self._state, call)}")
         self._say(f"or from an MCP client, at {mcp_url(info.url, info.office)}:\n  {_connect_line(info)}")
+        if self._device:
+            for line in pairing_lines(self._device, info.name, info.office, info.url, has_own_server=True):
+                self._say(line)
         if self._own.computer.get_tools() and not call and not self._own.can_approve:
             self._terminal.show(_ALL_NEED_APPROVAL, "yellow")
 
