@@ -352,7 +352,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "device-constructions": "Signatures and seals hold for one request, and nothing of them can be changed.",
         "device-storage": "An identity is made on first use, kept privately, and vouches for the one after it.",
         "device-binding": "A bound key or token enters by the proof of its device only: no replay, relay or old clock.",
-        "device-program": "a2c-smcp device, key --device and the lines of up and computer pair devices, also with workers.",
+        "device-program": "a2c-smcp device, key --device, and lines of up and computer to paste, pair devices.",
         "device-known": "A peer is known by one device; another is refused unless the known one vouches for it.",
     },
     "The command line": {

@@ -17,7 +17,8 @@ ONLY_UNDER = {"socketio": SOCKETS, "engineio": SOCKETS, "mcp": MCP, "redis": STO
 NAMES = ("a2c_smcp.types", "a2c_smcp.smcp", "a2c_smcp.errors", "a2c_smcp.mcp_events", "a2c_smcp.published_events")
 OURS = {  # what each part of the core may import of ours
     "types.py": (),
-    "errors.py": (),
+    "wire_error.py": (),
+    "errors.py": ("a2c_smcp.wire_error",),
     "smcp.py": ("a2c_smcp.types",),
     "mcp_events.py": ("a2c_smcp.smcp", "a2c_smcp.types"),
     "published_events.py": ("a2c_smcp.smcp",),
