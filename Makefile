@@ -39,7 +39,7 @@ endef
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-cluster test test-fast test-clients conformance test-faults test-deep lint types peers examples clients node-client docs reference lock clean
 .PHONY: bench bench-quick bench-relay bench-end-to-end bench-progress bench-against bench-crowds bench-growth bench-pressure
-.PHONY: bench-computer bench-agent bench-registry bench-nodes bench-bridge bench-catalog bench-directory bench-peers
+.PHONY: bench-computer bench-agent bench-registry bench-nodes bench-bridge bench-sealed bench-catalog bench-directory bench-peers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -195,6 +195,9 @@ bench-nodes: bench-peers ## A call from node to node, beside python-socketio wit
 
 bench-bridge: $(READY) ## A call of an MCP client through bridge, Server and computer, beside the direct call over HTTP
 	@$(BIN)/python -m benchmarks bridge
+
+bench-sealed: $(READY) ## What signing and sealing add to a call
+	@$(BIN)/python -m benchmarks sealed
 
 bench-catalog: $(READY) ## What an MCP client is offered of many computers, and how well tools are found by words
 	@$(BIN)/python -m benchmarks bridge_catalog tool_search

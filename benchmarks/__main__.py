@@ -20,6 +20,7 @@ SECTIONS: dict[str, Path] = {
     "end_to_end": OURS,
     "progress": OURS,
     "transfers": OURS,
+    "sealed": OURS,
     "computer": OURS,
     "crowds": PEERS,
     "growth": PEERS,

@@ -25,7 +25,20 @@ from benchmarks.processes import PATIENCE, PROGRAM, ROOT, Running, hub, interpre
 from benchmarks.report import save
 from benchmarks.table import Row, in_turn, median, options, per, ratio, report
 
-__all__ = ["MCP_SERVERS", "TOOLS", "WAYS", "Contestant", "answering", "compare", "ours"]
+__all__ = [
+    "COMPUTER",
+    "MCP_SERVERS",
+    "OFFICE",
+    "PARTS",
+    "TOOLS",
+    "TYPICAL",
+    "WAYS",
+    "Contestant",
+    "Found",
+    "answering",
+    "compare",
+    "ours",
+]
 
 HERE = Path(__file__).parent
 DIRECT, OURS, PUBLISHED = "direct MCP call", "ours", "0.4.2"

@@ -1,4 +1,4 @@
-"""Calls tools through our agent: `python -m benchmarks.our_caller URL OFFICE COMPUTER`."""
+"""Calls tools through our agent: `python -m benchmarks.our_caller URL OFFICE COMPUTER [e2e,verify]`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from benchmarks.calling import PARAMS, serve
 __all__: list[str] = []
 
 
-async def main(url: str, office: str, computer: str) -> None:
-    async with AsyncSMCPAgentClient("planner", url=url, office=office) as agent:
+async def main(url: str, office: str, computer: str, options: str = "") -> None:
+    known = {"e2e": "prefer", "verify": True}
+    given = {name: known[name] for name in options.split(",") if name}
+    async with AsyncSMCPAgentClient("planner", url=url, office=office, **given) as agent:
 
         async def call(tool: str) -> None:
             result = await agent.emit_tool_call(computer, tool, PARAMS, timeout=10)

@@ -62,6 +62,10 @@ _ABOUT = {
         "A file of 100 MB through the Server, beside the same file over one websocket between two processes; both are "
         "read from disk, written to disk and hashed at each end. Small calls are made in another office meanwhile."
     ),
+    "sealed": (
+        "The same call in plain, with answers that the computer signs and the agent checks, sealed from agent to "
+        "computer, and both. The Server relays all of them in the same way."
+    ),
     "computer": (
         "A computer with 5 MCP servers of 100 tools and 10 windows each, asked by a bare client. These servers "
         "answer at once. Windows are read in parallel, which matters for servers that take longer."

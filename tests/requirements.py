@@ -120,6 +120,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "9-get_prompts": "client:get_prompts has a page of the prompts of an MCP server, or of all.",
         "9-get_prompt": "client:get_prompt has MCP's own result; arguments are strings.",
         "9-complete": "client:complete has MCP's own completion.",
+        "9-get_device": "client:get_device has the keys of a computer, signed for the one who asked.",
+        "9-sealed": "client:sealed carries any request so that only its computer can read it, and is run once.",
         "9-tell_resource": "server:tell_resource reaches a subscribed agent when a resource has changed.",
         "9-update_resource_list": "server:update_resource_list says whose resources have changed, and is never merged.",
         "9-update_prompts": "server:update_prompts says whose prompts have changed, and is never merged.",
@@ -353,6 +355,9 @@ _TABLE: dict[str, dict[str, str]] = {
         "device-storage": "An identity is made on first use, kept privately, and vouches for the one after it.",
         "device-binding": "A bound key or token enters by the proof of its device only: no replay, relay or old clock.",
         "device-program": "a2c-smcp device, key --device, and lines of up and computer to paste, pair devices.",
+        "sealed-attacks": "A malicious Server gets nothing of sealed calls, and changes nothing unnoticed.",
+        "sealed-nothing-left": "Nothing of a sealed call is in the memory, the logs or the store of the Servers.",
+        "signed": "Answers are signed by a device, and anything else is no answer for an agent that verifies.",
         "device-known": "A peer is known by one device; another is refused unless the known one vouches for it.",
     },
     "The command line": {

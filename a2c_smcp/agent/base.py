@@ -50,6 +50,7 @@ class AgentBase(AgentEvents):
         verify: bool = False,
         identity: Identity | None = None,
         state_folder: Path | None = None,
+        origin: str | None = None,
     ) -> None:
         """Does not connect yet. Raises `ConfigError` for a URL that is none.
 
@@ -67,7 +68,8 @@ class AgentBase(AgentEvents):
         those that can open them, and then always; `"require"`, only these, and only those that were trusted beforehand
         (`a2c-smcp device trust`). `verify`: answers must be signed by the device that a computer is known by. Both need
         the extra `devices`. The keys of this agent are kept in the keyring, or in `state_folder`, and made on first
-        use, unless `identity` is given. An `api_key` that is bound to a device is proved with them.
+        use, unless `identity` is given. An `api_key` that is bound to a device is proved with them. Devices are known
+        under the `origin` of the Server, which is that of `url` unless this is only another way to it.
         """
         self.name = name
         self.registry = MCPRegistry() if registry is None else registry
@@ -87,7 +89,9 @@ class AgentBase(AgentEvents):
             on_question,
             max_result,
             instance,
-            DeviceOptions(e2e, verify, identity, state_folder) if e2e != "off" or verify else None,
+            DeviceOptions(e2e, verify, identity, state_folder, origin or endpoint.origin)
+            if e2e != "off" or verify
+            else None,
         )
         self._reading, self._skills = self._flows.reading, self._flows.skills
         self._reading.registered.is_wanted = list_resources

@@ -66,7 +66,7 @@ class Flows:
         instance: str | None = None,
         device: DeviceOptions | None = None,
     ) -> None:
-        self._origin, self._device = endpoint.origin, device
+        self._device = device
         self._sealed: DeviceRequests | None = None
         self.listeners = EventDispatcher(listeners)
         self.connection = AgentConnection(
@@ -117,7 +117,7 @@ class Flows:
         if self._device and self._sealed is None:
             from a2c_smcp.agent.sealed.requests import device_requests
 
-            self._sealed = await device_requests(self._device, self._origin, self.connection, self._addressed_seat)
+            self._sealed = await device_requests(self._device, self.connection, self._addressed_seat)
             self.ask.to_computer = self._sealed.ask
         self.toolbox.open()
         self.ask.open()
@@ -135,10 +135,9 @@ class Flows:
             raise
 
     def _addressed_seat(self, computer: str, office: str | None) -> Seat:
-        """Where a request goes. Raises `AmbiguousComputer`. A computer that is not there yet may be there soon."""
-        if office is None and not self.toolbox.seats_of(computer, None) and len(self.connection.seats) == 1:
-            return Seat(next(iter(self.connection.seats)), computer)
-        return Seat(office, computer) if office is not None else self._seat(computer, None)
+        """Where a request goes; a computer that is not there yet may be soon. Raises `AmbiguousComputer`."""
+        offices = [office] if office is not None else self.connection.seats
+        return Seat(next(iter(offices)), computer) if len(offices) == 1 else self._seat(computer, None)
 
     async def disconnect(self) -> None:
         try:

@@ -32,6 +32,7 @@ class DeviceOptions(NamedTuple):
     verify: bool
     identity: Identity | None
     folder: Path | None
+    origin: str
 
 
 class AgentAuthProvider(Protocol):

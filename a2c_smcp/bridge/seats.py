@@ -25,6 +25,7 @@ from typing import Any
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.bridge.bridge import Bridge
 from a2c_smcp.bridge.options import BridgeOptions
+from a2c_smcp.device_events import Sealing
 from a2c_smcp.endpoint import Credentials
 from a2c_smcp.errors import NotAuthenticated, NotAuthorised, RateLimited, Unavailable
 from a2c_smcp.loops import OwnedTasks
@@ -43,12 +44,17 @@ _LAST_ANSWERS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatOptions:
-    """Times are in seconds. `bridge` makes the options of the bridge to an office."""
+    """Times are in seconds. `bridge` makes the options of the bridge to an office.
+
+    `e2e` and `origin` are those of its agents: see `AsyncSMCPAgentClient`.
+    """
 
     idle: float = 60.0
     keep: float = 1800.0
     most_per_principal: int = 64
     bridge: Callable[[str], BridgeOptions] = field(default=lambda office: BridgeOptions())
+    e2e: Sealing = "off"
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,8 @@ class ClientSeat:
         self.is_over = asyncio.Event()
         self._headers: Mapping[str, str] = {}
         self._dialled_with: Mapping[str, str] = {}
-        agent = AsyncSMCPAgentClient(occupant.name, url=url, office=[], auth=self, event_handler=self)
+        sealing: dict[str, Any] = {"e2e": options.e2e, "origin": options.origin}
+        agent = AsyncSMCPAgentClient(occupant.name, url=url, office=[], auth=self, event_handler=self, **sealing)
         self._bridge = Bridge(agent, occupant.office, options.bridge(occupant.office))
         self.app: ASGIApp = self._bridge.http_app(MCP_PATH)
         self._lifespan = Lifespan(self.app)

@@ -84,6 +84,7 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
     ),
     errors.Forbidden: _Advice(_SCOPE),
     errors.DeviceMismatch: _Advice("Do that only if you know why; `a2c-smcp device` shows who is known."),
+    errors.SealingRequired: _Advice("`a2c-smcp agent … --e2e prefer` seals calls; `a2c-smcp device` shows known keys."),
     errors.OfficeHasAgent: _Advice(
         "Wait until it has left (an MCP client leaves a minute after its last request), or give another --office.",
         "An office holds one agent at a time: {about}",

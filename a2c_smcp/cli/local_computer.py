@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from a2c_smcp.cli.errors import Failed, WrongUse, at_the_prompt, file_error, with_server_remedy
-from a2c_smcp.cli.options import option
+from a2c_smcp.cli.options import E2E, option
 from a2c_smcp.cli.progress import ServerProgress
 from a2c_smcp.cli.prompt.approvals import PendingApprovals
 from a2c_smcp.cli.prompt.asked import PendingQuestions
@@ -48,6 +48,7 @@ __all__ = [
     "LocalComputer",
     "NoInput",
     "OwnerOptions",
+    "Sign",
     "SkillsFolder",
     "TrustChanges",
     "Yes",
@@ -96,6 +97,7 @@ Landing = Annotated[
         metavar="DIR",
     ),
 ]
+Sign = Annotated[bool, option(None, "--sign", "Sign answers with the key of this device, for agents with --verify.")]
 DesktopOption = Annotated[Desktop, option(None, "--desktop", _DESKTOP)]
 SkillsFolder = Annotated[
     Path | None,
@@ -126,6 +128,8 @@ class OwnerOptions:
     policy: HostPolicy | None = None
     skills: Path | None = None
     landing: Path | None = None
+    e2e: E2E = E2E.off
+    sign: bool = False
 
     def __post_init__(self) -> None:
         if self.yes and self.approve_by is ApproveBy.client:
@@ -162,6 +166,8 @@ class LocalComputer:
             landing=given.landing,
             approve_by=given.approve_by.value,
             on_state=self._on_state,
+            e2e=given.e2e.value,
+            sign=given.sign,
             **_callbacks(questions, self._owner, guide, approve_everything=given.yes),
         )
         self._fill()

@@ -11,6 +11,7 @@ import os
 import platform
 import ssl
 from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -27,10 +28,12 @@ __all__ = [
     "CA",
     "DEFAULT_OFFICE",
     "DEFAULT_URL",
+    "E2E",
     "SHORTEST_KEY",
     "ApiKey",
     "Cert",
     "CertKey",
+    "E2EOption",
     "LogLevelOption",
     "Office",
     "Proxy",
@@ -55,6 +58,14 @@ def option(variable: str | None, flag: str, text: str, **more: Any) -> Any:
     return typer.Option(flag, envvar=variable, help=text, show_envvar=False, **more)
 
 
+class E2E(StrEnum):
+    """Whether requests are sealed end to end, so that the Server cannot read them."""
+
+    off = "off"
+    prefer = "prefer"
+    require = "require"
+
+
 def _checked_proxy(url: str | None) -> str | None:
     """The error does not quote the URL, which may hold a password."""
     if url is not None and not is_proxy(url):
@@ -71,6 +82,14 @@ CertKey = Annotated[Path | None, option("A2C_CERT_KEY", "--cert-key", "Its priva
 Proxy = Annotated[
     str | None,
     option("A2C_PROXY", "--proxy", "HTTP proxy; otherwise HTTPS_PROXY is used.", callback=_checked_proxy),
+]
+E2EOption = Annotated[
+    E2E,
+    option(
+        "A2C_E2E",
+        "--e2e",
+        "Seal calls from agent to computer: with every peer that can (prefer), or only with trusted ones (require).",
+    ),
 ]
 LogLevelOption = Annotated[logs.LogLevel, option("A2C_LOG_LEVEL", "--log-level", "How much to log.")]
 

@@ -55,6 +55,8 @@ FIELDS = {  # event: (required, optional but checked), from 000, WIRE §§4, 9 a
     "client:get_prompt": (f"{SERVER} name", f"office_id arguments {INPUTS}"),
     "client:complete": (f"{SERVER} ref argument", "office_id context"),
     "client:get_skills": ("agent req_id computer", "office_id"),
+    "client:sealed": ("agent req_id computer office_id timeout kid sealed", "extend"),
+    "client:get_device": ("agent req_id computer nonce", "office_id"),
     "client:get_skill": ("agent req_id computer name", "office_id rel_path"),
     "client:get_blob": ("agent req_id computer blob_handle", "office_id chunk_offset max_chunk_bytes"),
     "client:put_blob": (
@@ -72,7 +74,7 @@ OWN_CODES += ("name_hint", "rel_path")
 NOT_NULL = [(event, field) for event, field in REQUIRED if field not in ("data", *OWN_CODES)]
 OPTIONAL = [(event, field) for event, (_, optional) in FIELDS.items() for field in optional.split()]
 
-NAMES = ("name", "office_id", "agent", "req_id", "computer", "question_id", "mcp_server")
+NAMES = ("name", "office_id", "agent", "req_id", "computer", "question_id", "mcp_server", "kid", "nonce")
 OBJECTS = ("params", "_meta", "input_responses", "client_capabilities", "content", "request", "arguments")
 OBJECTS += ("ref", "argument", "context")
 NOT_TEXT = [1, True, 1.5, ["a"], {"a": 1}]
@@ -115,6 +117,7 @@ BAD: dict[str, list[Any]] = {
     "data": [],
     "uri": [*NOT_NAMES, "x" * 2049],
     "cursor": [1, True, [], {}],
+    "sealed": [1, True, [], {}],
     "blobs": [0, 1, "true", [], {}],
     "approval": [0, 1, "true", [], {}],
     **{field: [] for field in OWN_CODES},
@@ -143,6 +146,7 @@ GOOD: dict[str, list[Any]] = {
     "data": [{}, [], "text", 1, None],
     "uri": ["file:///a b", "x" * 2048],
     "cursor": ["", "x" * 10_000],
+    "sealed": ["", "x" * 10_000],
     "blobs": [True, False],
     "approval": [True, False],
     **{field: ["text", 1, True, {}] for field in OWN_CODES},

@@ -14,7 +14,10 @@ MCP = ("mcp_host/", "registry/remote/", "bridge/", "cli/demo/mcp_servers.py")  #
 STORE = ("server/directory/store_connection.py",)
 ONLY_UNDER = {"socketio": SOCKETS, "engineio": SOCKETS, "mcp": MCP, "redis": STORE, "hiredis": STORE}
 
-NAMES = ("a2c_smcp.types", "a2c_smcp.smcp", "a2c_smcp.errors", "a2c_smcp.mcp_events", "a2c_smcp.published_events")
+NAMES = (
+    *("a2c_smcp.types", "a2c_smcp.smcp", "a2c_smcp.errors"),
+    *("a2c_smcp.mcp_events", "a2c_smcp.published_events", "a2c_smcp.device_events"),
+)
 OURS = {  # what each part of the core may import of ours
     "types.py": (),
     "wire_error.py": (),
@@ -22,6 +25,7 @@ OURS = {  # what each part of the core may import of ours
     "smcp.py": ("a2c_smcp.types",),
     "mcp_events.py": ("a2c_smcp.smcp", "a2c_smcp.types"),
     "published_events.py": ("a2c_smcp.smcp",),
+    "device_events.py": ("a2c_smcp.smcp",),
     "protocol/": (*NAMES, "a2c_smcp.protocol"),
 }
 IO = {

@@ -51,6 +51,8 @@ ROWS = {
     "client:get_prompts": ("agent", Action.FORWARD, "GetPromptsReq", None),
     "client:get_prompt": ("agent", Action.FORWARD, "GetPromptReq", None),
     "client:complete": ("agent", Action.FORWARD, "CompleteReq", None),
+    "client:sealed": ("agent", Action.FORWARD, "SealedReq", None),
+    "client:get_device": ("agent", Action.FORWARD, "GetDeviceReq", None),
     "client:get_skills": ("agent", Action.FORWARD, "GetSkillsReq", None),
     "client:get_skill": ("agent", Action.FORWARD, "GetSkillReq", None),
     "client:get_blob": ("agent", Action.FORWARD, "GetBlobReq", None),

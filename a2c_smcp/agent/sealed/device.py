@@ -11,11 +11,10 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from a2c_smcp.agent.types import Seat
-from a2c_smcp.device_events import GET_DEVICE_EVENT, Sealing
+from a2c_smcp.agent.types import DeviceOptions, Seat
+from a2c_smcp.device_events import GET_DEVICE_EVENT
 from a2c_smcp.devices.identity import Identity, Voucher
 from a2c_smcp.devices.known import KnownDevices, KnownPeer
 from a2c_smcp.devices.statement import NONCE_SIZE, DeviceStatement, read_statement
@@ -29,33 +28,24 @@ Ask = Callable[[str, Seat, Mapping[str, Any]], Awaitable[Any]]
 """Sends an event in plain to the computer in a seat, and returns the answer; `None` if it or the Server knows none."""
 
 
-async def load_device(
-    name: str, origin: str, e2e: Sealing, verify: bool, folder: Path | None, identity: Identity | None
-) -> AgentDevice:
+async def load_device(name: str, options: DeviceOptions) -> AgentDevice:
     """Read the identity of this agent, or make it on first use. Raises `ConfigError`."""
-    if identity is not None:
-        return AgentDevice(name, origin, identity, (), KnownDevices(folder), e2e, verify=verify)
-    stored = await asyncio.to_thread(IdentityStore("agent", folder).load_or_make)
-    return AgentDevice(name, origin, stored.identity, stored.was, KnownDevices(folder), e2e, verify=verify)
+    known = KnownDevices(options.folder)
+    if options.identity is not None:
+        return AgentDevice(name, options, options.identity, (), known)
+    stored = await asyncio.to_thread(IdentityStore("agent", options.folder).load_or_make)
+    return AgentDevice(name, options, stored.identity, stored.was, known)
 
 
 class AgentDevice:
     """What an agent proves itself with, and the devices that it speaks to."""
 
     def __init__(
-        self,
-        name: str,
-        origin: str,
-        identity: Identity,
-        was: Sequence[Voucher],
-        known: KnownDevices,
-        e2e: Sealing,
-        *,
-        verify: bool,
+        self, name: str, options: DeviceOptions, identity: Identity, was: Sequence[Voucher], known: KnownDevices
     ) -> None:
         self.identity, self.was = identity, was
-        self.e2e, self.verifies = e2e, verify
-        self._name, self._origin = name, origin
+        self.e2e, self.verifies = options.e2e, options.verify
+        self._name, self._origin = name, options.origin
         self._known = known
         self._statements: dict[Seat, DeviceStatement | None] = {}
         self._asking: dict[Seat, asyncio.Lock] = {}

@@ -51,10 +51,10 @@ Send = Callable[..., Any]
 
 
 async def device_requests(
-    options: DeviceOptions, origin: str, connection: AgentConnection, seat_of: Callable[[str, str | None], Seat]
+    options: DeviceOptions, connection: AgentConnection, seat_of: Callable[[str, str | None], Seat]
 ) -> DeviceRequests:
     """Read the keys of the agent. Raises `ConfigError`."""
-    device = await load_device(connection.name, origin, *options)
+    device = await load_device(connection.name, options)
     return DeviceRequests(device, connection.name, connection.ask, seat_of)
 
 
@@ -145,7 +145,11 @@ class DeviceRequests:
     @staticmethod
     def _opened_answer(reply: _Reply, answer: Any) -> Any:
         if isinstance(answer, Mapping) and "sealed" in answer:
-            return codec.loads_exactly(open_reply(reply.secret, reply.address, ANSWER, 0, answer["sealed"]))
+            try:
+                return codec.loads_exactly(open_reply(reply.secret, reply.address, ANSWER, 0, answer["sealed"]))
+            except DeviceMismatch as error:
+                error.outcome = "unknown"
+                raise
         if answer is None:
             raise NotCarried(SEALED_EVENT)
         return servers_word(answer)
@@ -239,10 +243,14 @@ class _Checking:
     def _content(self, answer: Any) -> Any:
         if not isinstance(answer, dict):
             raise self._mismatch("an answer is not signed")
-        found = signing.checked(self._address, self._event, self._parameters, answer)
-        if found is None:
-            return servers_word(answer)
-        self._device.check_signer(self._seat, found.key)
+        try:
+            found = signing.checked(self._address, self._event, self._parameters, answer)
+            if found is None:
+                return servers_word(answer)
+            self._device.check_signer(self._seat, found.key)
+        except DeviceMismatch as error:
+            error.outcome = "unknown"
+            raise
         return found.answer
 
     def _mismatch(self, why: str) -> DeviceMismatch:

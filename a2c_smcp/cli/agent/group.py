@@ -27,6 +27,9 @@ Wait = Annotated[
     float,
     option(None, "--wait", "Seconds to wait for the agent that is in the office.", min=0, max=MAX_TIMEOUT),
 ]
+Verify = Annotated[
+    bool, option("A2C_VERIFY", "--verify", "Take only answers that are signed by the known device of the computer.")
+]
 Computer = Annotated[
     str,
     typer.Argument(
@@ -71,6 +74,8 @@ def group_options(
     proxy: options.Proxy = None,
     log_level: options.LogLevelOption = LogLevel.warning,
     wait: Wait = 6.0,
+    e2e: options.E2EOption = options.E2E.off,
+    verify: Verify = False,
 ) -> None:
     """Use the computers of an office: call tools, read resources, look at desktops, watch who comes and goes.
 
@@ -97,6 +102,8 @@ def group_options(
         proxy=proxy,
         log_level=log_level,
         wait=wait,
+        e2e=e2e,
+        verify=verify,
     )
 
 

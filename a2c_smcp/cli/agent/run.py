@@ -42,6 +42,8 @@ class AgentOptions:
     proxy: str | None
     log_level: logs.LogLevel
     wait: float = 0.0
+    e2e: options.E2E = options.E2E.off
+    verify: bool = False
 
     def with_key(self) -> AgentOptions:
         """The same, with the key of the `a2c-smcp up` that runs at this URL, if no key is given.
@@ -95,6 +97,7 @@ def _agent(given: AgentOptions, work: Work) -> AsyncSMCPAgentClient:
     options.endpoint(given.url)
     context = options.tls(given.ca, given.cert, given.cert_key)
     link: dict[str, Any] = {"api_key": given.api_key, "ssl": context, "proxy": given.proxy, "list_resources": False}
+    link |= {"e2e": given.e2e.value, "verify": given.verify}
     return AsyncSMCPAgentClient(given.name, url=given.url, office=[], event_handler=work, **link)
 
 

@@ -74,6 +74,7 @@ def bridge(
     timeout: Annotated[
         int, option(None, "--timeout", "How many seconds a tool may take or be silent.", min=1, max=MAX_TIMEOUT)
     ] = 600,
+    e2e: options.E2EOption = options.E2E.off,
     ca: options.CA = None,
     cert: options.Cert = None,
     cert_key: options.CertKey = None,
@@ -101,8 +102,7 @@ def bridge(
     place = options.endpoint(url).shown_url
     logs.set_up(log_level)
     terminal = Terminal()
-    if found := options.exposed(url, api_key or ("key" if key_file else None)):
-        terminal.show(". ".join(found), "yellow")
+    _warn(terminal, options.exposed(url, api_key or ("key" if key_file else None)), e2e)
     try:
         chosen = BridgeOptions(
             catalog=CatalogOptions(one_for_all=one_for_all.value, search_above=search_above),
@@ -125,10 +125,18 @@ def bridge(
                 ssl=options.tls(ca, cert, cert_key),
                 proxy=proxy,
                 instance=instance,
+                e2e=e2e.value,
             )
             run_program(run_bridge(agent, office, chosen, door, terminal))
     except NotPrivate as error:
         raise file_error(error) from None
+
+
+def _warn(terminal: Terminal, exposed: tuple[str, str] | None, e2e: options.E2E) -> None:
+    if exposed:
+        terminal.show(". ".join(exposed), "yellow")
+    if e2e is not options.E2E.off:
+        terminal.show("calls are sealed between this bridge and the computers, and not between it and MCP clients")
 
 
 def _check(name: str, office: str, host: str, *, no_key: bool, api_key: str | None, key_file: Path | None) -> None:

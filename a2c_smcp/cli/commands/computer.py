@@ -36,6 +36,8 @@ def computer(
     desktop: local_computer.DesktopOption = local_computer.Desktop.subscribed,
     skills: local_computer.SkillsFolder = None,
     landing: local_computer.Landing = None,
+    e2e: options.E2EOption = options.E2E.off,
+    sign: local_computer.Sign = False,
     ca: options.CA = None,
     cert: options.Cert = None,
     cert_key: options.CertKey = None,
@@ -54,6 +56,7 @@ def computer(
     a2c-smcp computer --config servers.json
     a2c-smcp computer --name laptop --office desk --url https://hub.example --config mcp.json --yes
     a2c-smcp computer --config servers.json --approve-by client
+    a2c-smcp computer --config servers.json --e2e require
     """
     options.check_names(name=name, office=office)
     endpoint = options.endpoint(url)
@@ -72,6 +75,8 @@ def computer(
         policy=policy,
         skills=skills,
         landing=options.checked_folder(landing, "--landing"),
+        e2e=e2e,
+        sign=sign,
     )
     own = LocalComputer(name, config or [], terminal, given)
     if device := own_fingerprint(terminal):

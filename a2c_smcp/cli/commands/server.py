@@ -13,7 +13,7 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import WrongUse
-from a2c_smcp.cli.options import SHORTEST_KEY, server_variable, unused_variables
+from a2c_smcp.cli.options import E2E, SHORTEST_KEY, server_variable, unused_variables
 from a2c_smcp.cli.serving.mcp import DEFAULT_IDLE, MCPOptions, check_processes
 from a2c_smcp.cli.serving.node import (
     ListenAddress,
@@ -119,6 +119,9 @@ def server(
     mcp_idle: Annotated[
         int, _mcp("MCP_IDLE", "Seconds after its last request until an MCP client leaves the office.", min=1)
     ] = DEFAULT_IDLE,
+    mcp_e2e: Annotated[
+        E2E, _mcp("MCP_E2E", "Seal calls of MCP clients from this Server on, for computers that require it.")
+    ] = E2E.off,
     redis: Annotated[str | None, _nodes("REDIS", REDIS_HELP)] = None,
     node: Annotated[
         str | None, _nodes("NODE", "Name of this node, unlike any other's.", show_default="a new one")
@@ -182,7 +185,7 @@ def server(
     elif identity and workers:
         run_program(supervise(settings, address, workers, identity))
     else:
-        chosen = MCPOptions(idle=mcp_idle, issuer=jwt_issuer) if mcp else None
+        chosen = MCPOptions(idle=mcp_idle, issuer=jwt_issuer, e2e=mcp_e2e) if mcp else None
         run_program(serve(settings, address, identity, chosen))
 
 

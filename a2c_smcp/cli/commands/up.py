@@ -92,6 +92,8 @@ def up(
     desktop: local_computer.DesktopOption = local_computer.Desktop.subscribed,
     skills: local_computer.SkillsFolder = None,
     landing: local_computer.Landing = None,
+    e2e: options.E2EOption = options.E2E.off,
+    sign: local_computer.Sign = False,
     log_level: options.LogLevelOption = logs.LogLevel.warning,
 ) -> None:
     """Run a Server and this machine's MCP servers, together, from one file.
@@ -125,6 +127,8 @@ def up(
                 policy=policy,
                 skills=skills,
                 landing=options.checked_folder(landing, "--landing"),
+                e2e=e2e,
+                sign=sign,
             )
             own = LocalComputer(setup.name, [file], terminal, given)
             run_program(_Up(setup, own, state, terminal).serve(write_info))

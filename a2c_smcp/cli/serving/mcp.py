@@ -10,6 +10,8 @@ from urllib.parse import quote, urlsplit
 
 from a2c_smcp.cli.bridging.keys import kept_file
 from a2c_smcp.cli.errors import WrongUse
+from a2c_smcp.cli.options import E2E
+from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import NotPrivate
 from a2c_smcp.server.app import SMCPApp
 from a2c_smcp.server.run import address_of, listen
@@ -24,10 +26,15 @@ DEFAULT_IDLE = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MCPOptions:
-    """`issuer` is the one that tokens must have, if the Server accepts tokens."""
+    """`issuer` is the one that tokens must have, if the Server accepts tokens.
+
+    With `e2e`, calls are sealed between this Server's own agents and computers. MCP clients are not the end of that
+    seal, this process is: it reads along.
+    """
 
     idle: float = DEFAULT_IDLE
     issuer: str | None = None
+    e2e: E2E = E2E.off
 
     @property
     def authorization_servers(self) -> tuple[str, ...]:
@@ -55,7 +62,10 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
         )
 
     own = listen("127.0.0.1", 0)
-    url, seats = f"http://{address_of(own)}", SeatOptions(idle=options.idle, bridge=bridge)
+    url, seats = (
+        f"http://{address_of(own)}",
+        SeatOptions(idle=options.idle, bridge=bridge, e2e=options.e2e.value, origin=Endpoint(url=place).origin),
+    )
     app.mount(OfficesAsMCPServers(app.authenticate, url, options.authorization_servers, seats), *PREFIXES)
     return own
 

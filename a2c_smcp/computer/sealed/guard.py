@@ -27,7 +27,7 @@ from a2c_smcp.devices.sealing import OpenedRequest, SealingKey, open_request
 from a2c_smcp.devices.statement import vouchers_from_wire
 from a2c_smcp.devices.transcript import CallAddress, decoded
 from a2c_smcp.errors import BadRequest, ResultGone, SMCPError
-from a2c_smcp.loops import OwnedTasks
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol import codec
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
 from a2c_smcp.protocol.results import computer_error_ack
@@ -70,7 +70,7 @@ class GuardedAnswers:
         self._answer = answer
         self._mask = mask
         self._requests = SealedRequests()
-        self._tasks = OwnedTasks()
+        self._tasks: set[asyncio.Task[dict[str, Any]]] = set()
         device.on_key_dropped.append(self._requests.forget_key)
 
     def room(self, largest: int) -> int:
@@ -78,7 +78,7 @@ class GuardedAnswers:
         return (largest * 3 // 4 if self._device.e2e != "off" else largest) - _HEAD_ROOM
 
     async def close(self) -> None:
-        await self._tasks.close()
+        await cancel_and_wait(*self._tasks)
 
     def caller(self, caller: Caller, data: Mapping[str, Any]) -> Caller:
         """The caller, with its device if the request was sealed."""
@@ -132,10 +132,13 @@ class GuardedAnswers:
             return request.seal.answer(request.answer)
         elif request.is_over and content.event != TOOL_CALL_EVENT:
             raise ResultGone(repr(address.req_id), outcome="done")
-        if request.task is None:
+        task = request.task
+        if task is None:
             inner = self._inner(content, data, remembered_by.device, request.seal)
-            request.task = self._tasks.spawn(self._run(remembered_by, content.event, inner))
-        return request.seal.answer(await asyncio.shield(request.task))
+            task = request.task = asyncio.create_task(self._run(remembered_by, content.event, inner))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return request.seal.answer(await asyncio.shield(task))
 
     async def _opened(self, key: SealingKey, address: CallAddress, sealed: str) -> OpenedRequest:
         public = self._device.identity.public

@@ -35,7 +35,7 @@ class Remembered:
         self.digest = digest
         self.kid = kid
         self.seal = seal
-        self.task: asyncio.Future[dict[str, Any]] | None = None
+        self.task: asyncio.Task[dict[str, Any]] | None = None
         self.answer: dict[str, Any] | None = None
         self.is_over = False
         self.size = 0

@@ -141,15 +141,18 @@ class Calls:
         serving.served_bytes += size
         if key is not None:
             self._by_key[key] = call
-        if self._stalls.is_recent(now):
-            asyncio.get_running_loop().call_later(_LATER, self._send_first, call)
-        else:
-            self.send(call)
+        self._send_first(call, now)
 
-    def _send_first(self, call: Call) -> None:
-        """Unless its computer came back meanwhile, and was sent the call then."""
-        if not call.sent:
+    def _send_first(self, call: Call, now: float) -> None:
+        if not self._stalls.is_recent(now):
             self.send(call)
+            return
+
+        def send_unless_sent() -> None:
+            if not call.sent:  # its computer may have come back meanwhile
+                self.send(call)
+
+        asyncio.get_running_loop().call_later(_LATER, send_unless_sent)
 
     def _check(
         self,
