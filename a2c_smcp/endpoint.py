@@ -13,9 +13,9 @@ from ssl import SSLContext, SSLError
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from a2c_smcp.devices.proving import Prover
 from a2c_smcp.errors import ConfigError, NotAuthenticated
 from a2c_smcp.protocol import PROTOCOL_VERSION
-from a2c_smcp.proving import Prover
 
 __all__ = ["Credentials", "Endpoint", "Reconnect", "cause_of", "is_proxy"]
 

@@ -353,11 +353,11 @@ _TABLE: dict[str, dict[str, str]] = {
         "device-vectors": "Every construction gives the values of the test vectors.",
         "device-constructions": "Signatures and seals hold for one request, and nothing of them can be changed.",
         "device-storage": "An identity is made on first use, kept privately, and vouches for the one after it.",
+        "device-binding": "A bound key or token enters by the proof of its device only: no replay, relay or old clock.",
+        "device-program": "a2c-smcp device, key --device, and lines of up and computer to paste, pair devices.",
         "sealed-attacks": "A malicious Server gets nothing of sealed calls, and changes nothing unnoticed.",
         "sealed-nothing-left": "Nothing of a sealed call is in the memory, the logs or the store of the Servers.",
         "signed": "Answers are signed by a device, and anything else is no answer for an agent that verifies.",
-        "device-binding": "A bound key or token enters by the proof of its device only: no replay, relay or old clock.",
-        "device-program": "a2c-smcp device, key --device and the lines of up and computer pair devices, also with workers.",
         "device-known": "A peer is known by one device; another is refused unless the known one vouches for it.",
     },
     "The command line": {

@@ -14,8 +14,8 @@ from a2c_smcp.agent.flows import Flows
 from a2c_smcp.agent.questions import OnQuestion
 from a2c_smcp.agent.types import AgentAuthProvider, DeviceOptions
 from a2c_smcp.device_events import Sealing
+from a2c_smcp.devices.proving import Prover
 from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect
-from a2c_smcp.proving import Prover
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.types import Desktop
 

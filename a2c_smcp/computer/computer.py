@@ -36,6 +36,7 @@ from a2c_smcp.computer.tells import Tells
 from a2c_smcp.computer.tools.catalogue import Catalogue
 from a2c_smcp.computer.types import ServerUpdate, Update
 from a2c_smcp.device_events import Sealing
+from a2c_smcp.devices.proving import Prover
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.loops import cancel_and_wait, ended_by_interrupt
 from a2c_smcp.mcp_host.config.servers import (
@@ -50,7 +51,6 @@ from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.session import EventKind
 from a2c_smcp.mcp_host.status import OnChange, State
 from a2c_smcp.private_files import instance_of
-from a2c_smcp.proving import Prover
 
 if TYPE_CHECKING:  # they need the extra `devices`
     from a2c_smcp.computer.sealed.device import ComputerDevice

@@ -72,8 +72,10 @@ async def test_a_device_is_shown_without_a_server(place: Place) -> None:
         assert each["kept"] == "file"
         assert each["can_be_copied"] is True
         assert "can copy it" in each["copying"]
-        assert Path(each["place"]).stat().st_mode & 0o777 == 0o600
-        private = json.loads(Path(each["place"]).read_text())["private"]
+        file = place.state / "a2c-smcp" / "devices" / f"{each['role']}.key"
+        assert each["place"] == str(file)
+        assert file.stat().st_mode & 0o777 == 0o600
+        private = json.loads(file.read_text())["private"]
         assert private not in json.dumps(listed) + shown.out + shown.err
 
 
@@ -129,8 +131,8 @@ async def test_wrong_use_ends_with_what_to_do(place: Place, words: tuple[str, ..
 
 
 async def test_a_key_that_others_could_read_is_named_with_a_remedy(place: Place) -> None:
-    listed = json.loads((await place.run("device", "show", "--json")).out)
-    Path(listed["devices"][0]["place"]).chmod(0o644)
+    await place.run("device")
+    (place.state / "a2c-smcp" / "devices" / "computer.key").chmod(0o644)
     ended = await place.run("device")
     assert ended.code == 1
     assert "chmod 600" in ended.err

@@ -21,9 +21,9 @@ from a2c_smcp.computer import Computer
 from a2c_smcp.connection import Connection
 from a2c_smcp.devices.identity import Identity
 from a2c_smcp.devices.proof import make_proof
+from a2c_smcp.devices.proving import Prover
 from a2c_smcp.endpoint import Credentials, Endpoint
 from a2c_smcp.errors import ConfigError, NotAuthenticated
-from a2c_smcp.proving import Prover
 from a2c_smcp.server import (
     AuthenticationProvider,
     DefaultAuthenticationProvider,

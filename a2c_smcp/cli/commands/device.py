@@ -18,8 +18,19 @@ if TYPE_CHECKING:
 
 __all__ = ["device"]
 
+_HELP = """Show and change the identity of this machine, and the devices that it knows.
+
+    Without a command it shows them, as `a2c-smcp device show` does.
+
+    Examples:
+
+    \b
+    a2c-smcp device
+    a2c-smcp device show --json
+    """
+
 device = typer.Typer(
-    help="Show and change the identity of this machine, and the devices that it knows: a2c-smcp device show.",
+    help=_HELP,
     rich_markup_mode="rich",
     invoke_without_command=True,
 )

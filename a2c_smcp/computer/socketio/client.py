@@ -26,6 +26,7 @@ from a2c_smcp.computer.socketio.standstill import StandstillGuard
 from a2c_smcp.computer.tells import Rate, Tells
 from a2c_smcp.computer.types import ServerUpdate, Update
 from a2c_smcp.connection import PATIENCE, Connection, Later
+from a2c_smcp.devices.proving import Prover
 from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect
 from a2c_smcp.errors import (
     BadRequest,
@@ -43,7 +44,6 @@ from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
 from a2c_smcp.protocol.names import fault_in_client
 from a2c_smcp.protocol.questions import Answer
 from a2c_smcp.protocol.results import computer_error_ack, error_ack
-from a2c_smcp.proving import Prover
 from a2c_smcp.types import Desktop
 
 if TYPE_CHECKING:  # they need the extra `devices`

@@ -2,8 +2,8 @@
 
 A client that was given an identity proves it with each CONNECT. Others do so once a Server has said that their key is
 bound to a device: then the identity that this machine keeps is read, and a note is kept that this Server wants it, so
-that the next process need not be refused first. Without that nothing is read, made or signed, and nothing of `devices`
-is imported.
+that the next process need not be refused first. Without that nothing is read, made or signed, and no cryptography is
+imported.
 """
 
 from __future__ import annotations
