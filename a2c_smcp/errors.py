@@ -44,6 +44,7 @@ __all__ = [
     "ResourceNotFound",
     "ResultGone",
     "SMCPError",
+    "ScannerRefused",
     "ServerNotFound",
     "ServerNotRegistered",
     "SkillFileNotAccessible",
@@ -208,6 +209,12 @@ class NotAuthorised(Forbidden):
 
 class ApprovalRefused(Forbidden):
     title = "Approval refused"
+
+
+class ScannerRefused(Forbidden):
+    """A scanner of the computer does not let the call, or its result, pass; or it has failed."""
+
+    title = "Refused by a scanner"
 
 
 class ToolForbidden(Forbidden):

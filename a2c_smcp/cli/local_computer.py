@@ -30,7 +30,7 @@ from a2c_smcp.computer.configuration.files import Configuration, read_all
 from a2c_smcp.computer.configuration.watch import RefusedChanges, trusting, watch
 from a2c_smcp.computer.private_files import default_folder
 from a2c_smcp.computer.secrets import MaskFilter
-from a2c_smcp.errors import SMCPError
+from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.loops import cancel_and_wait, stop_on_signals
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.status import State
@@ -48,6 +48,9 @@ __all__ = [
     "LocalComputer",
     "NoInput",
     "OwnerOptions",
+    "Pin",
+    "PinOption",
+    "ScannerOption",
     "SkillsFolder",
     "TrustChanges",
     "Yes",
@@ -60,6 +63,14 @@ class Desktop(StrEnum):
 
     subscribed = "subscribed"
     any = "any"
+
+
+class Pin(StrEnum):
+    """What happens when a tool changes its definition, for servers whose entry has no `pin`."""
+
+    off = "off"
+    warn = "warn"
+    ask = "ask"
 
 
 class ApproveBy(StrEnum):
@@ -97,6 +108,25 @@ Landing = Annotated[
     ),
 ]
 DesktopOption = Annotated[Desktop, option(None, "--desktop", _DESKTOP)]
+PinOption = Annotated[
+    Pin | None,
+    option(
+        None,
+        "--pin",
+        "When a tool changes its definition: nothing, a warning, or your approval again.",
+        show_default="ask, for tools that ask; else warn",
+    ),
+]
+ScannerOption = Annotated[
+    list[str] | None,
+    option(
+        None,
+        "--scanner",
+        "Checks each call: module:function, file.py:function or a command; repeat for more.",
+        show_default=False,
+        metavar="SCANNER",
+    ),
+]
 SkillsFolder = Annotated[
     Path | None,
     option(
@@ -126,12 +156,27 @@ class OwnerOptions:
     policy: HostPolicy | None = None
     skills: Path | None = None
     landing: Path | None = None
+    pin: Pin | None = None
+    scanners: list[str] | None = None
 
     def __post_init__(self) -> None:
         if self.yes and self.approve_by is ApproveBy.client:
             raise WrongUse(
                 "--yes lets every tool run: nobody is asked with --approve-by client", "Leave one of them out."
             )
+
+    def of_computer(self) -> dict[str, Any]:
+        """The arguments of the `Computer`."""
+        return {
+            "values": self.values,
+            "policy": self.policy,
+            "skills": self.skills,
+            "landing": self.landing,
+            "approve_by": self.approve_by.value,
+            "state_folder": default_folder(),
+            "pin": self.pin.value if self.pin else None,
+            "scanners": self.scanners or (),
+        }
 
 
 class LocalComputer:
@@ -154,16 +199,12 @@ class LocalComputer:
         self._refused = RefusedChanges(files)
         self._consent = trusting if given.trust_changes else questions.consent if questions else None
         self.can_approve = given.yes or self._owner is not None or given.approve_by is ApproveBy.client
-        self.computer = Computer(
-            name,
-            values=given.values,
-            policy=given.policy,
-            skills=given.skills,
-            landing=given.landing,
-            approve_by=given.approve_by.value,
-            on_state=self._on_state,
-            **_callbacks(questions, self._owner, guide, approve_everything=given.yes),
-        )
+        callbacks = _callbacks(questions, self._owner, guide, approve_everything=given.yes)
+        try:
+            self.computer = Computer(name, on_state=self._on_state, **given.of_computer(), **callbacks)
+            self.computer.scanners.configure(self._configuration.scanners)
+        except ConfigError as error:
+            raise Failed(error.message, "Correct or leave out the scanner.") from None
         self._fill()
 
     @property

@@ -79,13 +79,18 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """A call that the owner is asked about. Secrets in `arguments` are masked."""
+    """A call that the owner is asked about. Secrets in `arguments` are masked.
+
+    `changed` is how the definition of the tool differs from the one that was approved or first seen; empty if it does
+    not. Lines of it begin with `-` for what is gone and with `+` for what is new. A yes is a yes to this, too.
+    """
 
     caller: Caller
     name: TOOL_NAME
     server: str
     tool: TOOL_NAME
     arguments: dict[str, Any] = field(repr=False)
+    changed: str = field(default="", repr=False)
 
     def granted_by(self, decision: Decision | bool) -> Grant | None:
         """What a decision allows beyond this one call."""
@@ -108,7 +113,10 @@ def approve_all(request: ApprovalRequest) -> bool:
 
 
 class Approvals:
-    """The grants of an owner, and the function that asks for more. `on_grant` is called with each new grant."""
+    """The grants of an owner, and the function that asks for more.
+
+    `on_grant` is called with each new grant, `on_withdrawn` with the server and the tool whose grants have ended.
+    """
 
     def __init__(
         self,
@@ -121,10 +129,13 @@ class Approvals:
         self._ask = ask
         self._by = by
         self.on_grant = on_grant
+        self.on_withdrawn: Callable[[str, TOOL_NAME], None] = lambda server, tool: None
         self.grants = set(grants)
 
     def allows(self, caller: Caller, route: ToolRoute) -> bool:
         """Whether a tool may run without asking, by its configuration or by a grant."""
+        if route.change is not None and route.change.asks:
+            return False
         if route.meta.auto_apply is True:
             return True
         agent, client = caller.agent, caller.client
@@ -145,7 +156,10 @@ class Approvals:
         Grants with a client do not count: an agent asks for its tools once, for all of its clients.
         """
         if self.approves_all or Grant(agent) in self.grants:
-            return True
+            asks = {name for name, route in routes.items() if route.change is not None and route.change.asks}
+            return not asks or [
+                name for name, route in routes.items() if not route.meta.auto_apply and name not in asks
+            ]
         if not any(grant.agent == agent for grant in self.grants):
             return []
         caller = Caller("", agent)
@@ -155,7 +169,7 @@ class Approvals:
         """Return if the tool may run, after asking the owner if need be. Raises `ApprovalRefused`."""
         if self.allows(request.caller, route):
             return
-        if self._ask is None:
+        if self._ask is None or (self.approves_all and request.changed):
             raise ApprovalRefused(
                 f"{request.name!r} needs its owner's approval and nobody can be asked: {self._remedy(request)}"
             )
@@ -167,6 +181,11 @@ class Approvals:
             raise ApprovalRefused(f"the owner said no to {request.name!r}")
 
     def _remedy(self, request: ApprovalRequest) -> str:
+        if request.changed:
+            return (
+                "its owner may approve the change at the prompt of the computer, or accept it by starting the computer "
+                "once with --pin warn"
+            )
         usual = f"set auto_apply for it in the configuration of {request.server!r}, or start the computer with --yes"
         if self.are_by_client:
             return f"use an MCP client that answers questions (elicitation), {usual}"
@@ -183,3 +202,8 @@ class Approvals:
 
     def revoke(self, grant: Grant) -> None:
         self.grants.discard(grant)
+
+    def withdraw(self, server: str, tool: TOOL_NAME) -> None:
+        """End the grants of one tool, for all agents. Those for every tool of an agent stay."""
+        self.grants = {grant for grant in self.grants if (grant.server, grant.tool) != (server, tool)}
+        self.on_withdrawn(server, tool)

@@ -35,6 +35,8 @@ def computer(
     desktop: local_computer.DesktopOption = local_computer.Desktop.subscribed,
     skills: local_computer.SkillsFolder = None,
     landing: local_computer.Landing = None,
+    pin: local_computer.PinOption = None,
+    scanner: local_computer.ScannerOption = None,
     ca: options.CA = None,
     cert: options.Cert = None,
     cert_key: options.CertKey = None,
@@ -71,6 +73,8 @@ def computer(
         policy=policy,
         skills=skills,
         landing=options.checked_folder(landing, "--landing"),
+        pin=pin,
+        scanners=scanner,
     )
     own = LocalComputer(name, config or [], terminal, given)
     try:

@@ -91,6 +91,8 @@ def up(
     desktop: local_computer.DesktopOption = local_computer.Desktop.subscribed,
     skills: local_computer.SkillsFolder = None,
     landing: local_computer.Landing = None,
+    pin: local_computer.PinOption = None,
+    scanner: local_computer.ScannerOption = None,
     log_level: options.LogLevelOption = logs.LogLevel.warning,
 ) -> None:
     """Run a Server and this machine's MCP servers, together, from one file.
@@ -124,6 +126,8 @@ def up(
                 policy=policy,
                 skills=skills,
                 landing=options.checked_folder(landing, "--landing"),
+                pin=pin,
+                scanners=scanner,
             )
             own = LocalComputer(setup.name, [file], terminal, given)
             run_program(_Up(setup, own, state, terminal).serve(write_info))

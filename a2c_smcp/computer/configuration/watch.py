@@ -143,6 +143,8 @@ class _Changes:
             self._refused.clear()
 
     async def _check(self, after: Configuration) -> None:
+        if after.scanners != self._known.scanners:
+            self._computer.scanners.check(after.scanners)
         for config in self._changed(after):
             await self._computer.check_server(config)
 
@@ -156,6 +158,8 @@ class _Changes:
         self._known = after
         for words in sorted({*after.unknown} - {*before.unknown}):
             self._on_fault(words)
+        if before.scanners != after.scanners:
+            self._computer.scanners.configure(after.scanners)
         if before.inputs != after.inputs:
             self._computer.define_inputs(after.inputs.values())
         for name in before.servers.keys() - after.servers.keys():
@@ -233,4 +237,7 @@ def _digest(configuration: Configuration) -> str:
     """A digest that is the same for files that mean the same, however they are written."""
     servers = {name: source(each) for name, each in configuration.servers.items()}
     inputs = {id_: each.model_dump(mode="json") for id_, each in configuration.inputs.items()}
-    return hashlib.sha256(json.dumps([servers, inputs], sort_keys=True).encode()).hexdigest()
+    parts: list[Any] = [servers, inputs]
+    if configuration.scanners:
+        parts.append([each.model_dump(mode="json") for each in configuration.scanners])
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
