@@ -135,7 +135,7 @@ _INPUT = ("id", "type", "description")
 
 
 def _described(computer: str, tool: Mapping[str, Any], answer: _ComputerTools) -> dict[str, Any]:
-    """A tool as it came, with its computer, the tags from its `meta`, whether it needs approval, and whether it has changed."""
+    """A tool as it came, with its computer, its tags, whether it needs approval, and whether it has changed."""
     known = tool.get("meta") or {}
     meta, changed = _object(known.get("a2c_tool_meta")), _object(known.get("a2c_changed"))
     tags = [str(tag) for tag in meta.get("tags") or ()]

@@ -153,13 +153,13 @@ class Grants:
     def _withdraw(self, server: str, tool: str) -> None:
         """A tool has changed: what was allowed for it is forgotten, in all offices of all Servers."""
         kept = self._load()
-        places = {place: [*_read(entries)] for place, entries in kept.items()}
-        if not any((grant.server, grant.tool) == (server, tool) for grants in places.values() for grant in grants):
-            return
         left = {
-            place: [_written(grant) for grant in grants if (grant.server, grant.tool) != (server, tool)]
-            for place, grants in places.items()
+            place: [entry for entry in entries if entry[1:3] != [server, tool]]
+            for place, entries in kept.items()
+            if isinstance(entries, list)
         }
+        if left == kept:
+            return
         self._keep(left)
         self._say(f"{tool} of {server} has changed: what was allowed for good is asked again", "yellow")
 

@@ -18,6 +18,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -143,8 +144,6 @@ class _Changes:
             self._refused.clear()
 
     async def _check(self, after: Configuration) -> None:
-        if after.scanners != self._known.scanners:
-            self._computer.scanners.check(after.scanners)
         for config in self._changed(after):
             await self._computer.check_server(config)
 
@@ -155,17 +154,26 @@ class _Changes:
     def _apply(self, after: Configuration) -> None:
         """Begin all changes that lead to this configuration."""
         before, changed = self._known, self._changed(after)
-        self._known = after
+        self._known = after = self._with_scanners(after)
         for words in sorted({*after.unknown} - {*before.unknown}):
             self._on_fault(words)
-        if before.scanners != after.scanners:
-            self._computer.scanners.configure(after.scanners)
         if before.inputs != after.inputs:
             self._computer.define_inputs(after.inputs.values())
         for name in before.servers.keys() - after.servers.keys():
             self._begin(self._computer.remove_server(name))
         for config in changed:
             self._begin(self._computer.put_server(config))
+
+    def _with_scanners(self, after: Configuration) -> Configuration:
+        """Use its scanners. They are not tried out before: to import one runs it, which needs the owner's yes."""
+        if after.scanners == self._known.scanners:
+            return after
+        try:
+            self._computer.scanners.configure(after.scanners)
+        except ConfigError as error:
+            self._on_fault(f"the scanners stay as they were: {error.message}")
+            return replace(after, scanners=self._known.scanners)
+        return after
 
     def _begin(self, change: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(change)

@@ -62,11 +62,6 @@ class Scanners:
         self.before = tuple(each for each in scanners if "before" in each.when)
         self.after = tuple(each for each in scanners if "after" in each.when)
 
-    def check(self, configs: Sequence[ScannerConfig]) -> None:
-        """Raise the `ConfigError` that `configure` would raise."""
-        for config in configs:
-            self._scanner(config)
-
     async def close(self) -> None:
         await self._guard.close()
 
