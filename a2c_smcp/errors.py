@@ -212,8 +212,6 @@ class ApprovalRefused(Forbidden):
 
 
 class ScannerRefused(Forbidden):
-    """A scanner of the computer does not let the call, or its result, pass; or it has failed."""
-
     title = "Refused by a scanner"
 
 
@@ -397,9 +395,8 @@ def _revive(code: int, message: str, details: dict[str, Any]) -> SMCPError:
     error = cls()
     if known is None:
         error.default_outcome = "unknown"  # type: ignore[misc]  # another make: its 404 may mean that a computer left
-    error.message, error.details = message, details
+    error.message, error.details, error.args = message, details, (message,)
     error.reason = message[len(known.title) :].removeprefix(": ") if known else message
-    error.args = (message,)
     if cls.code != code:
         error.code = code  # type: ignore[misc]  # a code newer than this tree
     return error

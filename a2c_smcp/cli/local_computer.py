@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from a2c_smcp.cli.call_checks import Pin, use_scanners
 from a2c_smcp.cli.errors import Failed, WrongUse, at_the_prompt, file_error, with_server_remedy
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.progress import ServerProgress
@@ -30,7 +31,7 @@ from a2c_smcp.computer.configuration.files import Configuration, read_all
 from a2c_smcp.computer.configuration.watch import RefusedChanges, trusting, watch
 from a2c_smcp.computer.private_files import default_folder
 from a2c_smcp.computer.secrets import MaskFilter
-from a2c_smcp.errors import ConfigError, SMCPError
+from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import cancel_and_wait, stop_on_signals
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.status import State
@@ -48,9 +49,6 @@ __all__ = [
     "LocalComputer",
     "NoInput",
     "OwnerOptions",
-    "Pin",
-    "PinOption",
-    "ScannerOption",
     "SkillsFolder",
     "TrustChanges",
     "Yes",
@@ -63,14 +61,6 @@ class Desktop(StrEnum):
 
     subscribed = "subscribed"
     any = "any"
-
-
-class Pin(StrEnum):
-    """What happens when a tool changes its definition, for servers whose entry has no `pin`."""
-
-    off = "off"
-    warn = "warn"
-    ask = "ask"
 
 
 class ApproveBy(StrEnum):
@@ -108,25 +98,6 @@ Landing = Annotated[
     ),
 ]
 DesktopOption = Annotated[Desktop, option(None, "--desktop", _DESKTOP)]
-PinOption = Annotated[
-    Pin | None,
-    option(
-        None,
-        "--pin",
-        "When a tool changes its definition: nothing, a warning, or your approval again.",
-        show_default="ask, for tools that ask; else warn",
-    ),
-]
-ScannerOption = Annotated[
-    list[str] | None,
-    option(
-        None,
-        "--scanner",
-        "Checks each call: module:function, file.py:function or a command; repeat for more.",
-        show_default=False,
-        metavar="SCANNER",
-    ),
-]
 SkillsFolder = Annotated[
     Path | None,
     option(
@@ -175,7 +146,6 @@ class OwnerOptions:
             "approve_by": self.approve_by.value,
             "state_folder": default_folder(),
             "pin": self.pin.value if self.pin else None,
-            "scanners": self.scanners or (),
         }
 
 
@@ -199,12 +169,9 @@ class LocalComputer:
         self._refused = RefusedChanges(files)
         self._consent = trusting if given.trust_changes else questions.consent if questions else None
         self.can_approve = given.yes or self._owner is not None or given.approve_by is ApproveBy.client
+        self._scanners = given.scanners
         callbacks = _callbacks(questions, self._owner, guide, approve_everything=given.yes)
-        try:
-            self.computer = Computer(name, on_state=self._on_state, **given.of_computer(), **callbacks)
-            self.computer.scanners.configure(self._configuration.scanners)
-        except ConfigError as error:
-            raise Failed(error.message, "Correct or leave out the scanner.") from None
+        self.computer = Computer(name, on_state=self._on_state, **given.of_computer(), **callbacks)
         self._fill()
 
     @property
@@ -225,6 +192,7 @@ class LocalComputer:
     ) -> None:
         """Run until a signal. Raises the error with which the Server refuses this computer for good."""
         await self._check_refused()
+        use_scanners(self.computer, self._scanners, self._configuration)
         gc.freeze()  # imported modules stay for ever: the collector need not visit them
         with self._progress.shown(self._configuration.servers.values()):
             serve = partial(self._owner.serve, self.computer) if self._owner else self.computer.run

@@ -31,6 +31,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_ACCEPT = "the owner may approve the change at the prompt, or start the computer once with --pin warn, which accepts it"
+
 Decision: TypeAlias = Literal["no", "yes", "always", "always_for_agent"]
 """`always` grants this tool to this agent for good, `always_for_agent` grants it every tool."""
 
@@ -169,10 +171,10 @@ class Approvals:
         """Return if the tool may run, after asking the owner if need be. Raises `ApprovalRefused`."""
         if self.allows(request.caller, route):
             return
-        if self._ask is None or (self.approves_all and request.changed):
-            raise ApprovalRefused(
-                f"{request.name!r} needs its owner's approval and nobody can be asked: {self._remedy(request)}"
-            )
+        has_changed = route.change is not None and route.change.asks
+        if self._ask is None or (has_changed and self.approves_all):
+            remedy = _ACCEPT if has_changed else self._remedy(request)
+            raise ApprovalRefused(f"{request.name!r} needs its owner's approval and nobody can be asked: {remedy}")
         decision = await self._answer(self._ask, request)
         if grant := request.granted_by(decision):
             self.grants.add(grant)
@@ -181,11 +183,6 @@ class Approvals:
             raise ApprovalRefused(f"the owner said no to {request.name!r}")
 
     def _remedy(self, request: ApprovalRequest) -> str:
-        if request.changed:
-            return (
-                "its owner may approve the change at the prompt of the computer, or accept it by starting the computer "
-                "once with --pin warn"
-            )
         usual = f"set auto_apply for it in the configuration of {request.server!r}, or start the computer with --yes"
         if self.are_by_client:
             return f"use an MCP client that answers questions (elicitation), {usual}"

@@ -99,6 +99,7 @@ class PinnedTools:
         self._asking: dict[_Tool, tuple[str, ToolChange]] = {}
         self._told: dict[_Tool, ToolChange] = {}
         self._logged: dict[tuple[str, str, str], None] = {}
+        self._started: dict[str, tuple[BaseServerConfig, str]] = {}
         self._text = 0
         self._is_unreadable = False
         self._store: PrivateJSONFile | None = None
@@ -108,6 +109,7 @@ class PinnedTools:
 
     def open(self, computer: str, state_folder: Path | None) -> None:
         """Read the pins of this computer. Without a folder they last as long as this object."""
+        self._is_unreadable = False
         if state_folder is None:
             return
         name = f"{hashlib.sha256(computer.encode()).hexdigest()[:32]}.json"
@@ -132,6 +134,7 @@ class PinnedTools:
     def begin(self, configured: Mapping[str, BaseServerConfig]) -> None:
         """A list of tools is about to be made, of these servers. Their placeholders are not filled in."""
         self._configured = configured
+        self._started = {name: known for name, known in self._started.items() if name in configured}
         self._looked_before, self._looked = self._looked, {}
         for name, config in configured.items():
             self._known(name, config)
@@ -222,7 +225,11 @@ class PinnedTools:
 
     def _known(self, name: str, config: BaseServerConfig) -> None:
         """Make a server known. A new name has the pins of an old one that is gone and was started in the same way."""
+        known = self._started.get(name)
+        if known is not None and known[0] is config and name in self._servers:
+            return
         started_by = _started_by(config)
+        self._started[name] = config, started_by
         if (server := self._servers.get(name)) is None:
             same = (
                 other

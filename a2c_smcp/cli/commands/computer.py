@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 from typing import Annotated
 
-from a2c_smcp.cli import local_computer, logs, options
+from a2c_smcp.cli import call_checks, local_computer, logs, options
 from a2c_smcp.cli.errors import Failed, explained
 from a2c_smcp.cli.local_computer import LocalComputer, OwnerOptions
 from a2c_smcp.cli.options import option
@@ -35,8 +35,8 @@ def computer(
     desktop: local_computer.DesktopOption = local_computer.Desktop.subscribed,
     skills: local_computer.SkillsFolder = None,
     landing: local_computer.Landing = None,
-    pin: local_computer.PinOption = None,
-    scanner: local_computer.ScannerOption = None,
+    pin: call_checks.PinOption = None,
+    scanner: call_checks.ScannerOption = None,
     ca: options.CA = None,
     cert: options.Cert = None,
     cert_key: options.CertKey = None,

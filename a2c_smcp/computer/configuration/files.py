@@ -133,10 +133,9 @@ def sections_of(data: object) -> Sections:
         return Sections(_listed("", data))
     if not isinstance(data, dict):
         raise ConfigError(_SHAPES)
-    inputs, scanners = (_entries(key, data.get(key)) for key in _LISTS)
-    rest = {key: value for key, value in data.items() if key not in _LISTS}
-    if rest.keys().isdisjoint(GROUPS) and rest.keys() & _ONE_SERVER:
-        return Sections((FileEntry("", rest),), inputs, scanners=scanners)
+    inputs, scanners = _entries("inputs", data), _entries("scanners", data)
+    if data.keys().isdisjoint(GROUPS) and data.keys() & _ONE_SERVER:
+        return Sections((FileEntry("", _without_lists(data)),), inputs, scanners=scanners)
     return Sections(
         tuple(entry for key in GROUPS if key in data for entry in _group(key, data[key])),
         inputs,
@@ -154,7 +153,12 @@ def _group(key: str, servers: object) -> tuple[FileEntry, ...]:
     raise ConfigError(f"{key}: must be an object of configurations by name, or a list of them")
 
 
-def _entries(key: str, values: object) -> tuple[FileEntry, ...]:
+def _without_lists(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key not in _LISTS}
+
+
+def _entries(key: str, data: dict[str, Any]) -> tuple[FileEntry, ...]:
+    values = data.get(key)
     if not isinstance(values, list | None):
         raise ConfigError(f"{key}: must be a list")
     return _listed(f"{key}.", values or [])

@@ -24,6 +24,7 @@ When: TypeAlias = Literal["before", "after"]
 
 _FUNCTION = re.compile(r"(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|\S+\.py):[A-Za-z_]\w*")
 """`module:function` or `file.py:function`."""
+_BOTH: tuple[When, ...] = ("before", "after")
 _DEADLINE, _LONGEST = 10.0, 600.0
 
 
@@ -34,7 +35,7 @@ class ScannerConfig(StrictModel):
     function: Annotated[NonEmpty | None, FieldContent.NAME] = None
     command: Annotated[NonEmpty | None, FieldContent.COMMAND] = None
     args: Annotated[list[str], FieldContent.ARGUMENTS] = Field(default_factory=list)
-    when: Annotated[list[When], FieldContent.SETTING] = Field(default_factory=lambda: ["before", "after"], min_length=1)
+    when: Annotated[list[When], FieldContent.SETTING] = Field(default_factory=lambda: [*_BOTH], min_length=1)
     deadline: Annotated[Seconds, FieldContent.SETTING] = _DEADLINE
 
     @property

@@ -53,12 +53,21 @@ class Scanners:
     def __init__(self, computer: str, given: Iterable[ScannerLike] = ()) -> None:
         self._computer = computer
         self._guard = ProcessGuard()
+        self._configured: Sequence[_Scanner] = ()
+        self.give(given)
+
+    def give(self, given: Iterable[ScannerLike]) -> None:
+        """Use these from now on, before those that are configured. Raises `ConfigError` before anything is changed."""
         self._given = [self._scanner(each) for each in given]
-        self.configure(())
+        self._use()
 
     def configure(self, configs: Sequence[ScannerConfig]) -> None:
-        """Use these from now on, beside those that are given. Raises `ConfigError` before anything is changed."""
-        scanners = [*self._given, *map(self._scanner, configs)]
+        """Use these from now on, after those that are given. Raises `ConfigError` before anything is changed."""
+        self._configured = [*map(self._scanner, configs)]
+        self._use()
+
+    def _use(self) -> None:
+        scanners = [*self._given, *self._configured]
         self.before = tuple(each for each in scanners if "before" in each.when)
         self.after = tuple(each for each in scanners if "after" in each.when)
 
