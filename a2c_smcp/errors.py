@@ -115,8 +115,7 @@ class SMCPError(Exception):
         """The error in an ack, of the class that the other side raised; `None` if the ack is no error."""
         if not isinstance(answer, dict):
             return None
-        error = answer.get("error")
-        error = error if isinstance(error, dict) else answer
+        error = nested if isinstance(nested := answer.get("error"), dict) else answer
         code, message, details = error.get("code"), error.get("message"), error.get("details")
         if type(code) is not int or not isinstance(message, str):
             return None
@@ -391,12 +390,11 @@ def _revive(code: int, message: str, details: dict[str, Any]) -> SMCPError:
     """The class with this title, or the general one of the code, or `SMCPError` with a code of its own."""
     same_code = [cls for cls in _CLASSES if cls.code == code]
     known = next((cls for cls in same_code if message.startswith(cls.title)), None)
-    cls = known or (same_code[0] if same_code else SMCPError)
-    error = cls()
+    error = (known or (same_code[0] if same_code else SMCPError))()
     if known is None:
         error.default_outcome = "unknown"  # type: ignore[misc]  # another make: its 404 may mean that a computer left
     error.message, error.details, error.args = message, details, (message,)
     error.reason = message[len(known.title) :].removeprefix(": ") if known else message
-    if cls.code != code:
+    if error.code != code:
         error.code = code  # type: ignore[misc]  # a code newer than this tree
     return error

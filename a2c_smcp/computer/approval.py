@@ -136,7 +136,7 @@ class Approvals:
 
     def allows(self, caller: Caller, route: ToolRoute) -> bool:
         """Whether a tool may run without asking, by its configuration or by a grant."""
-        if route.change is not None and route.change.asks:
+        if route.asks_again:
             return False
         if route.meta.auto_apply is True:
             return True
@@ -158,10 +158,7 @@ class Approvals:
         Grants with a client do not count: an agent asks for its tools once, for all of its clients.
         """
         if self.approves_all or Grant(agent) in self.grants:
-            asks = {name for name, route in routes.items() if route.change is not None and route.change.asks}
-            return not asks or [
-                name for name, route in routes.items() if not route.meta.auto_apply and name not in asks
-            ]
+            return _all_that_do_not_ask_again(routes)
         if not any(grant.agent == agent for grant in self.grants):
             return []
         caller = Caller("", agent)
@@ -171,9 +168,8 @@ class Approvals:
         """Return if the tool may run, after asking the owner if need be. Raises `ApprovalRefused`."""
         if self.allows(request.caller, route):
             return
-        has_changed = route.change is not None and route.change.asks
-        if self._ask is None or (has_changed and self.approves_all):
-            remedy = _ACCEPT if has_changed else self._remedy(request)
+        if self._ask is None or (route.asks_again and self.approves_all):
+            remedy = _ACCEPT if route.asks_again else self._remedy(request)
             raise ApprovalRefused(f"{request.name!r} needs its owner's approval and nobody can be asked: {remedy}")
         decision = await self._answer(self._ask, request)
         if grant := request.granted_by(decision):
@@ -204,3 +200,10 @@ class Approvals:
         """End the grants of one tool, for all agents. Those for every tool of an agent stay."""
         self.grants = {grant for grant in self.grants if (grant.server, grant.tool) != (server, tool)}
         self.on_withdrawn(server, tool)
+
+
+def _all_that_do_not_ask_again(routes: Mapping[TOOL_NAME, ToolRoute]) -> bool | list[TOOL_NAME]:
+    """`True`, or, if a tool has changed and asks for that, the names of the others."""
+    if not any(route.asks_again for route in routes.values()):
+        return True
+    return [name for name, route in routes.items() if not route.meta.auto_apply and not route.asks_again]

@@ -351,7 +351,9 @@ async def test_no_secret_is_in_the_file_or_in_the_difference(tmp_path: Path) -> 
     shifting.computer.mask.add([secret])
     shifting.write(tool(f"Uses {secret}."))
     async with shifting:
-        await shifting.becomes(tool(f"Sends {secret}."))
+        shifting.write(tool(f"Sends {secret}."))
+        await shifting.call("announce")
+        await until(lambda: shifting.changed() is not None)
         refused = await shifting.call()
     assert "- Uses ***." in owner.changes[0]
     assert secret not in json.dumps(refused)

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -237,18 +238,17 @@ async def test_an_error_refuses_and_is_for_the_log_only(scan: Any, caplog: pytes
     assert "Error" in caplog.text
 
 
-async def test_a_function_that_hangs_is_refused_at_its_deadline_and_delays_nobody() -> None:
+async def test_a_function_that_hangs_is_refused_at_its_deadline_and_delays_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     go = threading.Event()
 
     def hang(call: dict[str, Any]) -> None:
         if call["arguments"]["text"] == "hang":
             go.wait(60)
 
-    echo = Echo()
-    echo.computer.scanners._given = [echo.computer.scanners._scanner(hang)]
-    echo.computer.scanners.configure([])
-    (scanner,) = echo.computer.scanners.before
-    object.__setattr__(scanner, "deadline", 0.3)
+    monkeypatch.setitem(sys.modules, "hanging", SimpleNamespace(hang=hang))
+    echo = Echo({"function": "hanging:hang", "deadline": 0.3})
     try:
         async with echo.computer:
             hanging = asyncio.create_task(echo.call("hang", req_id="r0"))

@@ -73,26 +73,33 @@ class CallApproval:
             return Approved(call)
         changed = route.change.diff if route.change else ""
         request = ApprovalRequest(call.caller, call.name, route.server, route.tool, shown, changed)
-        by_client = self._approvals.are_by_client and can_be_asked(call)
         try:
-            if by_client and call.options and call.options.questions == "result":
-                return Approved(call, self._clients.put(call, request, _tool(route), deadline))
-            async with asyncio.timeout_at(deadline):
-                if by_client:
-                    await self._clients.require(call, request)
-                else:
-                    await self._ask_owner(request, route)
+            return await self._ask(call, route, request, deadline)
         except ApprovalRefused as refusal:
             raise _with_change(refusal, route.change) from None
+
+    async def _ask(self, call: IncomingCall, route: ToolRoute, request: ApprovalRequest, deadline: float) -> Approved:
+        if not (self._approvals.are_by_client and can_be_asked(call)):
+            return await self._ask_owner(call, route, request, deadline)
+        if call.options and call.options.questions == "result":
+            return Approved(call, self._clients.put(call, request, _tool(route), deadline))
+        async with asyncio.timeout_at(deadline):
+            await self._clients.require(call, request)
         self._require_same(call, route)
-        if route.change and not by_client and call.caller.agent:  # at the prompt the owner calls without being asked
-            self._pins.accept(route.server, route.tool, route.digest)
         return Approved(call, change=route.change)
 
-    async def _ask_owner(self, request: ApprovalRequest, route: ToolRoute) -> None:
-        if route.change and route.change.asks:
+    async def _ask_owner(
+        self, call: IncomingCall, route: ToolRoute, request: ApprovalRequest, deadline: float
+    ) -> Approved:
+        """Ask the owner. A yes pins a changed definition, unless he calls himself, and was not asked."""
+        if route.asks_again:
             self._approvals.withdraw(route.server, route.tool)  # of this office, too, if it was joined meanwhile
-        await self._approvals.require(request, route)
+        async with asyncio.timeout_at(deadline):
+            await self._approvals.require(request, route)
+        self._require_same(call, route)
+        if route.change and call.caller.agent:
+            self._pins.accept(route.server, route.tool, route.digest)
+        return Approved(call, change=route.change)
 
     def _require_same(self, call: IncomingCall, route: ToolRoute) -> None:
         """Raise if the tool is no longer the one that somebody was asked about."""
@@ -162,7 +169,7 @@ def _tool(route: ToolRoute) -> tuple[str, str, str]:
 
 def _with_change(refusal: ApprovalRefused, change: ToolChange | None) -> ApprovalRefused:
     """The refusal, with the difference for the agent."""
-    if change is None:
+    if change is None or "changed" in refusal.details:
         return refusal
     told = change.to_wire()
     return ApprovalRefused(f"{refusal.about}; {CHANGED}:\n{told['diff']}", **refusal.details, changed=told)

@@ -69,6 +69,11 @@ class ToolRoute:
     digest: str = ""
     change: ToolChange | None = None
 
+    @property
+    def asks_again(self) -> bool:
+        """Whether calls need approval because the definition has changed."""
+        return self.change is not None and self.change.asks
+
 
 @dataclass(frozen=True)
 class ToolTable:
