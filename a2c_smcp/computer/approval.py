@@ -31,7 +31,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_ACCEPT = "the owner may approve the change at the prompt, or start the computer once with --pin warn, which accepts it"
+_ACCEPT = "its owner may say yes at the prompt, or start the computer with --pin warn"
 
 Decision: TypeAlias = Literal["no", "yes", "always", "always_for_agent"]
 """`always` grants this tool to this agent for good, `always_for_agent` grants it every tool."""

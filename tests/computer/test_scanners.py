@@ -16,12 +16,15 @@ import pytest
 
 from a2c_smcp.computer.calls.incoming import CallOptions
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.configuration.files import parse_configuration
+from a2c_smcp.computer.configuration.files import parse_configuration, read_all
+from a2c_smcp.computer.configuration.watch import RefusedChanges
 from a2c_smcp.computer.scanners.config import parse_scanner
 from a2c_smcp.errors import ConfigError
 from tests.computer.hosted import hosted, pids_with, ready
 from tests.computer.shifting import AGENT, Shifting, tool
+from tests.computer.test_program import surroundings
 from tests.peer import Peer
+from tests.program import start_program
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("scanners")
@@ -422,6 +425,21 @@ def test_a_configuration_file_lists_scanners() -> None:
     assert found.unknown == ()
     with pytest.raises(ConfigError, match=r"scanners\.0: .*either"):
         parse_configuration('{"scanners": [{}]}')
+
+
+@pytest.mark.covers("config-consent")
+async def test_a_scanner_that_its_owner_has_declined_is_not_imported_by_the_next_start(tmp_path: Path) -> None:
+    marker, file = tmp_path / "was-run", tmp_path / "servers.json"
+    evil = tmp_path / "evil.py"
+    evil.write_text(f"open({str(marker)!r}, 'w').close()\ndef scan(call):\n    return {{}}\n", "utf-8")
+    file.write_text(json.dumps({"mcpServers": {}, "scanners": [{"function": f"{evil}:scan"}]}), "utf-8")
+    environ = {**surroundings(tmp_path), "COLUMNS": "300"}
+    RefusedChanges([file], tmp_path / "a2c-smcp").note(read_all([file]), ["scanners: changed"])
+    process = await start_program("computer", "--config", str(file), "--no-input", env=environ)
+    said = b"".join(await process.communicate()).decode()
+    assert process.returncode == 1
+    assert "its owner has not agreed to: scanners: changed" in said
+    assert not marker.exists()
 
 
 # The example
