@@ -47,6 +47,7 @@ __all__ = [
     "ResourceNotFound",
     "ResultGone",
     "SMCPError",
+    "ScannerRefused",
     "SealedToUnknownKey",
     "SealingRequired",
     "ServerNotFound",
@@ -144,6 +145,10 @@ class NotAuthorised(Forbidden):
 
 class ApprovalRefused(Forbidden):
     title = "Approval refused"
+
+
+class ScannerRefused(Forbidden):
+    title = "Refused by a scanner"
 
 
 class ToolForbidden(Forbidden):

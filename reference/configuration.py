@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from a2c_smcp.cli.setup_files import NAMES, SetupOptions
+from a2c_smcp.computer.scanners.config import ScannerConfig
 from a2c_smcp.mcp_host.config import servers as model
 from a2c_smcp.server import Limits, Settings
 from reference import markdown
@@ -30,13 +31,15 @@ MODELS: tuple[type[BaseModel], ...] = (
     model.PickStringInput,
     model.PickOption,
     model.CommandInput,
+    ScannerConfig,
 )
 
 _FILES = """\
 A file of MCP servers is JSON, with comments and trailing commas allowed, or TOML if its name ends in `.toml`. It
 has one of these forms:
 
-- `{"servers": {name: server, …}, "inputs": [input, …]}`, the full form; `servers` may also be a list,
+- `{"servers": {name: server, …}, "inputs": [input, …], "scanners": [scanner, …]}`, the full form; `servers` may
+  also be a list,
 - `{"mcpServers": {name: server, …}}`, the form of other programs,
 - a list of servers,
 - one server.
@@ -51,7 +54,7 @@ _UP = f"""\
 A table `server` in that file sets its address, its office and its name:"""
 
 _MEANINGS: dict[str, str] = {
-    "name": "The name of the server or the computer; in a file of servers, usually the key.",
+    "name": "The name of the server, the computer or the scanner; in a file of servers, usually the key.",
     "type": "The transport, or the kind of input.",
     "disabled": "Configured, but not started.",
     "forbidden_tools": "Tools that are neither listed nor callable, by the names that the server uses.",
@@ -63,6 +66,10 @@ _MEANINGS: dict[str, str] = {
     "bundle_id": "The server's name for agents of the published 0.4.2; without it, made of its `name`.",
     "protocol": "`older`: speak a revision of MCP with sessions to it, even if it knows a newer one.",
     "questions_for_agents": "Private questions that agents may answer, not only the owner: `secret`, `url`.",
+    "pin": "When a tool changes its definition: `ask` its owner again, `warn`, or `off`. Otherwise `--pin` decides.",
+    "function": "The function that checks calls: `module:function` or `file.py:function`.",
+    "when": "When it checks: before and after each call, or only one of them.",
+    "deadline": "Seconds that it has for an answer, at most 600. Without one the call is refused.",
     "server_parameters": "How to start it or connect to it.",
     "command": "The program; for an input, the command that prints the value.",
     "args": "Its arguments.",

@@ -18,7 +18,7 @@ START_PROCESSES = {
     *(f"computer/test_{name}" for name in ("approval", "canary", "computer", "execution", "hotplug", "import_program")),
     *(f"computer/test_{name}" for name in ("inputs", "killed", "masked_messages", "program", "python_program")),
     *(f"computer/test_{name}" for name in ("rejoin", "requests", "secret_rules", "secrets", "starting", "tools")),
-    *("computer/test_watch_files", "computer/test_withdrawn_starts"),
+    *(f"computer/test_{name}" for name in ("pins", "scanners", "watch_files", "withdrawn_starts")),
     "engine/test_official_socket_io",
     *(f"mcp_host/test_{name}" for name in ("hostile_servers", "manager", "session", "stdio", "transforms")),
     *("mcp_host/test_direct_requests", "mcp_host/test_transports"),

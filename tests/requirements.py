@@ -277,6 +277,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "computer-malformed": "A computer answers what is malformed, or too large to be answered, with its code.",
         "computer-approval": "What is not allowed beforehand is asked of the owner, or refused.",
         "approval-by-client": "If the owner allows it, a call is put to its MCP client; only a yes runs it, once.",
+        "pinned-tools": "A tool that changes its definition asks again, with the difference, whatever was allowed.",
+        "scanners": "Scanners check calls and results; what they refuse, or fail to check, does not pass.",
         "client-names": "An agent may name the MCP client it calls for: checked, shown, and part of what is granted.",
         "computer-dedup": "A computer never runs a tool twice for one req_id.",
         "computer-cancel": "A cancel stops its call and no other.",

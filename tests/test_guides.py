@@ -417,3 +417,66 @@ async def test_files_are_saved_and_sent_by_the_examples(
             assert await scan(client) == str(Path("scans/image-1.bmp"))
             assert "6,000,108 of 6,000,108 bytes\n" in capsys.readouterr().out
             assert (await send(client)).startswith("3,000,000 bytes, SHA-256 ")
+
+
+# Pinned tools and scanners
+
+PINNED, SCANNERS = GUIDES / "pinned-tools.md", GUIDES / "scanners.md"
+CTRL_D = "\x04"
+
+
+@pytest.fixture
+def weather(machine: Machine) -> Machine:
+    machine.put("../work/weather.json", {"mcpServers": {"weather": example_server("changing")}})
+    (machine.folder / "examples").symlink_to(ROOT / "examples")
+    return machine
+
+
+@pytest.mark.covers("pinned-tools")
+async def test_a_tool_that_has_changed_is_asked_about_again(weather: Machine) -> None:
+    plain, changed = texts(PINNED, "#1 … in desk wants forecast of weather")
+    start, call = command(PINNED, "a2c-smcp up .* --name laptop"), command(PINNED, "a2c-smcp agent call .*")
+    up = await Up.start(weather, start)
+    called = await up.agent(call)
+    await up.shows(lambda screen: is_printed(plain, screen.text))
+    await up.at("laptop>", "always tool")
+    assert await called.ends() == 0, called.screen.text
+    up.types(CTRL_D)
+    assert await up.program.ends() == 0
+    await weather.runs(command(PINNED, "echo .*"))
+    up = await Up.start(weather, start)
+    await up.shows(is_shown(PINNED, "forecast of weather has changed"))
+    listed = await up.agent(command(PINNED, "a2c-smcp agent tools"))
+    await listed.shows(is_shown(PINNED, "tool"))
+    called = await up.agent(call)
+    await up.shows(lambda screen: is_printed(changed, screen.text))
+    await up.at("laptop>", "n")
+    await called.shows("description:")
+    assert await called.ends() == 1
+    up.types(CTRL_D)
+    assert await up.program.ends() == 0
+    up = await Up.start(weather, command(PINNED, "a2c-smcp up .* --no-input"))
+    refused = await up.agent(f"{call} </dev/null")
+    await refused.shows(is_shown(PINNED, "Approval refused"))
+    assert await refused.ends() == 1
+
+
+@pytest.mark.covers("scanners")
+@pytest.mark.parametrize("scanner", ["examples/redact_emails.py:scan", '"python .*"'], ids=["function", "command"])
+async def test_e_mail_addresses_are_redacted(weather: Machine, scanner: str) -> None:
+    up = await Up.start(weather, command(SCANNERS, f"a2c-smcp up .* --scanner {scanner}"))
+    shown = [step for step in steps(SCANNERS) if step.command.startswith("a2c-smcp agent")]
+    assert len(shown) == 2
+    for step in shown:
+        is_refused = step.prints.startswith("Refused")
+        called = await up.agent(step.command)
+        wanted = "e-mail addresses stay here" if is_refused and "python" in scanner else step.prints
+        await called.shows(lambda screen, wanted=wanted: wanted in screen.text or is_printed(wanted, screen.text))
+        assert await called.ends() == is_refused
+
+
+@pytest.mark.covers("scanners")
+async def test_a_scanner_that_is_not_there_ends_the_program_with_a_remedy(weather: Machine) -> None:
+    program = await weather.starts("a2c-smcp computer --config weather.json --scanner nowhere:scan")
+    await program.shows("Correct or leave out the scanner.")
+    assert await program.ends() == 1

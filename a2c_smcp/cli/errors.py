@@ -45,7 +45,8 @@ class Failed(Exception):
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what, self.remedy = what.rstrip("."), remedy
-        super().__init__(f"{sentence(what)} {remedy}")
+        is_long = "\n" in what  # its last line may be the text of others
+        super().__init__(f"{what}\n{remedy}" if is_long else f"{sentence(what)} {remedy}")
 
 
 class WrongUse(typer.BadParameter):
@@ -91,6 +92,7 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
     ),
     errors.NameTaken: _Advice("Choose another with --name, or stop the one that has it."),
     errors.ApprovalRefused: _Advice("Its owner may allow it; call it again then."),
+    errors.ScannerRefused: _Advice("Its owner decides what scanners let pass; the log of the computer tells more."),
     errors.ToolForbidden: _Advice("Its owner has put it on forbidden_tools; only its owner can change that."),
     errors.NotFound: _Advice("Correct --url, which names the Server, and its path where it has one."),
     errors.ComputerNotFound: _Advice("a2c-smcp agent room shows who is there."),

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from a2c_smcp.cli.call_checks import Pin, use_scanners
 from a2c_smcp.cli.errors import Failed, WrongUse, at_the_prompt, file_error, with_server_remedy
 from a2c_smcp.cli.options import E2E, option
 from a2c_smcp.cli.progress import ServerProgress
@@ -130,12 +131,28 @@ class OwnerOptions:
     landing: Path | None = None
     e2e: E2E = E2E.off
     sign: bool = False
+    pin: Pin | None = None
+    scanners: list[str] | None = None
 
     def __post_init__(self) -> None:
         if self.yes and self.approve_by is ApproveBy.client:
             raise WrongUse(
                 "--yes lets every tool run: nobody is asked with --approve-by client", "Leave one of them out."
             )
+
+    def of_computer(self) -> dict[str, Any]:
+        """The arguments of the `Computer`."""
+        return {
+            "values": self.values,
+            "policy": self.policy,
+            "skills": self.skills,
+            "landing": self.landing,
+            "approve_by": self.approve_by.value,
+            "state_folder": default_folder(),
+            "pin": self.pin.value if self.pin else None,
+            "e2e": self.e2e.value,
+            "sign": self.sign,
+        }
 
 
 class LocalComputer:
@@ -158,18 +175,9 @@ class LocalComputer:
         self._refused = RefusedChanges(files)
         self._consent = trusting if given.trust_changes else questions.consent if questions else None
         self.can_approve = given.yes or self._owner is not None or given.approve_by is ApproveBy.client
-        self.computer = Computer(
-            name,
-            values=given.values,
-            policy=given.policy,
-            skills=given.skills,
-            landing=given.landing,
-            approve_by=given.approve_by.value,
-            on_state=self._on_state,
-            e2e=given.e2e.value,
-            sign=given.sign,
-            **_callbacks(questions, self._owner, guide, approve_everything=given.yes),
-        )
+        self._scanners = given.scanners
+        callbacks = _callbacks(questions, self._owner, guide, approve_everything=given.yes)
+        self.computer = Computer(name, on_state=self._on_state, **given.of_computer(), **callbacks)
         self._fill()
 
     @property
@@ -190,6 +198,7 @@ class LocalComputer:
     ) -> None:
         """Run until a signal. Raises the error with which the Server refuses this computer for good."""
         await self._check_refused()
+        use_scanners(self.computer, self._scanners, self._configuration)
         gc.freeze()  # imported modules stay for ever: the collector need not visit them
         with self._progress.shown(self._configuration.servers.values()):
             serve = partial(self._owner.serve, self.computer) if self._owner else self.computer.run

@@ -31,6 +31,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_ACCEPT = "its owner may say yes at the prompt, or start the computer with --pin warn"
+
 Decision: TypeAlias = Literal["no", "yes", "always", "always_for_agent"]
 """`always` grants this tool to this agent for good, `always_for_agent` grants it every tool."""
 
@@ -90,13 +92,18 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """A call that the owner is asked about. Secrets in `arguments` are masked."""
+    """A call that the owner is asked about. Secrets in `arguments` are masked.
+
+    `changed` is how the definition of the tool differs from the one that was approved or first seen; empty if it does
+    not. Lines of it begin with `-` for what is gone and with `+` for what is new. A yes is a yes to this, too.
+    """
 
     caller: Caller
     name: TOOL_NAME
     server: str
     tool: TOOL_NAME
     arguments: dict[str, Any] = field(repr=False)
+    changed: str = field(default="", repr=False)
 
     def granted_by(self, decision: Decision | bool) -> Grant | None:
         """What a decision allows beyond this one call."""
@@ -119,7 +126,10 @@ def approve_all(request: ApprovalRequest) -> bool:
 
 
 class Approvals:
-    """The grants of an owner, and the function that asks for more. `on_grant` is called with each new grant."""
+    """The grants of an owner, and the function that asks for more.
+
+    `on_grant` is called with each new grant, `on_withdrawn` with the server and the tool whose grants have ended.
+    """
 
     def __init__(
         self,
@@ -132,10 +142,13 @@ class Approvals:
         self._ask = ask
         self._by = by
         self.on_grant = on_grant
+        self.on_withdrawn: Callable[[str, TOOL_NAME], None] = lambda server, tool: None
         self.grants = set(grants)
 
     def allows(self, caller: Caller, route: ToolRoute) -> bool:
         """Whether a tool may run without asking, by its configuration or by a grant."""
+        if route.asks_again:
+            return False
         if route.meta.auto_apply is True:
             return True
         if not self.grants:
@@ -159,7 +172,7 @@ class Approvals:
         Grants with a client do not count: an agent asks for its tools once, for all of its clients.
         """
         if self.approves_all or Grant(agent) in self.grants:
-            return True
+            return _all_that_do_not_ask_again(routes)
         if not any(grant.agent == agent for grant in self.grants):
             return []
         caller = Caller("", agent)
@@ -169,10 +182,9 @@ class Approvals:
         """Return if the tool may run, after asking the owner if need be. Raises `ApprovalRefused`."""
         if self.allows(request.caller, route):
             return
-        if self._ask is None:
-            raise ApprovalRefused(
-                f"{request.name!r} needs its owner's approval and nobody can be asked: {self._remedy(request)}"
-            )
+        if self._ask is None or (route.asks_again and self.approves_all):
+            remedy = _ACCEPT if route.asks_again else self._remedy(request)
+            raise ApprovalRefused(f"{request.name!r} needs its owner's approval and nobody can be asked: {remedy}")
         decision = await self._answer(self._ask, request)
         if grant := request.granted_by(decision):
             self.grants.add(grant)
@@ -197,3 +209,15 @@ class Approvals:
 
     def revoke(self, grant: Grant) -> None:
         self.grants.discard(grant)
+
+    def withdraw(self, server: str, tool: TOOL_NAME) -> None:
+        """End the grants of one tool, for all agents. Those for every tool of an agent stay."""
+        self.grants = {grant for grant in self.grants if (grant.server, grant.tool) != (server, tool)}
+        self.on_withdrawn(server, tool)
+
+
+def _all_that_do_not_ask_again(routes: Mapping[TOOL_NAME, ToolRoute]) -> bool | list[TOOL_NAME]:
+    """`True`, or, if a tool has changed and asks for that, the names of the others."""
+    if not any(route.asks_again for route in routes.values()):
+        return True
+    return [name for name, route in routes.items() if not route.meta.auto_apply and not route.asks_again]

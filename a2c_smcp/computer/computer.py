@@ -21,11 +21,13 @@ from a2c_smcp.computer.calls.journal import journal_of
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.inputs.resolver import Approve as ApproveCommand
 from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
+from a2c_smcp.computer.pins import PinMode, PinnedTools
 from a2c_smcp.computer.questions.answering import Answering, OnQuestion
 from a2c_smcp.computer.questions.client_approval import ClientApprovals
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
 from a2c_smcp.computer.reading.contents import ReadContents
 from a2c_smcp.computer.reading.requests import ReadAnswers
+from a2c_smcp.computer.scanners.scanners import ScannerLike, Scanners
 from a2c_smcp.computer.secrets import NO_SERVER, Mask, masked_logs, secrets_of
 from a2c_smcp.computer.server_control import ServerControl
 from a2c_smcp.computer.server_logs import ServerLogs
@@ -50,7 +52,7 @@ from a2c_smcp.mcp_host.config.servers import (
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.session import EventKind
 from a2c_smcp.mcp_host.status import OnChange, State
-from a2c_smcp.private_files import instance_of
+from a2c_smcp.private_files import default_folder, instance_of
 
 if TYPE_CHECKING:  # they need the extra `devices`
     from a2c_smcp.computer.sealed.device import ComputerDevice
@@ -87,6 +89,10 @@ class Computer(ServerControl):
     can, and then always; `"require"`, all, and only those that were trusted beforehand (`a2c-smcp device trust`).
     `sign`: answers are signed. Both need the extra `devices`. The keys of this device are kept in the keyring, or in
     `state_folder`, and made on first use, unless `identity` is given.
+
+    `pin` says what happens when a tool changes its definition (`pins.py`),
+    for servers that do not say it themselves; `run` keeps the definitions in `state_folder`. `scanners` check each call
+    before and after it runs: functions, or texts as of `--scanner` (`scanners/`).
     """
 
     def __init__(
@@ -111,6 +117,8 @@ class Computer(ServerControl):
         e2e: Sealing = "off",
         sign: bool = False,
         identity: Identity | None = None,
+        pin: PinMode | None = None,
+        scanners: Iterable[ScannerLike] = (),
     ) -> None:
         self.name = name
         self.mask = Mask()
@@ -122,7 +130,9 @@ class Computer(ServerControl):
         self._max_message = max_message
         self.device: ComputerDevice | None = None
         self._sealing, self._signs, self._identity = e2e, sign, identity
-        self._catalogue = Catalogue(max_message)
+        unasked, withdraw = self.approvals.approves_all, self.approvals.withdraw
+        self.pins = PinnedTools(pin, self.mask, asks_nobody=unasked, withdraw=withdraw, on_accepted=self._refresh)
+        self._catalogue = Catalogue(max_message, self.pins)
         blob_limits = blob_limits or BlobLimits()
         self.blobs, self.uploads = Blobs(blob_limits), Uploads(landing, blob_limits)
         self.skills = Skills(lambda: self._host, self.mask, self.blobs, lambda: self._notify("skills"), home=skills)
@@ -133,10 +143,10 @@ class Computer(ServerControl):
         answering = Answering(on_question, self._questions_for_agents, self.questions, self.mask)
         self._delivery = ResultDelivery(self.blobs, max_message)
         clients = ClientApprovals(name, self.questions, self.mask)
-        approval = CallApproval(self.approvals, clients, self._catalogue)
-        self._execution = Execution(
-            lambda: self._host, self._catalogue, approval, answering, self.tells, self.mask, self._delivery
-        )
+        approval = CallApproval(self.approvals, clients, self._catalogue, self.pins)
+        self.scanners = Scanners(name, scanners)
+        parts = approval, answering, self.tells, self.mask, self._delivery, self.scanners
+        self._execution = Execution(lambda: self._host, self._catalogue, *parts)
         self._contents = ReadContents(self.blobs, self.mask, max_message)
         self.reading = ReadAnswers(
             lambda: self._host,
@@ -171,6 +181,7 @@ class Computer(ServerControl):
         configs, self._waiting_configs = self._waiting_configs, {}
         try:
             self.device = await self._own_device()
+            self.pins.open(self.name, self._state_folder)
             self.blobs.open(self._state_folder)
             await self.uploads.open()
             for config in configs.values():
@@ -191,6 +202,8 @@ class Computer(ServerControl):
             await self.skills.close()
             await self.reading.subscriptions.close()
             await self.uploads.close()
+            await self.pins.close()
+            await self.scanners.close()
             await self._host.close()
             self._hosting = None
 
@@ -204,7 +217,7 @@ class Computer(ServerControl):
         the Server refuses the computer. Ctrl-C ends it without an error if the program does nothing else:
         `asyncio.run(computer.run(…))`.
         """
-        state_folder = self._state_folder = state_folder or self._state_folder
+        state_folder = self._state_folder = state_folder or self._state_folder or default_folder()
         with ended_by_interrupt():
             async with self:
                 starting = asyncio.create_task(self.start())

@@ -6,12 +6,14 @@ import asyncio
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from a2c_smcp.cli.options import default_agent_name
+from a2c_smcp.cli.prompt import views
 from a2c_smcp.cli.prompt.approvals import OWNER, Grants, NothingToAnswer, PendingApprovals
 from a2c_smcp.cli.prompt.language import (
     BadLine,
@@ -186,6 +188,35 @@ async def test_the_owner_needs_no_approval_and_no_agent_can_pass_for_the_owner()
     impostor.cancel()
 
 
+@pytest.mark.covers("prompt-approvals", "pinned-tools")
+async def test_a_permanent_grant_answers_no_request_that_shows_another_change() -> None:
+    requests = PendingApprovals()
+    changed = replace(request(), changed="description:\n  + evil")
+    asking = await waiting_for(requests, request(), changed, replace(request("crash"), changed="other"), changed)
+    requests.answer(requests.find("1"), "always_for_agent")
+    assert await asking[0] == "always_for_agent"
+    assert [pending.number for pending in requests] == [2, 3, 4]
+    requests.answer(requests.find("2"), "always")
+    assert [await asking[1], await asking[3]] == ["always", "yes"]
+    assert [pending.number for pending in requests] == [3]
+    requests.refuse_all()
+    assert await asking[2] == "no"
+
+
+@pytest.mark.covers("prompt-approvals", "pinned-tools")
+async def test_a_long_change_is_cut_and_shown_in_full_on_request() -> None:
+    lines = ["description:", *(f"  + line {number}" for number in range(60)), "  + " + "x" * 5000]
+    requests = PendingApprovals()
+    (asking,) = await waiting_for(requests, replace(request(), changed="\n".join(lines)))
+    (pending,) = requests
+    short, full = views.request(pending), views.request(pending, in_full=True)
+    assert "line 30" in short
+    assert "line 59" not in short
+    assert "`approve` shows the change in full" in short
+    assert all(line in full for line in lines)
+    asking.cancel()
+
+
 # What is kept
 
 
@@ -219,6 +250,21 @@ def test_grants_hold_for_one_office_of_one_server(tmp_path: Path) -> None:
     kept.grants.enter("http://hub:1", "other")
     assert [*kept.grants] == [everything]
     assert "password" not in "".join(file.read_text() for file in (tmp_path / "approvals").iterdir())
+
+
+@pytest.mark.covers("prompt-approvals", "pinned-tools")
+def test_what_was_allowed_for_a_tool_that_has_changed_is_forgotten_in_all_offices(tmp_path: Path) -> None:
+    kept, tool, others = Kept(tmp_path), Grant("planner", "good", "paint"), [Grant("planner"), Grant("a", "good", "b")]
+    for office in ("desk", "other"):
+        kept.grants.enter("http://hub", office)
+        kept.allow(tool, Grant("another", "good", "paint", "claude"), *others)
+    kept.approvals.withdraw("good", "paint")
+    assert kept.said == ["paint of good has changed: what was allowed for good is asked again"]
+    kept.approvals.withdraw("good", "paint")
+    assert len(kept.said) == 1
+    for office in ("desk", "other"):
+        kept.grants.enter("http://hub", office)
+        assert {*kept.grants} == {*others}
 
 
 @pytest.mark.covers("prompt-approvals", "client-names")

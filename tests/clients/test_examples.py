@@ -52,8 +52,11 @@ SHOWN = {
 }
 """The lines that each of them prints, in this order."""
 
-SERVED = ("fastapi_app", "library_server", "window_server", "restaurant_server", "scanner_server", "skill_server")
-"""Those that go on until they are stopped. They are tested here, by `windows` and in `tests/test_guides.py`."""
+SERVED = (
+    *("fastapi_app", "library_server", "window_server", "restaurant_server", "scanner_server", "skill_server"),
+    *("changing_server", "redact_emails"),
+)
+"""Those that other programs use. They are tested here, by `windows` and in `tests/test_guides.py`."""
 
 pytestmark = pytest.mark.covers("examples")
 

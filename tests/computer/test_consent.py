@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from a2c_smcp.computer.configuration.consent import weigh
 from a2c_smcp.computer.configuration.files import Configuration
+from a2c_smcp.computer.scanners.config import parse_scanner
 from a2c_smcp.mcp_host.config.servers import parse_input, parse_server
 
 pytestmark = pytest.mark.covers("config-consent")
@@ -86,6 +88,13 @@ NEED_CONSENT: dict[str, tuple[dict[str, Any] | None, dict[str, Any], str]] = {
     ),
     "windows of any kind": (FILES, {**FILES, "desktop": "any"}, 'servers.s.desktop: "any"'),
     "no secret any more": (FILES, {**FILES, "secrets": {"API_TOKEN": False}}, "servers.s.secrets"),
+    "changed tools may run": (FILES, {**FILES, "pin": "off"}, 'servers.s.pin: "off"'),
+    "changed tools need not ask": (
+        {**FILES, "pin": "ask"},
+        {**FILES, "pin": "warn"},
+        'servers.s.pin: "warn" instead of "ask"',
+    ),
+    "changed tools may be those of the program": ({**FILES, "pin": "ask"}, FILES, "servers.s.pin: nothing instead"),
     "not declared any more": ({**FILES, "secrets": {"MODE": True}}, FILES, "servers.s.secrets"),
 }
 
@@ -112,6 +121,8 @@ HARMLESS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a mapper": (FILES, {**FILES, "default_tool_meta": {"ret_object_mapper": {"a": "b"}}}),
     "timeouts": (REMOTE, {**REMOTE, "timeout": 9}),
     "no script any more": ({**FILES, "vrl": "."}, FILES),
+    "changed tools ask": (FILES, {**FILES, "pin": "ask"}),
+    "changed tools are told": ({**FILES, "pin": "off"}, {**FILES, "pin": "warn"}),
     "a secret declared": (FILES, {**FILES, "secrets": {"MODE": True}}),
     "a field without a meaning": (FILES, {**FILES, "comment": "hello"}),
 }
@@ -152,6 +163,33 @@ def test_inputs_that_decide_a_value_wait(old: dict[str, Any] | None, new: dict[s
     assert weighed.at_once.inputs == (before if line else after).inputs
     assert [each for each in lines if each.startswith(line)] if line else lines == []
     assert TOKEN not in repr(lines)
+
+
+REDACTS: dict[str, Any] = {"function": "redact:scan"}
+PROGRAM: dict[str, Any] = {"command": "scan", "args": ["--api-key", TOKEN]}
+
+
+@pytest.mark.covers("scanners")
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ([REDACTS], [], 'scanners: nothing instead of [{"function": "redact:scan"}]'),
+        ([], [REDACTS], 'scanners: [{"function": "redact:scan"}]'),
+        ([REDACTS], [{**REDACTS, "when": ["after"]}], 'scanners: [{"function": "redact:scan", "when": ["after"]}]'),
+        ([REDACTS], [{**REDACTS, "deadline": 600}], "scanners: "),
+        ([REDACTS, PROGRAM], [PROGRAM, REDACTS], 'scanners: [{"command": "scan", "args": ["--api-key", "***"]}, '),
+    ],
+    ids=["less", "more", "later", "slower", "another order"],
+)
+def test_scanners_change_only_after_a_yes(old: list[Any], new: list[Any], line: str) -> None:
+    before, after = (
+        replace(configuration({"s": FILES}), scanners=tuple(map(parse_scanner, each))) for each in (old, new)
+    )
+    weighed = weigh(before, replace(after, servers={}))
+    (shown,) = map(str, weighed.waiting)
+    assert shown.startswith(line)
+    assert TOKEN not in shown
+    assert weighed.at_once == replace(before, servers={}), "the rest is applied"
 
 
 def test_a_value_cannot_hide_another_line() -> None:

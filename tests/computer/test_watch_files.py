@@ -182,6 +182,46 @@ async def test_a_change_is_logged_and_not_applied_if_the_owner_cannot_be_asked(
     assert not marker.exists()
 
 
+@pytest.mark.covers("config-consent", "scanners")
+async def test_scanners_of_a_watched_file_change_only_after_a_yes_and_are_not_even_imported_before(
+    tmp_path: Path,
+) -> None:
+    path, marker, owner = tmp_path / "servers.json", tmp_path / "was-run", Owner()
+    kept, evil = tmp_path / "kept.py", tmp_path / "evil.py"
+    kept.write_text("def scan(call):\n    return {}\n", "utf-8")
+    evil.write_text(f"open({str(marker)!r}, 'w').close()\n{kept.read_text()}", "utf-8")
+
+    def put(*files: Path, **more: Any) -> None:
+        scanners = [{"function": f"{file}:scan"} for file in files]
+        entry = {"command": sys.executable, "args": [str(GOOD)], **more}
+        path.write_text(json.dumps({"mcpServers": {"good": entry}, "scanners": scanners}), "utf-8")
+
+    def used(computer: Computer) -> list[str]:
+        return [scanner.name for scanner in computer.scanners.before]
+
+    put(kept)
+    async with watched(path, owner, RefusedChanges([path], tmp_path / "state")) as (computer, faults):
+        computer.scanners.configure(read_all([path]).scanners)
+        put(evil)
+        await until(lambda: len(owner.asked) == 1)
+        assert (marker.exists(), used(computer)) == (False, [f"{kept}:scan"])
+        owner.answers[0].set_result(False)
+        put(forbidden_tools=["add"])
+        await until(lambda: len(owner.asked) == 2)
+        await until(lambda: "add" not in [tool["name"] for tool in computer.get_tools()])
+        assert used(computer) == [f"{kept}:scan"], "the rest of the change is applied"
+        assert RefusedChanges([path], tmp_path / "state").lines_of(read_all([path])) == owner.asked[1]
+        put(evil, tmp_path / "missing.py")
+        await until(lambda: len(owner.asked) == 3)
+        owner.answers[2].set_result(True)
+        await until(lambda: bool(faults))
+        assert used(computer) == [f"{kept}:scan"], "what cannot be used changes nothing"
+        put(evil)
+        await until(lambda: len(owner.asked) == 4)
+        owner.answers[3].set_result(True)
+        await until(lambda: used(computer) == [f"{evil}:scan"])
+
+
 def in_place(path: Path, text: str) -> None:
     path.write_text(text, "utf-8")
 

@@ -22,7 +22,7 @@ CODES = {  # WIRE §3, 4008 of §1, and PROTOCOL-0.4 §1
     401: {"NotAuthenticated"},
     403: {
         *("Forbidden", "WrongRole", "NotInOffice", "OfficeHasAgent", "NameTaken", "NameMismatch", "NotAuthorised"),
-        *("ApprovalRefused", "ToolForbidden", "DeviceMismatch"),
+        *("ApprovalRefused", "ScannerRefused", "ToolForbidden", "DeviceMismatch"),
     },
     404: {
         "NotFound",

@@ -135,17 +135,19 @@ _INPUT = ("id", "type", "description")
 
 
 def _described(computer: str, tool: Mapping[str, Any], answer: _ComputerTools) -> dict[str, Any]:
-    """A tool as it came, with its computer, the tags from its `meta`, and whether it needs approval."""
-    meta = _object((tool.get("meta") or {}).get("a2c_tool_meta"))
+    """A tool as it came, with its computer, its tags, whether it needs approval, and whether it has changed."""
+    known = tool.get("meta") or {}
+    meta, changed = _object(known.get("a2c_tool_meta")), _object(known.get("a2c_changed"))
     tags = [str(tag) for tag in meta.get("tags") or ()]
     approved = answer.approved
     is_approved = approved if isinstance(approved, bool) else tool["name"] in approved
-    asks = meta.get("auto_apply") is not True and not is_approved
-    return {"computer": computer, **tool, "tags": tags, "needs_approval": asks}
+    asks = (meta.get("auto_apply") is not True and not is_approved) or changed.get("asks") is True
+    return {"computer": computer, **tool, "tags": tags, "needs_approval": asks, "has_changed": bool(changed)}
 
 
 def _tool_row(tool: Mapping[str, Any]) -> tuple[str, ...]:
-    summary, approval = first_sentence(str(tool.get("description") or "")), "asks" if tool["needs_approval"] else ""
+    summary = first_sentence(str(tool.get("description") or ""))
+    approval = ", ".join(["asks"] * tool["needs_approval"] + ["changed"] * tool["has_changed"])
     server = str(tool.get("mcp_server") or tool.get("bundle_id", ""))
     return tool["name"], tool["computer"], server, summary, ", ".join(tool["tags"]), approval
 

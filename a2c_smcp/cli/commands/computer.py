@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 from typing import Annotated
 
-from a2c_smcp.cli import local_computer, logs, options
+from a2c_smcp.cli import call_checks, local_computer, logs, options
 from a2c_smcp.cli.errors import Failed, explained
 from a2c_smcp.cli.local_computer import LocalComputer, OwnerOptions
 from a2c_smcp.cli.options import option
@@ -38,6 +38,8 @@ def computer(
     landing: local_computer.Landing = None,
     e2e: options.E2EOption = options.E2E.off,
     sign: local_computer.Sign = False,
+    pin: call_checks.PinOption = None,
+    scanner: call_checks.ScannerOption = None,
     ca: options.CA = None,
     cert: options.Cert = None,
     cert_key: options.CertKey = None,
@@ -77,6 +79,8 @@ def computer(
         landing=options.checked_folder(landing, "--landing"),
         e2e=e2e,
         sign=sign,
+        pin=pin,
+        scanners=scanner,
     )
     own = LocalComputer(name, config or [], terminal, given)
     if device := own_fingerprint(terminal):

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-from a2c_smcp.cli import local_computer, logs, options
+from a2c_smcp.cli import call_checks, local_computer, logs, options
 from a2c_smcp.cli.errors import Failed, WrongUse, explained, file_error
 from a2c_smcp.cli.local_computer import LocalComputer, OwnerOptions
 from a2c_smcp.cli.options import option, unused_variables
@@ -94,6 +94,8 @@ def up(
     landing: local_computer.Landing = None,
     e2e: options.E2EOption = options.E2E.off,
     sign: local_computer.Sign = False,
+    pin: call_checks.PinOption = None,
+    scanner: call_checks.ScannerOption = None,
     log_level: options.LogLevelOption = logs.LogLevel.warning,
 ) -> None:
     """Run a Server and this machine's MCP servers, together, from one file.
@@ -129,6 +131,8 @@ def up(
                 landing=options.checked_folder(landing, "--landing"),
                 e2e=e2e,
                 sign=sign,
+                pin=pin,
+                scanners=scanner,
             )
             own = LocalComputer(setup.name, [file], terminal, given)
             run_program(_Up(setup, own, state, terminal).serve(write_info))

@@ -29,6 +29,8 @@ __all__ = ["OWNER", "Grants", "NothingToAnswer", "PendingApproval", "PendingAppr
 OWNER = Caller("", "")
 """The caller of commands at the prompt. It needs no approval, and is compared by identity: no agent can pass for it."""
 
+_NOT_KEPT = "{}: cannot be used, what you allow lasts until this program ends"
+
 
 class NothingToAnswer(Exception):
     """The request to be answered does not exist, or exists no longer."""
@@ -93,10 +95,17 @@ class PendingApprovals:
         return self._oldest_seen
 
     def answer(self, pending: PendingApproval, decision: Decision) -> None:
-        """Answer a request. A permanent grant also answers the pending requests that it covers."""
-        grant = pending.request.granted_by(decision)
+        """Answer a request. A permanent grant also answers the pending requests that it covers.
+
+        A request that shows a change of its tool is answered along only if the same change was shown.
+        """
+        asked = pending.request
+        grant = asked.granted_by(decision)
         self._decide(pending, decision)
         for other in self if grant else ():
+            known = (asked.server, asked.tool, asked.changed) if other.request.changed else None
+            if known and (other.request.server, other.request.tool, other.request.changed) != known:
+                continue
             if grant in (other.request.granted_by("always"), other.request.granted_by("always_for_agent")):
                 self._decide(other, "yes")
 
@@ -121,6 +130,7 @@ class Grants:
         self._say = say
         self._place = ""
         approvals.on_grant = lambda grant: self._save()
+        approvals.on_withdrawn = self._withdraw
 
     def enter(self, url: str, office: str) -> None:
         """Load the grants for this office; those of the office before no longer count."""
@@ -140,6 +150,19 @@ class Grants:
             self._approvals.revoke(grant)
         self._save()
 
+    def _withdraw(self, server: str, tool: str) -> None:
+        """A tool has changed: what was allowed for it is forgotten, in all offices of all Servers."""
+        kept = self._load()
+        left = {
+            place: [entry for entry in entries if entry[1:3] != [server, tool]]
+            for place, entries in kept.items()
+            if isinstance(entries, list)
+        }
+        if left == kept:
+            return
+        self._keep(left)
+        self._say(f"{tool} of {server} has changed: what was allowed for good is asked again", "yellow")
+
     def _load(self) -> dict[str, Any]:
         try:
             return self._store.load()
@@ -151,9 +174,16 @@ class Grants:
         """Save, without losing what other processes have saved meanwhile for other offices."""
         try:
             kept = {**self._store.load(), self._place: [_written(grant) for grant in self]}
+        except PrivateFileUnusable:
+            self._say(_NOT_KEPT.format(self._path), "yellow")
+        else:
+            self._keep(kept)
+
+    def _keep(self, kept: dict[str, Any]) -> None:
+        try:
             self._store.save({place: grants for place, grants in kept.items() if grants})
         except PrivateFileUnusable:
-            self._say(f"{self._path}: cannot be used, what you allow lasts until this program ends", "yellow")
+            self._say(_NOT_KEPT.format(self._path), "yellow")
 
 
 def _is_of_one_run(agent: str) -> bool:

@@ -15,6 +15,7 @@ from a2c_smcp.cli.terminal import first_sentence, printable
 from a2c_smcp.computer.approval import Grant
 from a2c_smcp.computer.calls.reports import CallStatistics
 from a2c_smcp.computer.inputs.resolver import InputState
+from a2c_smcp.computer.tools.definitions import CHANGED
 from a2c_smcp.computer.types import AttributedCall, OwnedTool
 from a2c_smcp.mcp_host.status import ServerStatus
 from a2c_smcp.protocol.visible import one_line, values_in_lines
@@ -42,6 +43,8 @@ _VALUE = 160
 """Characters of one value that a request shows; `approve` shows all."""
 _VALUES = 200
 """Values that a request shows; `approve` shows all."""
+_CHANGED_LINES, _CHANGED_LINE = 40, 400
+"""Lines of a change that a request shows, and characters of one; `approve` shows all."""
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> RenderableType:
@@ -84,8 +87,11 @@ def tools(found: Iterable[OwnedTool], *, asks: bool) -> RenderableType:
 
 
 def _tool_row(tool: OwnedTool, *, asks: bool) -> Sequence[str]:
-    meta = json.loads(str((tool.get("meta") or {}).get("a2c_tool_meta") or "{}"))
+    known = tool.get("meta") or {}
+    meta, changed = (json.loads(str(known.get(key) or "{}")) for key in ("a2c_tool_meta", "a2c_changed"))
     approval = "asks" if asks and meta.get("auto_apply") is not True else ""
+    if changed:
+        approval = "asks, changed" if approval or changed["asks"] else "changed"
     return tool["name"], tool["mcp_server"], approval, first_sentence(tool.get("description") or "")
 
 
@@ -123,8 +129,25 @@ def who_wants(pending: PendingApproval) -> str:
 
 
 def request(pending: PendingApproval, *, in_full: bool = False) -> str:
-    """The agent, the tool and the arguments of a request."""
-    return "\n  ".join([who_wants(pending), *_arguments(pending.request.arguments, in_full=in_full)])
+    """The agent, the tool and the arguments of a request, and how the tool has changed since it was approved."""
+    wanted = pending.request
+    arguments = _arguments(wanted.arguments, in_full=in_full)
+    return "\n  ".join([who_wants(pending), *arguments, *_change(wanted.changed, in_full=in_full)])
+
+
+def _change(changed: str, *, in_full: bool) -> list[str]:
+    if not changed:
+        return []
+    lines = changed.split("\n")
+    shown = [f"  {line if in_full else _cut(line)}" for line in (lines if in_full else lines[:_CHANGED_LINES])]
+    is_whole = in_full or (len(lines) <= _CHANGED_LINES and all(len(line) <= _CHANGED_LINE for line in lines))
+    rest = [] if is_whole else ["`approve` shows the change in full"]
+    return [f"{CHANGED}:", *shown, *rest]
+
+
+def _cut(line: str) -> str:
+    most = _CHANGED_LINE
+    return line if len(line) <= most else f"{line[:most]} [… {len(line) - most} more characters …]"
 
 
 def _arguments(arguments: dict[str, Any], *, in_full: bool) -> list[str]:

@@ -6,6 +6,10 @@ owner, as without it.
 MCP servers of 2026-07-28 that ask something end a call with a result, and the agent calls again with the server's own
 state (`questions: "result"`). Such a request goes on with a call that was approved: the same tool with the same
 arguments and the state that this call has returned. It is let through once (`_ApprovedRounds`).
+
+Whoever is asked about a tool whose definition has changed is shown the difference (`pins.py`). The owner's yes pins the
+new definition; one at the MCP client is for this call only. If the definition changes while somebody is asked, nothing
+runs. The agent gets the difference with the refusal, and in the `_meta` of the result.
 """
 
 from __future__ import annotations
@@ -19,10 +23,12 @@ from typing import Any, NamedTuple
 from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller
 from a2c_smcp.computer.calls.in_flight import digest_of
 from a2c_smcp.computer.calls.incoming import IncomingCall
+from a2c_smcp.computer.pins import PinnedTools
 from a2c_smcp.computer.questions.client_approval import ClientApprovals, can_be_asked
 from a2c_smcp.computer.tools.catalogue import Catalogue
+from a2c_smcp.computer.tools.definitions import CHANGED, ToolChange
 from a2c_smcp.computer.tools.table import ToolRoute
-from a2c_smcp.errors import ToolNotFound
+from a2c_smcp.errors import ApprovalRefused, ToolNotFound
 
 __all__ = ["Approved", "CallApproval"]
 
@@ -31,19 +37,28 @@ _MOST_ROUNDS = 256
 
 
 class Approved(NamedTuple):
-    """The call to run, or the `question` that is returned in its place."""
+    """The call to run, or the `question` that is returned in its place. `change`: what was approved with it."""
 
     call: IncomingCall
     question: dict[str, Any] | None = None
+    change: ToolChange | None = None
+
+    def told(self, result: dict[str, Any]) -> dict[str, Any]:
+        """The result of the call. The agent may still know the tool as it was: its change is in `_meta`."""
+        if self.change is None:
+            return result
+        meta = result.get("_meta")
+        return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), "a2c_changed": self.change.to_wire()}}
 
 
 class CallApproval:
     """Decides whether a call may run, after asking if need be."""
 
-    def __init__(self, approvals: Approvals, clients: ClientApprovals, catalogue: Catalogue) -> None:
+    def __init__(self, approvals: Approvals, clients: ClientApprovals, catalogue: Catalogue, pins: PinnedTools) -> None:
         self._approvals = approvals
         self._clients = clients
         self._catalogue = catalogue
+        self._pins = pins
         self._rounds = _ApprovedRounds()
 
     def allows(self, call: IncomingCall, route: ToolRoute) -> bool:
@@ -53,22 +68,50 @@ class CallApproval:
     async def approve(self, call: IncomingCall, route: ToolRoute, shown: dict[str, Any], deadline: float) -> Approved:
         """Ask for approval. `shown` are the arguments, masked. Raises `SMCPError`, or `TimeoutError`."""
         if self._clients.is_state(call):
-            return Approved(self._clients.answered(call, (route.server, route.tool)))
+            return Approved(self._clients.answered(call, _tool(route)), change=route.change)
         if self._rounds.take(call, route):
             return Approved(call)
-        request = ApprovalRequest(call.caller, call.name, route.server, route.tool, shown)
-        by_client = self._approvals.are_by_client and can_be_asked(call)
-        if by_client and call.options and call.options.questions == "result":
-            return Approved(call, self._clients.put(call, request, deadline))
+        changed = route.change.diff if route.change else ""
+        request = ApprovalRequest(call.caller, call.name, route.server, route.tool, shown, changed)
+        try:
+            return await self._ask(call, route, request, deadline)
+        except ApprovalRefused as refusal:
+            raise _with_change(refusal, route.change) from None
+
+    async def _ask(self, call: IncomingCall, route: ToolRoute, request: ApprovalRequest, deadline: float) -> Approved:
+        if not (self._approvals.are_by_client and can_be_asked(call)):
+            return await self._ask_owner(call, route, request, deadline)
+        if call.options and call.options.questions == "result":
+            return Approved(call, self._clients.put(call, request, _tool(route), deadline))
         async with asyncio.timeout_at(deadline):
-            if by_client:
-                await self._clients.require(call, request)
-            else:
-                await self._approvals.require(request, route)
+            await self._clients.require(call, request)
+        self._require_same(call, route)
+        return Approved(call, change=route.change)
+
+    async def _ask_owner(
+        self, call: IncomingCall, route: ToolRoute, request: ApprovalRequest, deadline: float
+    ) -> Approved:
+        """Ask the owner. A yes pins a changed definition, unless he calls himself, and was not asked."""
+        if route.asks_again:
+            self._approvals.withdraw(route.server, route.tool)  # of this office, too, if it was joined meanwhile
+        async with asyncio.timeout_at(deadline):
+            await self._approvals.require(request, route)
+        self._require_same(call, route)
+        if route.change and call.caller.agent:
+            self._pins.accept(route.server, route.tool, route.digest)
+        return Approved(call, change=route.change)
+
+    def _require_same(self, call: IncomingCall, route: ToolRoute) -> None:
+        """Raise if the tool is no longer the one that somebody was asked about."""
         now = self._catalogue.resolve(call.name)
-        if (now.server, now.tool) != (route.server, route.tool):  # it may have changed while somebody was asked
+        if (now.server, now.tool) != (route.server, route.tool):
             raise ToolNotFound(f"{call.name!r} has become another tool", toolId=call.name)
-        return Approved(call)
+        if now.digest != route.digest:
+            self._approvals.withdraw(route.server, route.tool)
+            refusal = ApprovalRefused(
+                f"the definition of {call.name!r} has changed while somebody was asked: call again"
+            )
+            raise _with_change(refusal, now.change)
 
     def goes_on_later(self, call: IncomingCall, route: ToolRoute, result: Mapping[str, Any]) -> None:
         """An approved call has ended with an `InputRequiredResult`: the request that goes on with it is approved."""
@@ -116,4 +159,17 @@ class _ApprovedRounds:
 
 
 def _round(call: IncomingCall, route: ToolRoute, state: object) -> tuple[Caller, bytes]:
-    return call.caller, digest_of([call.caller.client, route.server, route.tool, call.name, call.params, state])
+    return call.caller, digest_of([call.caller.client, *_tool(route), call.name, call.params, state])
+
+
+def _tool(route: ToolRoute) -> tuple[str, str, str]:
+    """The tool that somebody is asked about, with the digest of its definition."""
+    return route.server, route.tool, route.digest
+
+
+def _with_change(refusal: ApprovalRefused, change: ToolChange | None) -> ApprovalRefused:
+    """The refusal, with the difference for the agent."""
+    if change is None or "changed" in refusal.details:
+        return refusal
+    told = change.to_wire()
+    return ApprovalRefused(f"{refusal.about}; {CHANGED}:\n{told['diff']}", **refusal.details, changed=told)

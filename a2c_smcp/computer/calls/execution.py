@@ -1,10 +1,11 @@
 """One tool call, from its arrival to a result that may leave the Computer.
 
-The order is that of WIRE §5: find the tool, check the arguments, ask the owner for approval, write the call into the
-journal, run the tool, mask secrets in its result, transform it, make it fit (`delivery.py`). Every step ends at the
-call's deadline. The transform has half a second more, so that the timeout of its own script is reported rather than
-ours. Whatever goes wrong becomes a result with `isError`, which is masked as well. Each call runs in a task of its own
-(`CallsInFlight`), which outlives the connection that it came by.
+The order is that of WIRE §5: find the tool, check the arguments, ask the owner for approval, scan the arguments, write
+the call into the journal, run the tool, mask secrets in its result, transform it, scan it, make it fit (`delivery.py`).
+Scanners are the owner's own (`scanners/`). Every step ends at the call's deadline. The transform and the last scan have
+half a second more, so that the timeout of a script is reported rather than ours. Whatever goes wrong becomes a result
+with `isError`, which is masked as well. Each call runs in a task of its own (`CallsInFlight`), which outlives the
+connection that it came by.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -27,6 +29,7 @@ from a2c_smcp.computer.calls.live import LiveCalls, is_input_required
 from a2c_smcp.computer.calls.reports import CallStatistics, OnProgress, ProgressListeners
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.questions.answering import Answering
+from a2c_smcp.computer.scanners.scanners import Scanners
 from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
 from a2c_smcp.computer.sign_in.refusals import refused_call
 from a2c_smcp.computer.tells import ProgressTells, Tells
@@ -35,7 +38,7 @@ from a2c_smcp.computer.tools.catalogue import Catalogue
 from a2c_smcp.computer.tools.functions import FUNCTIONS
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.computer.types import AttributedCall
-from a2c_smcp.errors import CallTimeout, SMCPError, ToolNotFound
+from a2c_smcp.errors import BadRequest, CallTimeout, ScannerRefused, SMCPError, ToolNotFound
 from a2c_smcp.mcp_host.failures import AuthRequired
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from a2c_smcp.protocol.results import failed_call
@@ -59,6 +62,7 @@ class Execution:
         tells: Tells,
         mask: Mask,
         delivery: ResultDelivery,
+        scanners: Scanners,
     ) -> None:
         self.calls = CallsInFlight()
         self.history: deque[AttributedCall] = deque(maxlen=_HISTORY)
@@ -68,6 +72,7 @@ class Execution:
         self._approval = approval
         self._mask = mask
         self._delivery = delivery
+        self._scanners = scanners
         self._listeners = ProgressListeners()
         self._answering = answering
         self.live = LiveCalls(answering, self._listeners, mask)
@@ -157,7 +162,7 @@ class Execution:
         deadline = asyncio.get_running_loop().time() + call.timeout
         route = await self._resolve(call, deadline)
         if not fits_at_once(route.schema, call.params):
-            await _check(call, route, deadline)
+            await _check(call, call.params, route, deadline)
         shown = self._mask.data(call.params, ARGUMENTS, route.server)
         with self._recorded(call, route, shown) as record:
             approved = None
@@ -167,24 +172,75 @@ class Execution:
                     record["error"] = _ASKED
                     return self._delivery.fitting(approved.question)
                 call = approved.call
-            began = time.monotonic()
-            try:
-                raw = await self._run(call, route, deadline, partial(_begin_before, deadline, begin))
-            except AuthRequired as failure:
-                record["error"] = self._mask.text(failure.message, route.server)
-                refused = refused_call(failure, route.server, self._host().bundle_ids.of(route.server))
-                return self._delivery.fitting(self._mask.data(refused, ANSWER, route.server))
-            finally:
-                self.statistics.add(route.server, time.monotonic() - began)
-            if refusal := self._delivery.refusal(call, raw):
-                return refusal  # before time is spent on masking it
-            result = await self._mask.answer(raw, ANSWER, route.server)
-            if not is_input_required(result):
-                result = await self._transformed(result, call, route, deadline)
-            elif approved:
+            if self._scanners.before:
+                call = await self._scanned(call, route, record, deadline)
+            result = await self._outcome(call, route, record, deadline, partial(_begin_before, deadline, begin))
+            if approved and is_input_required(result):
                 self._approval.goes_on_later(call, route, result)
-            record["success"] = not result.get("isError")
-            return await self._delivery.of(call, result)
+            return await self._delivery.of(call, approved.told(result) if approved else result)
+
+    async def _outcome(
+        self, call: IncomingCall, route: ToolRoute, record: AttributedCall, deadline: float, begin: Begin
+    ) -> dict[str, Any]:
+        """Run the tool. The result is masked, transformed and scanned, or an error instead of it."""
+        began = time.monotonic()
+        try:
+            raw = await self._run(call, route, deadline, begin)
+        except AuthRequired as failure:
+            record["error"] = self._mask.text(failure.message, route.server)
+            refused = refused_call(failure, route.server, self._host().bundle_ids.of(route.server))
+            return self._mask.data(refused, ANSWER, route.server)
+        except SMCPError as error:
+            if not self._scanners.after:
+                raise
+            record["error"] = self._mask.text(str(error), route.server)
+            return await self._scanned_error(call, route, error, deadline)
+        finally:
+            self.statistics.add(route.server, time.monotonic() - began)
+        if refusal := self._delivery.refusal(call, raw):
+            return refusal  # before time is spent on masking it
+        result = await self._mask.answer(raw, ANSWER, route.server)
+        if not is_input_required(result):
+            result = await self._transformed(result, call, route, deadline)
+        if self._scanners.after:
+            result = await self._scanned_result(call, route, result, deadline)
+        record["success"] = not result.get("isError")
+        return result
+
+    # Scanners
+
+    async def _scanned(
+        self, call: IncomingCall, route: ToolRoute, record: AttributedCall, deadline: float
+    ) -> IncomingCall:
+        """The call with the arguments that pass. Those of a call that runs already cannot be replaced any more."""
+        passed = await self._scanners.arguments(call, route, deadline)
+        if passed == call.params or self.live.goes_on(call):
+            return call
+        record["parameters"] = self._mask.data(passed, ARGUMENTS, route.server)
+        if not fits_at_once(route.schema, passed):
+            try:
+                await _check(call, passed, route, deadline)
+            except BadRequest:
+                raise ScannerRefused(f"the arguments that replace those of {call.name!r} do not fit") from None
+        return replace(call, replaced=passed)
+
+    async def _scanned_result(
+        self, call: IncomingCall, route: ToolRoute, result: dict[str, Any], deadline: float
+    ) -> dict[str, Any]:
+        if call.options is not None and call.options.extend:
+            deadline = asyncio.get_running_loop().time() + call.timeout
+        passed = await self._scanners.result(call, route, result, deadline + _TRANSFORM_MARGIN)
+        return result if passed is result else self._mask.data(passed, ANSWER, route.server)
+
+    async def _scanned_error(
+        self, call: IncomingCall, route: ToolRoute, error: SMCPError, deadline: float
+    ) -> dict[str, Any]:
+        """The text of an error may be that of the MCP server. Raises the error itself if it passes as it is."""
+        told = self.failed(call, error)
+        passed = await self._scanned_result(call, route, told, deadline)
+        if passed is told:
+            raise error
+        return passed
 
     async def _resolve(self, call: IncomingCall, deadline: float) -> ToolRoute:
         with suppress(ToolNotFound):
@@ -207,7 +263,7 @@ class Execution:
         left = max(deadline - asyncio.get_running_loop().time(), 0.001)
         on_input = self._answering.of_call(call, route.server)
         on_progress = report if not is_function or self._listeners.has(call.key) else None
-        request = ToolRequest(route.tool, call.params, left, on_progress=on_progress, begin=begin, on_input=on_input)
+        request = ToolRequest(route.tool, call.arguments, left, on_progress=on_progress, begin=begin, on_input=on_input)
         if call.options is None:
             return await send(route.server, request)
         return await self.live.call(call, route.server, deadline, request, send)
@@ -218,7 +274,7 @@ class Execution:
         transform = self._host().transform(route)
         if transform.is_none:
             return result
-        params = self._mask.data(call.params, ARGUMENTS, route.server)
+        params = self._mask.data(call.arguments, ARGUMENTS, route.server)
         if call.options is not None and call.options.extend:
             deadline = asyncio.get_running_loop().time() + call.timeout
         async with asyncio.timeout_at(deadline + _TRANSFORM_MARGIN):
@@ -250,11 +306,11 @@ class Execution:
             raise
 
 
-async def _check(call: IncomingCall, route: ToolRoute, deadline: float) -> None:
+async def _check(call: IncomingCall, arguments: dict[str, Any], route: ToolRoute, deadline: float) -> None:
     """Check the arguments. A slow schema is checked in another process, which may be busy: hence the deadline."""
     try:
         async with asyncio.timeout_at(deadline):
-            await check_arguments(route.schema, call.params, f"tool {route.tool!r} of server {route.server!r}")
+            await check_arguments(route.schema, arguments, f"tool {route.tool!r} of server {route.server!r}")
     except TimeoutError:
         raise CallTimeout(f"the arguments of {call.name!r} could not be checked within {call.timeout:g} s") from None
 

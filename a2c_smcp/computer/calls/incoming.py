@@ -53,7 +53,10 @@ class CallOptions:
 
 @dataclass(frozen=True, slots=True)
 class IncomingCall:
-    """What an agent asks for. `timeout` is in seconds from now. `blobs`: it fetches large contents in chunks."""
+    """What an agent asks for. `timeout` is in seconds from now. `blobs`: it fetches large contents in chunks.
+
+    `replaced` are the arguments that a scanner has put in place of `params`, by which the agent knows its call.
+    """
 
     caller: Caller
     req_id: str
@@ -62,6 +65,12 @@ class IncomingCall:
     timeout: float
     options: CallOptions | None = None
     blobs: bool = False
+    replaced: dict[str, Any] | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the tool is called with."""
+        return self.params if self.replaced is None else self.replaced
 
     @property
     def key(self) -> Key:

@@ -3,8 +3,8 @@
 Why: the files are watched, and a change of a file restarts servers. An agent with a tool that writes files could
 otherwise have any program run, send secrets to any address, or let its tools run without approval. So a change needs
 consent if it decides which program is run, with which arguments and variables, which URL is used, which name means
-which tool, which tools run without approval, or what is no longer masked. A change that only restricts, removes or
-describes is applied at once.
+which tool, which tools run without approval, what is no longer masked, whether a changed tool is asked about, or what
+scanners check. A change that only restricts, removes or describes is applied at once.
 
 How: `weigh` compares the configuration that is in use with the one in the files. Each server and each input is applied
 as a whole or not at all: if one of its fields needs consent, the whole server stays as it is in use, and its changes
@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.computer.configuration.files import Configuration
+from a2c_smcp.computer.scanners.config import shown_scanner
 from a2c_smcp.computer.secrets import MASKED
 from a2c_smcp.computer.secrets.replace import PAIRS, masked_server
 from a2c_smcp.mcp_host.config.servers import (
@@ -77,7 +78,9 @@ def weigh(before: Configuration, after: Configuration) -> Weighed:
         if found := [*_input(before.inputs.get(id_), definition)]:
             waiting += found
             _leave(inputs, before.inputs, id_)
-    return Weighed(replace(after, servers=servers, inputs=inputs), tuple(waiting))
+    waiting += _scanners(before, after)
+    at_once = replace(after, servers=servers, inputs=inputs, scanners=before.scanners)
+    return Weighed(at_once, tuple(waiting))
 
 
 def _leave(entries: dict[str, Any], before: Mapping[str, Any], name: str) -> None:
@@ -100,6 +103,13 @@ def _server(before: MCPServerConfig | None, after: MCPServerConfig) -> Iterator[
             yield change.difference(name, _aliases if name == "tool_meta" else _as_it_is)
     for tool in _loosened_tools(old, new):
         yield Difference(f"{place}: {tool}", None if before is None else "asks", "runs without asking")
+
+
+def _scanners(before: Configuration, after: Configuration) -> Iterator[Difference]:
+    """Scanners are compared as a whole: their order counts, a new one is a program that runs, one less checks less."""
+    if before.scanners != after.scanners:
+        old, new = ([*map(shown_scanner, each.scanners)] for each in (before, after))
+        yield Difference("scanners", old or None, new or None)
 
 
 def _as_it_is(value: Any) -> Any:
@@ -175,6 +185,12 @@ def _is_given(before: Any, after: Any) -> bool:
     return after is not None
 
 
+def _pins_less(before: Any, after: Any) -> bool:
+    """Whether a changed tool may run where it had to ask. Without a value of its own the program's option holds."""
+    modes = ("off", "warn", "ask")
+    return after != "ask" and (None in (before, after) or modes.index(after) < modes.index(before))
+
+
 _LOOSENS: dict[str, _Loosens] = {
     "name": _never,
     "disabled": lambda before, after: before is not None and after is not True,
@@ -184,6 +200,7 @@ _LOOSENS: dict[str, _Loosens] = {
     "vrl": _is_given,
     "desktop": lambda before, after: after == "any",
     "secrets": _unmasks,
+    "pin": _pins_less,
     "questions_for_agents": lambda before, after: not set(after or ()) <= set(before or ()),
 }
 """By field of a server. Which tools run without approval is compared apart from this, in `_loosened_tools`."""

@@ -1,7 +1,7 @@
 """Configuration files: the shapes in which they list servers and inputs, and the configuration that they make.
 
-A file is `{"servers": {…}, "inputs": […]}`, `{"mcpServers": {…}}`, a list of servers with names, or one server. Files
-of other programs have the same shapes, so an import reads them here, too.
+A file is `{"servers": {…}, "inputs": […], "scanners": […]}`, `{"mcpServers": {…}}`, a list of servers with names, or
+one server. Files of other programs have the same shapes, so an import reads them here, too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from a2c_smcp.computer.configuration.text import Format, format_of, parse, read_text, repeated
+from a2c_smcp.computer.scanners.config import ScannerConfig, parse_scanner
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import (
     MCPServerConfig,
@@ -37,17 +38,19 @@ GROUPS = ("servers", "mcpServers")
 """The keys under which a file has its servers."""
 
 _SHAPES = 'must hold "servers" or "mcpServers" with an object of configurations, or be a list of them, or one of them'
-_KEYS = (*GROUPS, "inputs", "server")
+_LISTS = ("inputs", "scanners")
+_KEYS = (*GROUPS, *_LISTS, "server")
 _ONE_SERVER = frozenset({"type", "command", "url", "server_parameters"})
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """The servers and inputs of a file, by name. `unknown` has a sentence for each unknown field."""
+    """The servers and inputs of a file, by name, and its scanners. `unknown` has a sentence for each unknown field."""
 
     servers: dict[str, MCPServerConfig] = field(default_factory=dict)
     inputs: dict[str, MCPServerInput] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
+    scanners: tuple[ScannerConfig, ...] = ()
 
 
 def read_configuration(path: Path | str) -> Configuration:
@@ -59,6 +62,7 @@ def read_all(paths: Iterable[Path]) -> Configuration:
     """All files as one configuration. Raises `ConfigError`, also for a name that is in two of them."""
     merged = Configuration()
     unknown: list[str] = []
+    scanners: list[ScannerConfig] = []
     for path in paths:
         found = read_configuration(path)
         for kind, known, new in (("server", merged.servers, found.servers), ("input", merged.inputs, found.inputs)):
@@ -67,7 +71,8 @@ def read_all(paths: Iterable[Path]) -> Configuration:
         merged.servers.update(found.servers)
         merged.inputs.update(found.inputs)
         unknown += [f"{path}: {field}" for field in found.unknown]
-    return Configuration(merged.servers, merged.inputs, tuple(unknown))
+        scanners += found.scanners
+    return Configuration(merged.servers, merged.inputs, tuple(unknown), tuple(scanners))
 
 
 def parse_configuration(text: str, where: str = "configuration", form: Format = "json") -> Configuration:
@@ -82,6 +87,7 @@ def parse_configuration(text: str, where: str = "configuration", form: Format = 
     faults: list[str] = []
     servers = list(_parsed(sections.servers, lambda entry: parse_server(entry.data, entry.name), faults))
     inputs = list(_parsed(sections.inputs, lambda entry: parse_input(entry.data), faults))
+    scanners = tuple(_parsed(sections.scanners, lambda entry: parse_scanner(entry.data), faults))
     faults += repeated("server", (server.name for server in servers))
     faults += repeated("input", (definition.id for definition in inputs))
     if faults:
@@ -90,6 +96,7 @@ def parse_configuration(text: str, where: str = "configuration", form: Format = 
         {server.name: server for server in servers},
         {definition.id: definition for definition in inputs},
         (*_misspelt(data), *_unknown(servers, inputs)),
+        scanners,
     )
 
 
@@ -110,11 +117,12 @@ class FileEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Sections:
-    """The parts of a file. `others` are its keys that are not about MCP servers."""
+    """The parts of a file. `others` are its keys that are not about MCP servers and their inputs."""
 
     servers: tuple[FileEntry, ...] = ()
     inputs: tuple[FileEntry, ...] = ()
     others: tuple[str, ...] = ()
+    scanners: tuple[FileEntry, ...] = ()
     is_recognised: bool = True
     """Whether the file has one of the known shapes."""
 
@@ -125,14 +133,15 @@ def sections_of(data: object) -> Sections:
         return Sections(_listed("", data))
     if not isinstance(data, dict):
         raise ConfigError(_SHAPES)
-    inputs, rest = _inputs(data.get("inputs")), {key: value for key, value in data.items() if key != "inputs"}
-    if rest.keys().isdisjoint(GROUPS) and rest.keys() & _ONE_SERVER:
-        return Sections((FileEntry("", rest),), inputs)
+    inputs, scanners = _entries("inputs", data), _entries("scanners", data)
+    if data.keys().isdisjoint(GROUPS) and data.keys() & _ONE_SERVER:
+        return Sections((FileEntry("", _without_lists(data)),), inputs, scanners=scanners)
     return Sections(
         tuple(entry for key in GROUPS if key in data for entry in _group(key, data[key])),
         inputs,
-        tuple(key for key in rest if key not in GROUPS),
-        is_recognised=not data.keys().isdisjoint((*GROUPS, "inputs")),
+        tuple(key for key in data if key not in (*GROUPS, "inputs")),
+        scanners,
+        is_recognised=not data.keys().isdisjoint((*GROUPS, *_LISTS)),
     )
 
 
@@ -144,10 +153,15 @@ def _group(key: str, servers: object) -> tuple[FileEntry, ...]:
     raise ConfigError(f"{key}: must be an object of configurations by name, or a list of them")
 
 
-def _inputs(inputs: object) -> tuple[FileEntry, ...]:
-    if not isinstance(inputs, list | None):
-        raise ConfigError("inputs: must be a list")
-    return _listed("inputs.", inputs or [])
+def _without_lists(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key not in _LISTS}
+
+
+def _entries(key: str, data: dict[str, Any]) -> tuple[FileEntry, ...]:
+    values = data.get(key)
+    if not isinstance(values, list | None):
+        raise ConfigError(f"{key}: must be a list")
+    return _listed(f"{key}.", values or [])
 
 
 def _listed(prefix: str, values: list[Any]) -> tuple[FileEntry, ...]:

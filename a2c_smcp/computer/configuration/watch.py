@@ -18,6 +18,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -153,7 +154,7 @@ class _Changes:
     def _apply(self, after: Configuration) -> None:
         """Begin all changes that lead to this configuration."""
         before, changed = self._known, self._changed(after)
-        self._known = after
+        self._known = after = self._with_scanners(after)
         for words in sorted({*after.unknown} - {*before.unknown}):
             self._on_fault(words)
         if before.inputs != after.inputs:
@@ -162,6 +163,17 @@ class _Changes:
             self._begin(self._computer.remove_server(name))
         for config in changed:
             self._begin(self._computer.put_server(config))
+
+    def _with_scanners(self, after: Configuration) -> Configuration:
+        """Use its scanners. They are not tried out before: to import one runs it, which needs the owner's yes."""
+        if after.scanners == self._known.scanners:
+            return after
+        try:
+            self._computer.scanners.configure(after.scanners)
+        except ConfigError as error:
+            self._on_fault(f"the scanners stay as they were: {error.message}")
+            return replace(after, scanners=self._known.scanners)
+        return after
 
     def _begin(self, change: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(change)
@@ -233,4 +245,7 @@ def _digest(configuration: Configuration) -> str:
     """A digest that is the same for files that mean the same, however they are written."""
     servers = {name: source(each) for name, each in configuration.servers.items()}
     inputs = {id_: each.model_dump(mode="json") for id_, each in configuration.inputs.items()}
-    return hashlib.sha256(json.dumps([servers, inputs], sort_keys=True).encode()).hexdigest()
+    parts: list[Any] = [servers, inputs]
+    if configuration.scanners:
+        parts.append([each.model_dump(mode="json") for each in configuration.scanners])
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -31,6 +31,7 @@ from a2c_smcp.computer.calls.incoming import CallOptions, IncomingCall
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
 from a2c_smcp.computer.secrets import Mask
 from a2c_smcp.computer.secrets.messages import REQUEST
+from a2c_smcp.computer.tools.definitions import CHANGED
 from a2c_smcp.errors import ApprovalRefused, BadRequest, QuestionEnded
 from a2c_smcp.mcp_host.message_limits import is_within
 from a2c_smcp.mcp_host.sessions.tool_request import InputRefused
@@ -65,10 +66,10 @@ def can_be_asked(call: IncomingCall) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _PutCall:
-    """A call that is put to its MCP client. `tool` is the MCP server and its tool."""
+    """A call that is put to its MCP client. `tool` is the MCP server, its tool, and the digest of its definition."""
 
     call: IncomingCall
-    tool: tuple[str, str]
+    tool: tuple[str, str, str]
     timer: asyncio.TimerHandle
 
     @property
@@ -106,13 +107,13 @@ class ClientApprovals:
             raise ApprovalRefused(f"{call.name!r} needs approval, and {refusal}") from None
         _require_yes(call, answer.to_mcp())
 
-    def put(self, call: IncomingCall, request: ApprovalRequest, deadline: float) -> Result:
+    def put(self, call: IncomingCall, request: ApprovalRequest, tool: tuple[str, str, str], deadline: float) -> Result:
         """The question as an `InputRequiredResult`, to be answered until the deadline. Raises `ApprovalRefused`."""
         if sum(asked.call.caller == call.caller for asked in self._asked.values()) >= _MOST_OF_AGENT:
             raise ApprovalRefused(f"{call.name!r} needs approval, and too many calls wait for it")
         shown, handle = self._elicitation(request), _PREFIX + secrets.token_hex(16)
         timer = asyncio.get_running_loop().call_at(deadline, self._asked.pop, handle, None)
-        self._asked[handle] = _PutCall(call, (request.server, request.tool), timer)
+        self._asked[handle] = _PutCall(call, tool, timer)
         return {"resultType": "input_required", "inputRequests": {_KEY: shown}, "requestState": handle}
 
     def is_state(self, call: IncomingCall) -> bool:
@@ -120,7 +121,7 @@ class ClientApprovals:
         state = call.options.request_state if call.options else None
         return isinstance(state, str) and state.startswith(_PREFIX)
 
-    def answered(self, call: IncomingCall, tool: tuple[str, str]) -> IncomingCall:
+    def answered(self, call: IncomingCall, tool: tuple[str, str, str]) -> IncomingCall:
         """The call to run after a yes. Raises `QuestionEnded`, `BadRequest` or `ApprovalRefused`."""
         options = call.options
         assert options
@@ -128,8 +129,11 @@ class ClientApprovals:
         asked = self._asked.get(handle)
         if asked is None or asked.is_late or not call.caller.is_exactly(asked.call.caller):
             raise QuestionEnded("the call that this request_state belongs to has ended")
-        if (asked.call.name, asked.call.params, asked.tool) != (call.name, call.params, tool):
+        if (asked.call.name, asked.call.params, asked.tool[:2]) != (call.name, call.params, tool[:2]):
             raise BadRequest("request_state: belongs to another call", field="request_state")
+        if asked.tool != tool:
+            self._drop(lambda each: each is asked)
+            raise ApprovalRefused(f"the definition of {call.name!r} has changed since it was asked about: call again")
         response = (options.input_responses or {}).get(_KEY)
         if response is None:
             raise BadRequest(f"input_responses: {_KEY} is missing", field="input_responses")
@@ -167,17 +171,24 @@ class ClientApprovals:
 
 def _message(computer: str, request: ApprovalRequest) -> str:
     """What is shown to the person. Raises `ApprovalRefused` if the arguments cannot be shown."""
-    too_large = ApprovalRefused(f"{request.name!r} has larger arguments than its MCP client can be shown")
+    too_large = ApprovalRefused(f"{request.name!r} has larger arguments or changes than its MCP client can be shown")
     if not is_within(request.arguments, _LARGEST):
         raise too_large
     alias = f" ({request.tool})" if request.name != request.tool else ""
     what = f"{request.name}{alias} of the MCP server {request.server}"
     shown = values_in_lines(request.arguments, _WIDTH, _VALUES)
     lines = [f"{request.caller.who} wants to run {what} on the computer {computer}, with", *shown.lines]
-    text = "\n  ".join(map(escaped, lines)) + "\nIt runs once if you say yes."
+    text = "\n  ".join(map(escaped, lines))
+    if request.changed:
+        text = f"{text}\n{CHANGED}:\n{_indented(request.changed)}"
+    text += "\nIt runs once if you say yes."
     if shown.missing or len(text) > _LONGEST:
         raise too_large
     return text
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.split("\n"))
 
 
 def _takes_forms(options: CallOptions) -> bool:

@@ -93,7 +93,7 @@ TOOL = Structure(
         **_all(_SCHEMA, "params_schema return_schema"),
         "meta": Structure(
             _all(NAME, "a2c_tool_meta MCP_TOOL_ANNOTATION MCP_TOOL_TITLE MCP_TOOL_ICONS MCP_TOOL_EXECUTION")
-            | _all(NAME, "a2c_tags_of_server")
+            | _all(NAME, "a2c_tags_of_server a2c_changed")
         ),
     }
 )
@@ -105,8 +105,11 @@ SKILL = Structure(
     }
 )
 
+_CHANGED = Structure({"fields": NAME, "diff": ANYTHING})
+"""How a tool differs from what was approved: `ToolChange.to_wire`."""
 _META = Structure(
     {
+        "a2c_changed": _CHANGED,
         **_all(NAME, "a2c_cancelled a2c_cancel_reason a2c_timeout a2c_ret_object a2c_vrl_transformed"),
         **_all(ANYTHING, "a2c_ret_object_error a2c_vrl_error"),
         **_all(NAME, "error_code mcp_server"),
@@ -132,6 +135,7 @@ _DETAILS = Structure(
         **_all(NAME, "toolId field server mcp_server capability uri size outcome mcp_code"),
         **_all(NAME, "reason name rel_path total_size"),
         "mcp_message": ANYTHING,
+        "changed": _CHANGED,
         "auth_hint": Structure({"action": NAME, "message": ANYTHING}),
         "errors": _FAULT,
     }

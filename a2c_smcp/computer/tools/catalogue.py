@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from a2c_smcp.computer.pins import PinnedTools
 from a2c_smcp.computer.secrets import TOOL, Mask
 from a2c_smcp.computer.secrets.messages import NAME
 from a2c_smcp.computer.tools.functions import FUNCTIONS, Functions
@@ -32,8 +33,9 @@ _HEAD_ROOM = 16 * 1024  # for the rest of the answer: its id, the servers that a
 class Catalogue:
     """The table of tools. Call `refresh` whenever something may have changed."""
 
-    def __init__(self, max_message: int) -> None:
+    def __init__(self, max_message: int, pins: PinnedTools) -> None:
         self.functions = Functions()
+        self._pins = pins
         self.limit(max_message)
         self._table = ToolTable()
         self._bundle_ids: Mapping[str, str] = {}
@@ -82,7 +84,9 @@ class Catalogue:
         down = {name for name, server in servers.items() if not self._learn(name, server)}
         offers = {name: (server.config, self._known[name]) for name, server in servers.items()}
         before = self._table
-        table = build_table(offers, before, order=self._name_order.of, down=down)
+        self._pins.begin(hosting.configs if hosting else {})
+        table = build_table(offers, before, order=self._name_order.of, down=down, look=self._pins.look)
+        self._pins.end()
         ids, self._bundle_ids = self._bundle_ids, hosting.bundle_ids.by_name if hosting else {}
         self._table = fitted(table, self._room, self._bundle_ids)
         self._id_warnings = hosting.bundle_ids.warnings if hosting else []

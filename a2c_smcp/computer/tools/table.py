@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
+from a2c_smcp.computer.tools.definitions import Pinned, ToolChange
 from a2c_smcp.computer.tools.names import (
     META_FIELDS,
     Order,
@@ -41,6 +42,8 @@ __all__ = [
 A2C_TOOL_META = "a2c_tool_meta"
 TAGS_OF_SERVER = "a2c_tags_of_server"
 """Says that nobody but the MCP server vouches for the tags of a tool: they are shown, and decide nothing (WIRE §7)."""
+CHANGED_DEFINITION = "a2c_changed"
+"""Says which fields of a tool are no longer those that were approved or first seen, and whether calls ask for that."""
 MCP_TOOL_ANNOTATION = "MCP_TOOL_ANNOTATION"
 _ENTRIES = {
     MCP_TOOL_ANNOTATION: "annotations",
@@ -49,16 +52,27 @@ _ENTRIES = {
     "MCP_TOOL_EXECUTION": "execution",
 }
 """Our entries of a tool's `meta`, JSON texts, and the fields of MCP's tool that they are made of."""
+Look: TypeAlias = Callable[[ServerTool], Pinned | None]
 
 
 @dataclass(frozen=True)
 class ToolRoute:
-    """Where a call goes: `tool` is the name that its MCP server knows, `meta` the effective ToolMeta."""
+    """Where a call goes: `tool` is the name that its MCP server knows, `meta` the effective ToolMeta.
+
+    `digest` is that of the tool's definition, if it is pinned; `change` is how it differs from the pinned one.
+    """
 
     server: SERVER_NAME
     tool: TOOL_NAME
     meta: ToolMeta
     schema: Schema
+    digest: str = ""
+    change: ToolChange | None = None
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether calls need approval because the definition has changed."""
+        return self.change is not None and self.change.asks
 
 
 @dataclass(frozen=True)
@@ -108,11 +122,12 @@ def build_table(
     *,
     order: Order | None = None,
     down: Collection[SERVER_NAME] = (),
+    look: Look = lambda tool: None,
 ) -> ToolTable:
     """The table of the tools of these servers. Schemas that `before` has compiled are reused.
 
     If two tools want one name, the smaller `order` has it; without an order, the earlier server. Tools of servers that
-    are `down` are not listed, but keep their names.
+    are `down` are not listed, but keep their names. `look` compares each tool that is listed with its pin.
     """
     offered = list(tools_of(servers))
     allowed = [tool for tool in offered if not tool.forbidden]
@@ -129,7 +144,7 @@ def build_table(
         if name != tool.wanted:
             table.warnings.append(clash_warning(tool, name, owners))
         if name is not None:
-            _add(table, name, tool, compiled.get((tool.server, tool.tool)))
+            _add(table, name, tool, compiled.get((tool.server, tool.tool)), look)
     return table
 
 
@@ -137,15 +152,15 @@ def _forbidden_names(tools: Iterable[ServerTool]) -> frozenset[TOOL_NAME]:
     return frozenset(name for tool in tools if tool.forbidden for name in (tool.tool, tool.wanted))
 
 
-def _add(table: ToolTable, name: TOOL_NAME, tool: ServerTool, compiled: Schema | None) -> None:
+def _add(table: ToolTable, name: TOOL_NAME, tool: ServerTool, compiled: Schema | None, look: Look) -> None:
     if fault := fault_in(name, MAX_TOOL_NAME):
         table.warnings.append(f"{tool} is not listed: its name {fault}; give it an alias")
         return
-    route = _route(tool, compiled)
+    route = _route(tool, compiled, look(tool))
     if unusable := route.schema.unusable_if_known():
         table.warnings.append(f"{tool}: arguments are not checked, {unusable}")
     table.routes[name] = route
-    table.listed.append(_listed(name, tool))
+    table.listed.append(_listed(name, tool, route.change))
 
 
 def diff(old: ToolTable, new: ToolTable) -> ToolChanges:
@@ -158,23 +173,23 @@ def diff(old: ToolTable, new: ToolTable) -> ToolChanges:
     )
 
 
-def _route(tool: ServerTool, known: Schema | None) -> ToolRoute:
+def _route(tool: ServerTool, known: Schema | None, pinned: Pinned | None) -> ToolRoute:
     raw = tool.raw.get("inputSchema") or {}
     schema = known if known is not None and known.raw == raw else Schema(raw)
-    return ToolRoute(tool.server, tool.tool, tool.meta or ToolMeta(), schema)
+    return ToolRoute(tool.server, tool.tool, tool.meta or ToolMeta(), schema, *(pinned or ()))
 
 
-def _listed(name: TOOL_NAME, tool: ServerTool) -> SMCPTool:
+def _listed(name: TOOL_NAME, tool: ServerTool, change: ToolChange | None) -> SMCPTool:
     return SMCPTool(
         name=name,
         description=tool.raw.get("description") or "",
         params_schema=tool.raw.get("inputSchema") or {},
         return_schema=tool.raw.get("outputSchema"),
-        meta=_attributes(tool),
+        meta=_attributes(tool, change),
     )
 
 
-def _attributes(tool: ServerTool) -> Attributes:
+def _attributes(tool: ServerTool, change: ToolChange | None) -> Attributes:
     """000, "SMCPTool.meta": the entries of the server, and ours, which the server cannot set (WIRE §7, §9)."""
     of_server = tool.raw.get("_meta") or {}
     attributes = {
@@ -184,6 +199,8 @@ def _attributes(tool: ServerTool) -> Attributes:
         attributes[A2C_TOOL_META] = json.dumps(tool.meta.model_dump(mode="json", include=META_FIELDS))
     if tool.tags_of_server:
         attributes[TAGS_OF_SERVER] = True
+    if change is not None:
+        attributes[CHANGED_DEFINITION] = json.dumps({"fields": change.fields, "asks": change.asks})
     for key, field_name in _ENTRIES.items():
         if value := tool.raw.get(field_name):
             attributes[key] = json.dumps(value)

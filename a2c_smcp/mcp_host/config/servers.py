@@ -102,6 +102,7 @@ class BaseServerConfig(StrictModel):
     `questions_for_agents`: the private questions that agents may see and answer; by default the owner alone may.
     `protocol="older"`: speak a revision of MCP with sessions to it (up to 2025-11-25), even if it knows a newer one.
     `bundle_id`: what agents of the published 0.3 and 0.4 generations call the server; without it, the name says.
+    `pin`: what happens when a tool changes its definition; without it, those that ask their owner ask again.
     """
 
     name: Annotated[ServerName, FieldContent.NAME]
@@ -115,6 +116,7 @@ class BaseServerConfig(StrictModel):
     protocol: Annotated[Literal["newest", "older"] | None, FieldContent.SETTING] = None
     secrets: Annotated[dict[str, Flag], FieldContent.NAMES] = Field(default_factory=dict)
     questions_for_agents: Annotated[list[Literal["secret", "url"]], FieldContent.SETTING] = Field(default_factory=list)
+    pin: Annotated[Literal["off", "warn", "ask"] | None, FieldContent.SETTING] = None
 
     _waiting: dict[FieldPath, str] = PrivateAttr(default_factory=dict)
 
