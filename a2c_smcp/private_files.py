@@ -104,15 +104,20 @@ class PrivateFileUnusable(Exception):
 
 
 class PrivateJSONFile:
-    """A JSON object in a file that only its owner can read."""
+    """A JSON object in a file that only its owner can read.
 
-    def __init__(self, path: Path) -> None:
+    `folders` must be its owner's alone as well: who may write to the folder of a file can replace the file.
+    """
+
+    def __init__(self, path: Path, *folders: Path) -> None:
         self._path = path
+        self._folders = folders
 
     def load(self) -> dict[str, Any]:
         """The object; empty if there is no file. Raises `PrivateFileUnusable`."""
-        if remedy := remedy_for(self._path):
-            raise PrivateFileUnusable(f"{self._path}: can be changed by others on this machine; run: {remedy}")
+        for path in (*self._folders, self._path):
+            if remedy := remedy_for(path):
+                raise PrivateFileUnusable(f"{path}: can be changed by others on this machine; run: {remedy}")
         try:
             values = json.loads(self._path.read_text("utf-8"))
         except FileNotFoundError:
@@ -122,7 +127,7 @@ class PrivateJSONFile:
         except (ValueError, RecursionError):
             values = None
         if not isinstance(values, dict):
-            raise PrivateFileUnusable(f"{self._path}: not a JSON object of input values: correct or delete it")
+            raise PrivateFileUnusable(f"{self._path}: not a JSON object: correct or delete it")
         return values
 
     def save(self, values: Mapping[str, Any]) -> None:

@@ -23,6 +23,7 @@ import typer
 from a2c_smcp import __version__
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import Failed, WrongUse, explained, sentence
+from a2c_smcp.cli.options import server_variable
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.errors import SMCPError
 
@@ -100,6 +101,7 @@ logger = logging.getLogger(__name__)
 
 _FAILED, _WRONG_USE = 1, 2
 _INTERRUPTED = 130
+_YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 _UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which typer keeps in another place from time to time
 
 
@@ -133,10 +135,17 @@ def carry_out(app: typer.Typer, words: Sequence[str]) -> NoReturn:
         if "--debug" in takewhile(_is_option, words):
             traceback.print_exception(_unabridged(error))
         ending = ending_of(error)
+        if isinstance(error, _UsageError) and _wants_json(words):
+            logs.set_up(logs.LogLevel.info, as_json=True)  # no option was read
         if ending.words:
             _say(ending.words)
         sys.exit(ending.code)
     sys.exit(_FAILED if code == _INTERRUPTED else code)
+
+
+def _wants_json(words: Sequence[str]) -> bool:
+    variable = os.environ.get(server_variable("--log-json"), "").lower()
+    return "server" in words and ("--log-json" in words or variable in _YES)
 
 
 def _say(words: str) -> None:

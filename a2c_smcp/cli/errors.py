@@ -160,12 +160,16 @@ _MEANWHILE = {
 }
 """By words in the message about a connection to a Server while it is tried again."""
 
+_NOT_TRUSTED = (
+    "This machine does not trust the certificate of that MCP server, or of one that it calls: put the file of "
+    "its CA into SSL_CERT_FILE, or NODE_EXTRA_CA_CERTS for Node, and start this program again."
+)
+_OF_NODE = ("SELF_SIGNED_CERT", "ISSUER_CERT", "UNABLE_TO_VERIFY", "CERT_UNTRUSTED")  # in the names of its TLS errors
+
 _OF_MCP_SERVERS = {
     "mismatch": "Write the name that its certificate is for in its url.",
-    "certificate": (
-        "This machine does not trust the certificate of that MCP server, or of one that it calls: put the file of "
-        "its CA into SSL_CERT_FILE, or NODE_EXTRA_CA_CERTS for Node, and start this program again."
-    ),
+    "certificate": _NOT_TRUSTED,
+    **dict.fromkeys(_OF_NODE, _NOT_TRUSTED),
     "ConnectError [SSL": "It does not speak TLS: write http:// in its url.",
     "Command not found": "Install it, or write its whole path in the configuration.",
     "a2c-smcp login": "",

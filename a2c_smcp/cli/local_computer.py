@@ -156,7 +156,7 @@ class OwnerOptions:
 
 
 class LocalComputer:
-    """`settled` is set when each server has started or failed once.
+    """`settled` is set when each server has started or failed once, unless the program ends before.
 
     `can_approve`: calls that need approval are approved, or a person may be asked.
     """
@@ -167,6 +167,7 @@ class LocalComputer:
         self._progress = ServerProgress(terminal, lambda server: self.computer.status()[server].tools)
         self._starting = {each.name for each in self._configuration.servers.values() if not each.disabled}
         self.settled = asyncio.Event()
+        self._is_stopping = False
         questions = Questions(terminal) if terminal.can_ask and not given.no_input else None
         guide = SignInGuide(terminal, questions, no_browser=given.no_browser or questions is None)
         self._owner = None
@@ -227,6 +228,7 @@ class LocalComputer:
         stop = stop_on_signals()
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        self._is_stopping = True
         if stop.is_set():
             self._on_stop()
         for task in (watching, stopping, serving):
@@ -245,7 +247,8 @@ class LocalComputer:
         (self._owner.on_state if self._owner else self._progress)(name, state, reason)
         if state != "starting":
             self._starting.discard(name)
-        if not self._starting:
+        is_ending = self._is_stopping or (self._owner is not None and self._owner.has_quit)
+        if not self._starting and not is_ending:
             self.settled.set()
 
 
@@ -316,11 +319,15 @@ _FAILING: frozenset[State] = frozenset({"backoff", "failed", "auth_required"})
 
 
 class InteractiveOwner:
-    """The owner at the prompt: approves calls (`approve`), answers questions (`on_question`), is told states."""
+    """The owner at the prompt: approves calls (`approve`), answers questions (`on_question`), is told states.
+
+    `has_quit`: the prompt has ended, and the servers are being stopped.
+    """
 
     def __init__(self, terminal: Terminal, questions: Questions, progress: ServerProgress, guide: SignInGuide) -> None:
         self._terminal, self._questions, self._progress, self._guide = terminal, questions, progress, guide
         self._errors: dict[str, str] = {}
+        self.has_quit = False
         self.approve = PendingApprovals()
         self.on_question = PendingQuestions(self.approve.numbers, self.approve.first_added)
 
@@ -364,6 +371,7 @@ class InteractiveOwner:
             try:
                 await self._prompt(console)
             finally:
+                self.has_quit = True
                 await cancel_and_wait(starting)
                 await console.connection.leave()
 

@@ -180,4 +180,5 @@ def unused_variables(options: Iterable[str]) -> str:
     if not found:
         return ""
     names, newer = (", ".join(each) for each in zip(*found, strict=True))
-    return f"not used by the Server: {names}; its own variables begin with A2C_SERVER_, so write {newer} if it is meant"
+    meant = "if it is meant" if len(found) == 1 else "if they are meant"
+    return f"not used by the Server: {names}; its own variables begin with A2C_SERVER_, so write {newer} {meant}"

@@ -10,7 +10,10 @@ import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, SMCPError
+from a2c_smcp.registry import InvalidArguments, MCPRegistry
+from a2c_smcp.registry.schemas.check import SchemaTooHeavy
 from tests.agent.twins import KINDS, at_work
+from tests.bystander import calling_meanwhile
 from tests.peer import Peer, Wire
 from tests.waiting import until
 
@@ -58,6 +61,39 @@ async def test_a_malformed_list_of_tools_is_fetched_again(
     async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office) as agent:
         computer.answers("client:get_tools", {"tools": [GOOD], "req_id": "x"})
         await until(lambda: "good" in agent.registry)
+
+
+BRANCHING = {"type": "object", "additionalProperties": {"oneOf": [{"$ref": "#"}, {"$ref": "#"}, {"$ref": "#"}]}}
+DOUBLING = {
+    "properties": {"a": {"$ref": "#/$defs/s40"}},
+    "$defs": {"s0": {"type": "string"}}
+    | {f"s{n}": {"anyOf": [{"$ref": f"#/$defs/s{n - 1}"}] * 2} for n in range(1, 41)},
+}
+PATTERNS = {"properties": {f"p{n}": {"pattern": rf"^(\w{{1,200}}){{1,{40 + n}}}$"} for n in range(10)}}
+
+
+@pytest.mark.covers("agent-registry", "mcp-bounded")
+async def test_schemas_of_a_computer_that_are_too_heavy_delay_no_other_call(
+    shared_hub: Any, office: str, computer: Peer
+) -> None:
+    schemas = {"branching": BRANCHING, "doubling": DOUBLING, **{f"patterns-{n}": PATTERNS for n in range(1000)}}
+    tools = [GOOD, *({**GOOD, "name": name, "params_schema": schema} for name, schema in schemas.items())]
+    computer.answers("client:get_tools", {"tools": tools, "req_id": "x"})
+    computer.answers("client:tool_call", lambda _: {"content": [{"type": "text", "text": "done"}]})
+    registry = MCPRegistry(validate=True)
+    deep: dict[str, Any] = {}
+    for _ in range(30):
+        deep = {"a": deep}
+    deep = {"a": {"b": 1, **deep}}
+    async with (
+        at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office, registry=registry) as agent,
+        calling_meanwhile(lambda: agent.use("good")),
+    ):
+        with pytest.raises(SchemaTooHeavy):
+            await agent.use("doubling", a=5)
+        with pytest.raises((SchemaTooHeavy, InvalidArguments)):
+            await agent.use("branching", **deep)
+        assert await agent.use("patterns-7", p0="word") == "done"
 
 
 @both

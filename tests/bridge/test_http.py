@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 import httpx2
 import pytest
 
+from a2c_smcp.bridge.serving.newcomers import guarded, trust
+from a2c_smcp.server import Limits
 from tests.bridge.offices import KEY, BridgedOffice
 from tests.bridge.test_through import all_tools
+from tests.server.test_isolation import MIB, memory
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("bridge-http")
@@ -83,6 +87,93 @@ async def test_without_a_key_only_on_a_loopback_address(bridged: BridgedOffice) 
     await program.says("there is no key")
     async with httpx2.AsyncClient() as http:
         assert (await http.post(url, json=INITIALIZE, headers=JSON)).status_code == 200
+
+
+async def test_many_wrong_keys_are_answered_later_and_the_right_one_at_once(bridged: BridgedOffice) -> None:
+    _, url = await bridged.start_bridge()
+    clock, waits = asyncio.get_running_loop().time, []
+    async with httpx2.AsyncClient() as http:
+        for number in range(12):
+            began = clock()
+            answer = await http.post(url, json=INITIALIZE, headers={**JSON, "Authorization": f"Bearer wrong-{number}"})
+            waits.append(clock() - began)
+            assert answer.status_code == 401
+        assert min(waits[10:]) >= 1
+        began = clock()
+        assert (await http.post(url, json=INITIALIZE, headers=AUTHORIZED)).status_code == 200
+        assert clock() - began < 1
+
+
+async def test_clients_without_the_key_hold_little_and_not_for_long(bridged: BridgedOffice) -> None:
+    """Silent ones, half a head, a head that does not end, and a body that is not wanted; a member beside them."""
+    program, url = await bridged.start_bridge()
+    host, port = url.removeprefix("http://").partition("/")[0].split(":")
+    head = f"POST /mcp HTTP/1.1\r\nHost: {host}\r\n".encode()
+    said = [b"", head, head + b"X: " + b"x" * 300_000, head + b"Content-Length: 9000000\r\n\r\n" + b"x" * 300_000]
+    before = memory(program)
+    async with httpx2.AsyncClient() as http:
+        begun = await http.post(url, json=INITIALIZE, headers=AUTHORIZED)
+        lines = [await asyncio.open_connection(host, int(port)) for _ in range(50) for _ in said]
+        for number, (_, writer) in enumerate(lines):
+            writer.write(said[number % len(said)])
+
+        async def ends(reader: asyncio.StreamReader) -> None:
+            with suppress(ConnectionError):
+                while await reader.read(65536):
+                    pass
+
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(ends(reader) for reader, _ in lines))
+        assert memory(program) - before < 64 * MIB
+        headers = {**AUTHORIZED, "Mcp-Session-Id": begun.headers["mcp-session-id"]}
+        large = {"jsonrpc": "2.0", "method": "notifications/initialized", "params": {"x": "x" * 2_000_000}}
+        assert (await http.post(url, json=large, headers=headers)).status_code == 202
+    for _, writer in lines:
+        writer.close()
+
+
+class Answering(asyncio.Protocol):
+    """Trusts who says something, and answers."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        trust()
+        self._transport.write(data)
+
+
+async def test_the_oldest_of_too_many_clients_without_the_key_are_cut() -> None:
+    limits = Limits(newcomers_per_address=3)
+    server = await asyncio.get_running_loop().create_server(guarded(Answering, limits), "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    lines = []
+    async with server, asyncio.timeout(30):
+        for number in range(9):
+            reader, writer = await asyncio.open_connection(host, port)
+            lines.append((reader, writer))
+            if number < 2:
+                writer.write(b"key")
+                assert await reader.read(3) == b"key"
+        for reader, _ in lines[2:6]:
+            with suppress(ConnectionError):
+                assert await reader.read(1) == b""
+        for reader, writer in (*lines[:2], *lines[6:]):
+            writer.write(b"still there")
+            assert await reader.readexactly(11) == b"still there"
+        for _, writer in lines:
+            writer.close()
+
+
+async def test_beyond_this_machine_it_warns_that_nothing_is_encrypted(bridged: BridgedOffice) -> None:
+    program, url = await bridged.start_bridge("--host", "0.0.0.0")
+    await program.says("nothing is encrypted: 0.0.0.0 can be reached from other machines")
+    local = url.replace("0.0.0.0", "127.0.0.1")
+    async with httpx2.AsyncClient() as http:
+        assert (await http.post(local, json=INITIALIZE, headers=AUTHORIZED)).status_code == 200
+    program, _ = await bridged.start_bridge("--no-key")
+    await program.says("there is no key")
+    assert "nothing is encrypted" not in "\n".join(program.err)
 
 
 async def test_a_stream_that_was_cut_is_resumed(bridged: BridgedOffice) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import re
@@ -449,6 +450,32 @@ async def test_always_tool_is_remembered_in_the_next_run_and_can_be_revoked(
     await prompt.shows("#1 planner")
     await prompt.enters("y")
     assert (await call).text == "3"
+
+
+@pytest.mark.covers("prompt-approvals", "private-files")
+async def test_what_others_on_this_machine_may_change_allows_nothing(
+    opens: Opens, planner: AsyncSMCPAgentClient, office: str, shared_hub: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a2c-smcp" / "approvals"
+    folder.mkdir(parents=True)
+    (tmp_path / "a2c-smcp").chmod(0o700)
+    file = folder / f"{hashlib.sha256(b'laptop').hexdigest()[:32]}.json"
+    file.write_text(json.dumps({f"{shared_hub.url} {office}": [["planner", None, None]]}), "utf-8")
+    file.chmod(0o600)
+    folder.chmod(0o770)
+    prompt = await opens({"good": [str(GOOD)]})
+    said = await prompt.shows("what was allowed for good does not count")
+    assert f"{folder}: can be changed by others on this machine; run: chmod go-w {folder}" in said.replace("\n", "")
+    call = await asks(planner)
+    await prompt.shows("#1 planner")
+    await prompt.enters("always tool")
+    assert (await call).text == "3"
+    await prompt.shows("cannot be used, what you allow lasts until this program ends")
+    prompt.types(CTRL_D)
+    await prompt.ends()
+    folder.chmod(0o700)
+    prompt = await opens({"good": [str(GOOD)]})
+    assert (await prompt.result(await asks(planner))).text == "3"
 
 
 @pytest.mark.covers("prompt-approvals")

@@ -298,6 +298,18 @@ async def test_ctrl_c_leaves_no_child_process(place: Place) -> None:
     await all_gone([*children, *pids_with(marker)], within=5.0)
 
 
+@pytest.mark.parametrize("words", [(), ("--no-input",)], ids=["with a prompt", "without one"])
+async def test_nothing_is_suggested_once_it_stops(place: Place, words: tuple[str, ...]) -> None:
+    place.write({"hangs": {**good(), "args": ["-c", "import time; time.sleep(600)"]}})
+    command = [str(PROGRAM), "up", "--port", "0", "--config", str(place.folder / "mcp.json"), *words]
+    async with on_a_terminal(*command, env={**place.environ, "TERM": "xterm-256color"}, columns=300) as program:
+        await program.shows("joined desk")
+        program.types("\x03")
+        assert await program.ends() == 0
+    assert "hangs: stopped" in program.screen.text
+    assert "try in another terminal" not in program.screen.text
+
+
 async def test_on_a_terminal_the_key_is_shown_and_ctrl_c_stops_it(place: Place) -> None:
     marker = uuid4().hex
     place.write({"good": good(marker)})

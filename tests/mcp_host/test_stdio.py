@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,53 @@ async def test_the_failure_says_how_a_server_ended() -> None:
         with pytest.raises(ServerGone, match="killed by SIGKILL"):
             await one.call_tool(ToolRequest("never", {}, 60))
         assert one.diagnostics["exit_code"] == -9
+
+
+NPM = """npm error code {code}
+npm error errno {code}
+npm error request to https://registry.example/server failed, reason: self-signed certificate in certificate chain
+npm error A complete log of this run can be found in: /home/ann/.npm/_logs/2026-11-18-debug-0.log
+"""
+NPM_404 = """npm warn Unknown project config "yes".
+npm error code E404
+npm error 404 Not Found - GET https://registry.example/nothing - Not found
+npm error 404
+npm error 404  'nothing@*' is not in this registry.
+npm error A complete log of this run can be found in: /home/ann/.npm/_logs/2026-11-18-debug-0.log
+"""
+NODE = """node:internal/modules/cjs/loader:1228
+  throw err;
+  ^
+
+Error: Cannot find module '/home/ann/server.js'
+    at Function._resolveFilename (node:internal/modules/cjs/loader:1225:15) {
+  code: 'MODULE_NOT_FOUND',
+  requireStack: []
+}
+
+Node.js v22.12.0
+"""
+
+
+@pytest.mark.covers("mcp-stdio")
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (NPM.format(code="SELF_SIGNED_CERT_IN_CHAIN"), "reason: self-signed certificate in certificate chain"),
+        (NPM_404, "npm error 404 Not Found - GET https://registry.example/nothing - Not found"),
+        (NODE, "Error: Cannot find module '/home/ann/server.js'"),
+        ("npm error\n", "npm error"),
+        ("Node.js v22.12.0\n", "Node.js v22.12.0"),
+    ],
+    ids=["npm without trust", "npm without a package", "Node.js", "npm alone", "Node.js alone"],
+)
+async def test_the_line_that_says_why_it_ended_is_the_reason(said: str, reason: str, tmp_path: Path) -> None:
+    file = tmp_path / "said"
+    file.write_text(said, "utf-8")
+    server = parse_server({"name": "x", "command": "sh", "args": ["-c", 'cat "$1" >&2; exit 1', "sh", str(file)]})
+    with pytest.raises(ServerGone, match=f"exited with code 1: .*{re.escape(reason)}$"):
+        async with session(server):
+            pass
 
 
 @pytest.mark.covers("mcp-stdio")

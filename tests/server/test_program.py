@@ -412,7 +412,7 @@ async def test_the_server_does_not_take_a_clients_key_from_the_environment(
     program = await starts("--keys-file", file, A2C_API_KEY=theirs, A2C_METRICS="1")
     line = await program.says("not used by the Server: ")
     assert "A2C_API_KEY, A2C_METRICS;" in line
-    assert "write A2C_SERVER_API_KEY, A2C_SERVER_METRICS if it is meant" in line
+    assert "write A2C_SERVER_API_KEY, A2C_SERVER_METRICS if they are meant" in line
     assert theirs not in program.said
     await meets(program, auth={"token": ours})
     with pytest.raises(socketio.exceptions.ConnectionError):
@@ -488,6 +488,24 @@ def test_the_reason_why_it_did_not_start_is_json_too() -> None:
     (line,) = ended.stderr.splitlines()
     assert json.loads(line)["level"] == "error"
     assert json.loads(line)["message"].startswith("--tls-cert and --tls-key go together")
+
+
+@pytest.mark.covers("program")
+@pytest.mark.parametrize(
+    ("words", "variables", "message"),
+    [
+        (("--log-json", "--port", "99999"), {}, "--port: must be at most 65535."),
+        (("--prot", "7000", "--log-json"), {}, "No such option: --prot"),
+        (("--port", "many"), {"A2C_SERVER_LOG_JSON": "1"}, "--port: "),
+    ],
+)
+def test_options_that_cannot_be_read_are_said_in_json_too(
+    words: tuple[str, ...], variables: dict[str, str], message: str
+) -> None:
+    ended = run_program("server", *words, env={**ENVIRONMENT, **variables})
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert json.loads(line)["message"].startswith(message)
 
 
 def canary() -> str:

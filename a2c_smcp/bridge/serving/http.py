@@ -6,8 +6,10 @@ import asyncio
 import hmac
 import json
 import socket
+import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any, cast
 
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
 from mcp.server.transport_security import TransportSecuritySettings
@@ -16,9 +18,11 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from a2c_smcp.bridge.options import BridgeOptions
+from a2c_smcp.bridge.serving.newcomers import guarded, trust
 from a2c_smcp.bridge.serving.server import OfficeServer
 from a2c_smcp.bridge.serving.sessions import KeptEvents, SessionManager
 from a2c_smcp.registry.remote.mcp_server import ASGIApp, Receive, Scope, Send, TrimmedHeaders
+from a2c_smcp.server.transport.admission import Refusals
 
 __all__ = ["LOOPBACK_HOSTS", "BearerKey", "http_app", "serve_http"]
 
@@ -66,16 +70,23 @@ def _at_any_port(names: Sequence[str]) -> list[str]:
 
 
 class BearerKey:
-    """Only requests with this key get to the application."""
+    """Only requests with this key get to the application. After many wrong ones from an address, answers are late."""
 
     def __init__(self, app: ASGIApp, key: str) -> None:
         self._app = app
         self._expected = f"Bearer {key}".encode()
+        self._refusals = Refusals()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._is_allowed(scope):
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if self._is_allowed(scope):
+            trust()
+            await self._app(scope, receive, send)
+            return
+        client = scope.get("client")
+        await asyncio.sleep(self._refusals.delay(str(client[0]) if client else "", time.monotonic()))
         message = "This bridge wants its key: send it in the header Authorization, as Bearer KEY."
         body = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": message}}).encode()
         headers = [
@@ -92,9 +103,12 @@ class BearerKey:
         return hmac.compare_digest(scheme.lower().capitalize() + b" " + key.strip(), self._expected)
 
 
-async def serve_http(app: ASGIApp, listening: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Serve an application until this is cancelled."""
+async def serve_http(
+    app: ASGIApp, listening: socket.socket, on_ready: Callable[[], None], *, wants_key: bool = False
+) -> None:
+    """Serve an application until this is cancelled. If it `wants_key`, clients that do not show one are limited."""
     import uvicorn
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
     class WebServer(uvicorn.Server):
         @contextmanager
@@ -109,6 +123,8 @@ async def serve_http(app: ASGIApp, listening: socket.socket, on_ready: Callable[
 
     config = uvicorn.Config(
         app,
+        http=cast(Any, guarded(AutoHTTPProtocol)) if wants_key else "auto",
+        ws="none",
         log_level="warning",
         access_log=False,
         lifespan="on",

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
@@ -18,11 +19,16 @@ from a2c_smcp.cli.errors import Failed, explained
 from a2c_smcp.cli.terminal import Terminal, put_text
 from a2c_smcp.errors import NotAuthenticated, SMCPError
 from a2c_smcp.loops import cancel_and_wait, stop_on_signals
+from a2c_smcp.server.http_requests import is_loopback
 from a2c_smcp.server.run import address_of, listen
 
 __all__ = ["HTTPDoor", "explain_with", "run_bridge"]
 
 PATH = "/mcp"
+_NOT_ENCRYPTED = (
+    "nothing is encrypted: {} can be reached from other machines, and the key, calls and results travel in plain "
+    "(a proxy with TLS in front changes that)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +102,8 @@ async def _run_over_http(
         app = bridge.http_app(PATH, allowed_hosts=door.hosts, allowed_origins=door.allowed_origins)
         app = BearerKey(app, door.bearer.key) if door.bearer.key else app
         url = f"http://{address_of(listening)}{PATH}"
-        serving = asyncio.create_task(serve_http(app, listening, lambda: _announce(url, office, door, terminal)))
+        announce, wants_key = partial(_announce, url, office, door, terminal), door.bearer.key is not None
+        serving = asyncio.create_task(serve_http(app, listening, announce, wants_key=wants_key))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         await cancel_and_wait(stopping, serving)
@@ -108,6 +115,8 @@ async def _run_over_http(
 def _announce(url: str, office: str, door: HTTPDoor, terminal: Terminal) -> None:
     put_text(f"listening on {url}")
     sys.stdout.flush()
+    if not is_loopback(door.host):
+        terminal.show(_NOT_ENCRYPTED.format(door.host), "yellow")
     bearer = door.bearer
     if bearer.key is None:
         terminal.show("Anybody who can reach this port may use the office: there is no key.", "yellow")

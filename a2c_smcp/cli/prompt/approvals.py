@@ -126,7 +126,7 @@ class Grants:
     def __init__(self, approvals: Approvals, computer: str, folder: Path, say: Callable[[str, str], None]) -> None:
         self._approvals = approvals
         self._path = folder / "approvals" / f"{hashlib.sha256(computer.encode()).hexdigest()[:32]}.json"
-        self._store = PrivateJSONFile(self._path)
+        self._store = PrivateJSONFile(self._path, folder, self._path.parent)
         self._say = say
         self._place = ""
         approvals.on_grant = lambda grant: self._save()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import signal
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator
@@ -67,7 +68,7 @@ class StdioTransport:
         return kept.decode("utf-8", "replace")
 
     def failure(self) -> ServerFailure:
-        last = in_brief(self.stderr.strip().rpartition("\n")[2], 500)
+        last = in_brief(_why(self.stderr), 500)
         return ServerGone(_ending(self.exit_code) + (f": {last}" if last else ""))
 
     @property
@@ -180,6 +181,26 @@ def _available(from_session: MemoryObjectReceiveStream[SessionMessage]) -> Itera
     with suppress(anyio.WouldBlock, anyio.EndOfStream):
         while True:
             yield from_session.receive_nowait()
+
+
+_NPM = ("npm error", "npm ERR!")
+_BESIDE = re.compile(r"npm (?:error|ERR!)( (?:code|errno|syscall|path|A complete log)\b.*|\s*)")
+_ERROR = re.compile(r"(?:\[cause\]: |Uncaught )?\w*Error\b.*: .*")
+
+
+def _why(stderr: str) -> str:
+    """The line that says why a program has ended: the last one, but npm and Node.js print more after it."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()] or [""]
+    if lines[-1].startswith(_NPM):
+        return _why_npm_ended(lines)
+    if lines[-1].startswith("Node.js v"):
+        return next(filter(_ERROR.fullmatch, reversed(lines)), lines[-1])
+    return lines[-1]
+
+
+def _why_npm_ended(lines: list[str]) -> str:
+    said = [line for line in lines if line.startswith(_NPM) and not _BESIDE.fullmatch(line)] or lines[-1:]
+    return next((line for line in said if " reason: " in line), said[0])
 
 
 def _ending(exit_code: int | None) -> str:
