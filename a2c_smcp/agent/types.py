@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from secrets import token_hex
+from typing import Any, NamedTuple, Protocol
 
 from a2c_smcp.endpoint import Credentials
 
-__all__ = ["AgentAuthProvider", "Seat"]
+__all__ = ["DEFAULT_TIMEOUT", "AgentAuthProvider", "OutgoingCall", "Seat", "new_req_id"]
+
+DEFAULT_TIMEOUT = 60
+"""How long a tool may take by default, in seconds."""
 
 
 class Seat(NamedTuple):
@@ -18,6 +23,22 @@ class Seat(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.office}/{self.computer}"
+
+
+def new_req_id() -> str:
+    return token_hex(16)
+
+
+@dataclass(slots=True)
+class OutgoingCall:
+    """A tool call that an agent makes: which tool of which computer, and how long it may take."""
+
+    computer: str
+    tool: str
+    params: dict[str, Any]
+    timeout: float = DEFAULT_TIMEOUT
+    office: str | None = None
+    req_id: str = field(default_factory=new_req_id)
 
 
 class AgentAuthProvider(Protocol):
