@@ -29,14 +29,14 @@ _PROGRAMS = ("a2c_smcp.cli", "a2c_smcp.__main__")
 def page() -> str:
     tree = [*_tree(SMCPError, 0)]
     own = [row for row in tree if row[0].__module__ == SMCPError.__module__]
-    others = [row for row in tree if row not in own]
+    others = dict.fromkeys(cls for cls, _ in tree if cls.__module__ != SMCPError.__module__)
     return markdown.page(
         "Errors",
         _INTRODUCTION,
         "## Protocol errors\n\nIn `a2c_smcp.errors`.",
         table(["class", "code", "message begins with"], [_row(*each) for each in own]),
-        "## Errors of single packages\n\n`except` for its base class catches each of them.",
-        table(["class", "code", "base class", "message begins with", "in"], [_part(cls) for cls, _ in others]),
+        "## Errors of single packages\n\n`except` for a base class catches each of them.",
+        table(["class", "code", "base classes", "message begins with", "in"], [*map(_part, others)]),
         "## Messages of the command line",
         "Each message states the error and a remedy; `…` stands for the subject of the error.",
         table(["code", "class", "says"], _sayings([cls for cls, _ in own])),
@@ -63,8 +63,8 @@ def _row(cls: type[SMCPError], depth: int) -> tuple[str, str, str]:
 
 
 def _part(cls: type[SMCPError]) -> tuple[str, ...]:
-    above = next(each for each in cls.__mro__[1:] if issubclass(each, SMCPError))
-    return code(cls.__name__), str(cls.code), code(above.__name__), cls.title, code(_home(cls))
+    above = ", ".join(code(base.__name__) for base in cls.__bases__ if issubclass(base, SMCPError))
+    return code(cls.__name__), str(cls.code), above, cls.title, code(_home(cls))
 
 
 def _home(cls: type[SMCPError]) -> str:

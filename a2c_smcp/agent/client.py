@@ -12,8 +12,8 @@ from a2c_smcp.agent.blobs.methods import AsyncTransferMethods, TransferMethods
 from a2c_smcp.agent.connection import not_connected
 from a2c_smcp.agent.listening_calls import EmitOptions
 from a2c_smcp.agent.reading.methods import AsyncReadingMethods, ReadingMethods
-from a2c_smcp.agent.requests import DEFAULT_TIMEOUT
 from a2c_smcp.agent.skills import AsyncSkillMethods, SkillMethods
+from a2c_smcp.agent.types import DEFAULT_TIMEOUT, OutgoingCall, new_req_id
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.loops import BackgroundLoop, invoke, invoke_in_thread
 from a2c_smcp.mcp_events import LogLevel
@@ -80,8 +80,9 @@ class AsyncSMCPAgentClient(AsyncReadingMethods, AsyncSkillMethods, AsyncTransfer
         `input_responses`, `request_state`, `client_capabilities`, `client`, `save_to` and `on_transfer`. Raises an
         `SMCPError` for all other failures; its `outcome` says whether the tool has run.
         """
-        limit = _limit(timeout, expires)
-        return await self._flows.call_tool(computer, tool_name, params or {}, limit, office, req_id, options)
+        limit, req_id = _limit(timeout, expires), req_id or new_req_id()
+        call = OutgoingCall(computer, tool_name, params or {}, limit, office, req_id)
+        return await self._flows.call_tool(call, options)
 
     async def cancel(self, req_id: str) -> None:
         """Cancel a call, which then raises `CallCancelled`."""
@@ -212,8 +213,9 @@ class SMCPAgentClient(ReadingMethods, SkillMethods, TransferMethods, AgentBase):
         req_id: str | None = None,
         **options: Unpack[EmitOptions],
     ) -> CallToolResult:
-        limit = _limit(timeout, expires)
-        return self._wait(self._flows.call_tool(computer, tool_name, params or {}, limit, office, req_id, options))
+        limit, req_id = _limit(timeout, expires), req_id or new_req_id()
+        call = OutgoingCall(computer, tool_name, params or {}, limit, office, req_id)
+        return self._wait(self._flows.call_tool(call, options))
 
     def cancel(self, req_id: str) -> None:
         self._wait(self._flows.ask.cancel(req_id))

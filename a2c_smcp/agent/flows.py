@@ -20,12 +20,12 @@ from a2c_smcp.agent.listening_calls import EmitOptions, ListeningCalls, question
 from a2c_smcp.agent.questions import OnQuestion
 from a2c_smcp.agent.reading.requests import Reading
 from a2c_smcp.agent.refresh import Refresher
-from a2c_smcp.agent.requests import DEFAULT_TIMEOUT, Requests
+from a2c_smcp.agent.requests import Requests
 from a2c_smcp.agent.retries import ReturningComputers
 from a2c_smcp.agent.skills import SkillRequests
 from a2c_smcp.agent.standing_requests import LogSource, StandingRequests
 from a2c_smcp.agent.toolbox import Toolbox
-from a2c_smcp.agent.types import DeviceOptions, Seat
+from a2c_smcp.agent.types import DeviceOptions, OutgoingCall, Seat
 from a2c_smcp.endpoint import Endpoint, Reconnect
 from a2c_smcp.errors import AmbiguousComputer, BadRequest, ComputerNotFound, SMCPError
 from a2c_smcp.protocol.questions import Question
@@ -173,19 +173,10 @@ class Flows:
         self.reading.leave(office)
         await self.connection.give_up_seat(office)
 
-    def call_tool(
-        self,
-        computer: str,
-        tool: str,
-        params: dict[str, Any],
-        timeout: float,
-        office: str | None,
-        req_id: str | None,
-        options: EmitOptions,
-    ) -> Coroutine[Any, Any, CallToolResult]:
+    def call_tool(self, call: OutgoingCall, options: EmitOptions) -> Coroutine[Any, Any, CallToolResult]:
         if options or self._listening.on_question:
-            return self._listening.call(computer, tool, params, timeout, office, req_id, options)
-        return self.ask.call_tool(computer, tool, params, timeout, office, req_id)
+            return self._listening.call(call, options)
+        return self.ask.call_tool(call)
 
     async def get_questions(self, computer: str, office: str | None) -> list[Question]:
         return questions_in(await self.ask.questions(computer, office), computer, office)
@@ -374,7 +365,7 @@ class Flows:
     def _call(
         self, seat: Seat, tool: str, arguments: dict[str, Any], options: EmitOptions
     ) -> Coroutine[Any, Any, CallToolResult]:
-        return self.call_tool(seat.computer, tool, arguments, DEFAULT_TIMEOUT, seat.office, None, options)
+        return self.call_tool(OutgoingCall(seat.computer, tool, arguments, office=seat.office), options)
 
     def _seat(self, computer: str, office: str | None) -> Seat:
         seats = self.toolbox.seats_of(computer, office)

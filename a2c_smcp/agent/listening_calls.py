@@ -15,7 +15,6 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from secrets import token_hex
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from a2c_smcp.agent.blobs import AnyPath, Receive
@@ -23,7 +22,7 @@ from a2c_smcp.agent.events import Invoke
 from a2c_smcp.agent.questions import CallQuestions, OnQuestion
 from a2c_smcp.agent.refresh import Refresher
 from a2c_smcp.agent.requests import Requests
-from a2c_smcp.agent.types import Seat
+from a2c_smcp.agent.types import OutgoingCall, Seat
 from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import BadRequest, NotFound
 from a2c_smcp.loops import invoke
@@ -115,34 +114,24 @@ class ListeningCalls:
     async def close(self) -> None:
         await self._missed.close()
 
-    async def call(
-        self,
-        computer: str,
-        tool: str,
-        params: dict[str, Any],
-        timeout: float,
-        office: str | None,
-        req_id: str | None,
-        options: EmitOptions,
-    ) -> CallToolResult:
+    async def call(self, outgoing: OutgoingCall, options: EmitOptions) -> CallToolResult:
         """As `Requests.call_tool`. Raises `BadRequest` for options that exclude one another, `TypeError` for others."""
         if unknown := options.keys() - EmitOptions.__annotations__.keys():
             raise TypeError(f"emit_tool_call() got an unexpected keyword argument {min(unknown)!r}")
         on_question = _answerer(options, self.on_question)
         fields = _fields(options, on_question)
-        req_id = req_id or token_hex(16)
-        call = self._begun(_Target(office, computer), options, on_question, timeout)
+        call = self._begun(_Target(outgoing.office, outgoing.computer), options, on_question, outgoing.timeout)
         save_to, on_transfer = options.get("save_to"), options.get("on_transfer")
         receive = Receive(save_to, on_transfer) if save_to is not None or on_transfer else None
-        self._calls[req_id] = call
+        self._calls[outgoing.req_id] = call
         try:
-            result = await self._ask.call_tool(computer, tool, params, timeout, office, req_id, fields, receive)
+            result = await self._ask.call_tool(outgoing, fields, receive)
         except asyncio.CancelledError:
             if call.progress:
                 call.progress.stop()
             raise
         finally:
-            self._end(req_id, call)
+            self._end(outgoing.req_id, call)
             if call.progress:
                 await call.progress.finish()
         return result

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Mapping
-from secrets import token_hex
 from typing import Any, TypeAlias, cast
 
 from a2c_smcp import mcp_events, smcp
 from a2c_smcp.agent.blobs import MAX_RESULT, Receive, Transfers, is_complete
 from a2c_smcp.agent.connection import AgentConnection
 from a2c_smcp.agent.retries import AGENT_MARGIN, Resend
+from a2c_smcp.agent.types import OutgoingCall, new_req_id
 from a2c_smcp.errors import (
     BadRequest,
     CallCancelled,
@@ -26,10 +26,7 @@ from a2c_smcp.protocol.questions import Answer
 from a2c_smcp.protocol.results import CallOrigin, CallToolResult
 from a2c_smcp.types import Desktop
 
-__all__ = ["DEFAULT_TIMEOUT", "Requests"]
-
-DEFAULT_TIMEOUT = 60
-"""How long a tool may take by default, in seconds."""
+__all__ = ["Requests"]
 
 _LIMIT = 30.0
 _IN_FLIGHT = 256
@@ -56,31 +53,24 @@ class Requests:
         self._in_flight = asyncio.Semaphore(_IN_FLIGHT)
 
     async def call_tool(
-        self,
-        computer: str,
-        tool: str,
-        params: dict[str, Any],
-        timeout: float,
-        office: str | None,
-        req_id: str | None,
-        more: Mapping[str, Any] | None = None,
-        receive: Receive | None = None,
+        self, outgoing: OutgoingCall, more: Mapping[str, Any] | None = None, receive: Receive | None = None
     ) -> CallToolResult:
         """Call a tool. A caller that stops waiting cancels the call on the computer. `more` are further fields."""
-        seconds = _whole_seconds(timeout)
-        call = self._addressed(computer, office, req_id) | {"tool_name": tool, "params": params, "timeout": seconds}
-        call["blobs"] = True
+        computer, tool, office, req_id = outgoing.computer, outgoing.tool, outgoing.office, outgoing.req_id
+        seconds = _whole_seconds(outgoing.timeout)
+        call = self._addressed(computer, office, req_id)
+        call |= {"tool_name": tool, "params": outgoing.params, "timeout": seconds, "blobs": True}
         if more:
             call |= more
         try:
             async with asyncio.timeout(None) as unless_cancelled:
-                self._calls[call["req_id"]] = unless_cancelled
+                self._calls[req_id] = unless_cancelled
                 answer = await self._ask_when_free(call, seconds)
                 result = CallToolResult.from_wire(answer, CallOrigin(computer, tool, office))
         except TimeoutError:
             raise CallCancelled(outcome="unknown") from None
         finally:
-            self._calls.pop(call["req_id"], None)
+            self._calls.pop(req_id, None)
         if result.is_error and result.meta.get("a2c_cancelled"):  # computers of other makes give no code with it
             raise CallCancelled(outcome="unknown")
         if result.is_timeout and result.error_code is None:
@@ -212,7 +202,7 @@ class Requests:
         await self._connection.after_version(self._connection.version(), timeout)
 
     def _about(self, req_id: str | None) -> dict[str, Any]:
-        return {"agent": self._connection.name, "req_id": req_id or token_hex(16)}
+        return {"agent": self._connection.name, "req_id": req_id or new_req_id()}
 
     def _addressed(self, computer: str, office: str | None, req_id: str | None = None) -> dict[str, Any]:
         request = self._about(req_id) | {"computer": computer}

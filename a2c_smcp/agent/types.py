@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from a2c_smcp.device_events import Sealing
 from a2c_smcp.endpoint import Credentials
@@ -12,7 +14,10 @@ from a2c_smcp.endpoint import Credentials
 if TYPE_CHECKING:  # it needs the extra `devices`
     from a2c_smcp.devices.identity import Identity
 
-__all__ = ["AgentAuthProvider", "DeviceOptions", "Seat"]
+__all__ = ["DEFAULT_TIMEOUT", "AgentAuthProvider", "DeviceOptions", "OutgoingCall", "Seat", "new_req_id"]
+
+DEFAULT_TIMEOUT = 60
+"""How long a tool may take by default, in seconds."""
 
 
 class Seat(NamedTuple):
@@ -33,6 +38,22 @@ class DeviceOptions(NamedTuple):
     identity: Identity | None
     folder: Path | None
     origin: str
+
+
+def new_req_id() -> str:
+    return token_hex(16)
+
+
+@dataclass(slots=True)
+class OutgoingCall:
+    """A tool call that an agent makes: which tool of which computer, and how long it may take."""
+
+    computer: str
+    tool: str
+    params: dict[str, Any]
+    timeout: float = DEFAULT_TIMEOUT
+    office: str | None = None
+    req_id: str = field(default_factory=new_req_id)
 
 
 class AgentAuthProvider(Protocol):

@@ -29,15 +29,15 @@ def can_open(environ: Mapping[str, str] = os.environ) -> bool:
     return any(True for _ in openers("http://localhost", environ))
 
 
-async def open_page(url: str) -> bool:
+async def open_page(url: str, *, starts_within: float = _STARTS_WITHIN) -> bool:
     """Show a page; return whether a program for it could be started. Only http and https are opened."""
-    return await in_thread(_open, url)
+    return await in_thread(_open, url, starts_within)
 
 
-def _open(url: str) -> bool:
+def _open(url: str, starts_within: float) -> bool:
     if not url.lower().startswith(("http://", "https://")):
         return False
-    return any(_starts(command) for command in openers(url, os.environ))
+    return any(_starts(command, starts_within) for command in openers(url, os.environ))
 
 
 def openers(url: str, environ: Mapping[str, str]) -> Iterator[list[str]]:
@@ -70,7 +70,7 @@ def _of_platform(environ: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
     return _ON_A_SCREEN if has_screen else ()
 
 
-def _starts(command: list[str]) -> bool:
+def _starts(command: list[str], starts_within: float) -> bool:
     """Start a program that outlives us and writes nowhere; return whether it has not failed within a moment."""
     nowhere = subprocess.DEVNULL
     try:
@@ -78,7 +78,7 @@ def _starts(command: list[str]) -> bool:
     except OSError:
         return False
     try:
-        return process.wait(_STARTS_WITHIN) == 0
+        return process.wait(starts_within) == 0
     except subprocess.TimeoutExpired:
         Thread(target=process.wait, daemon=True).start()  # so that it does not stay as a zombie
         return True

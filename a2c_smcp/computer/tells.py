@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,14 +28,14 @@ from typing import Any, Literal, Protocol, TypeAlias
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.connection import LOST
 from a2c_smcp.errors import BadRequest, NotFound, SMCPError, TooLarge
+from a2c_smcp.mcp_host.rate import Rate
 
-__all__ = ["Delivery", "ProgressTells", "Rate", "TellKind", "TellLine", "Tells"]
+__all__ = ["Delivery", "ProgressTells", "TellKind", "TellLine", "Tells"]
 
 logger = logging.getLogger(__name__)
 
 TellKind: TypeAlias = Literal["progress", "question", "question_ended", "log", "resource"]
 
-_PATIENCE = 5.0
 _MOST, _MOST_LOGS = 150, 50
 _PROGRESS_RATE, _PROGRESS_AT_ONCE = 5, 4
 """Reports of one call in a second, and at once. With the last one they are at most ten, which a Server takes."""
@@ -68,20 +67,26 @@ class TellLine(Protocol):
 
 
 class Tells:
-    """The connections to the offices of one computer. Callbacks are called with the office."""
+    """The connections to the offices of one computer. Callbacks are called with the office.
 
-    def __init__(self, name: str) -> None:
+    A Server that has not acked a tell after `ack_timeout` seconds does not carry tells.
+    """
+
+    def __init__(self, name: str, *, ack_timeout: float = 5.0) -> None:
         self.dropped: Counter[TellKind] = Counter()
         self.on_connected: list[Callable[[str], None]] = []
         self.on_not_carried: list[Callable[[str], None]] = []
         self._name = name
+        self._ack_timeout = ack_timeout
         self._lines: dict[str, _Line] = {}
         self._rate, self._log_rate = Rate(_MOST), Rate(_MOST_LOGS)
 
     @contextmanager
     def connected(self, office: str, connection: TellLine) -> Iterator[None]:
         """Inside the `with` block, tells of this office are sent on this connection."""
-        line = self._lines[office] = _Line(connection, lambda: _call_all(self.on_not_carried, office))
+        line = self._lines[office] = _Line(
+            connection, self._ack_timeout, lambda: _call_all(self.on_not_carried, office)
+        )
         _call_all(self.on_connected, office)
         try:
             yield
@@ -120,14 +125,15 @@ class Tells:
 class _Line:
     """The tells of one connection."""
 
-    def __init__(self, connection: TellLine, on_not_carried: Callable[[], None]) -> None:
+    def __init__(self, connection: TellLine, ack_timeout: float, on_not_carried: Callable[[], None]) -> None:
         self.is_carrying = True
         self._connection = connection
+        self._ack_timeout = ack_timeout
         self._on_not_carried = on_not_carried
         self._timers: set[asyncio.TimerHandle] = set()
 
     def send(self, event: str, data: dict[str, Any], then: OnDelivery) -> None:
-        timer = asyncio.get_running_loop().call_later(_PATIENCE, lambda: settle(None))
+        timer = asyncio.get_running_loop().call_later(self._ack_timeout, lambda: settle(None))
 
         def settle(ack: Any) -> None:
             if timer in self._timers:
@@ -165,26 +171,6 @@ class _Line:
 def _call_all(listeners: list[Callable[[str], None]], office: str) -> None:
     for listener in list(listeners):
         listener(office)
-
-
-class Rate:
-    """At most `most` a second on average, and `at_once`, by default as many, at once."""
-
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic, *, at_once: int | None = None) -> None:
-        self._most, self._at_once = most, at_once or most
-        self._clock = clock
-        self._left = float(self._at_once)
-        self._at = clock()
-
-    def allows(self) -> bool:
-        """Whether one more may be sent now. If so, it is counted."""
-        now = self._clock()
-        self._left = min(self._at_once, self._left + (now - self._at) * self._most)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
 
 
 class ProgressTells:

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from a2c_smcp.errors import SMCPError
+from a2c_smcp.errors import AuthorizationFailed, AuthorizationRequired, SMCPError
 from a2c_smcp.loops import is_cancelled
 from a2c_smcp.registry.content import ToolResult, blocks_of, has_content, json_of
 
@@ -49,17 +49,15 @@ class ToolFailed(SMCPError):
         self.result = dict(result or {})
 
 
-class ToolNeedsSignIn(ToolFailed):
+class ToolNeedsSignIn(ToolFailed, AuthorizationRequired):
     """The owner of the tool's MCP server has to sign in there before the tool can be used."""
 
-    code = 4006
     title = "The owner of this tool has to sign in"
 
 
-class ToolNeedsPermission(ToolFailed):
+class ToolNeedsPermission(ToolFailed, AuthorizationFailed):
     """The tool's MCP server is signed in to, but without a permission that the tool needs."""
 
-    code = 4007
     title = "The owner of this tool has to give it a permission"
 
 

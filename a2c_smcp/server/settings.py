@@ -41,6 +41,8 @@ class Limits:
     authentication_timeout: float = 5.0
     ping_interval: float = 10.0
     ping_timeout: float = 8.0
+    keep_alive: float = 5.0
+    close_timeout: float = 2.0
     resume_grace: float = 5.0
     cancel_grace: float = 1.0
     keep_time: float = 60.0

@@ -39,10 +39,11 @@ async def said(client: Client) -> str:
     assert tool.name == STATUS
     told = text_of(await client.call_tool(STATUS, {}))
     assert told in (tool.description or "")
+    reading = asyncio.create_task(client.get_prompt("trip", {"city": "Paris"}))  # both wait a moment for the office
     older = await client.call_tool("add", {"a": 1, "b": 2})
     assert (older.is_error, text_of(older)) == (True, told)
     with pytest.raises(MCPError) as refused:
-        await client.get_prompt("trip", {"city": "Paris"})
+        await reading
     assert refused.value.message == told or "no computer" in told
     return told
 

@@ -76,6 +76,5 @@ def test_without_a_screen_or_a_program_there_is_no_browser(
 
 async def test_a_browser_that_stays_open_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = executable(tmp_path / "stays", "import signal\nsignal.alarm(30)\nsignal.pause()\n")
-    monkeypatch.setattr(browser, "_STARTS_WITHIN", 0.05)
     monkeypatch.setenv("BROWSER", str(path))
-    assert await browser.open_page("http://a.example")
+    assert await browser.open_page("http://a.example", starts_within=0.05)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from a2c_smcp.computer.approval import Caller
-from a2c_smcp.computer.tells import Delivery, ProgressTells, Rate, Tells
+from a2c_smcp.computer.tells import Delivery, ProgressTells, Tells
 from a2c_smcp.connection import LOST
 from a2c_smcp.errors import ComputerNotFound, RateLimited, UnsupportedEvent
+from a2c_smcp.mcp_host.rate import Rate
 from tests.waiting import until
 
 PLANNER = Caller("desk", "planner")
@@ -81,11 +82,8 @@ async def test_an_error_of_a_server_that_carries_tells_loses_one_tell_only(ack: 
 
 
 @pytest.mark.covers("tells-sent")
-async def test_a_server_that_does_not_answer_within_its_time_does_not_carry_tells(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("a2c_smcp.computer.tells._PATIENCE", 0.05)
-    tells, became = Tells("laptop"), list[Delivery]()
+async def test_a_server_that_does_not_answer_within_its_time_does_not_carry_tells() -> None:
+    tells, became = Tells("laptop", ack_timeout=0.05), list[Delivery]()
     with tells.connected("desk", Line(answers=False)):
         tells.tell(PLANNER, "question", {}, became.append)
         await until(lambda: became == [Delivery.NOT_CARRIED])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from a2c_smcp.errors import AuthorizationRequired
 from a2c_smcp.loops import in_thread
 from a2c_smcp.registry import (
     MCPRegistry,
@@ -208,6 +209,8 @@ def test_a_result_that_wants_a_sign_in_says_so_and_what_to_do(code: int, kind: t
     assert "not signed in; the owner runs: a2c-smcp login notes" in str(caught.value)
     assert caught.value.details == {"mcp_server": "notes"}
     assert caught.value.result == result
+    assert isinstance(caught.value, AuthorizationRequired), "as if a resource of this server was read"
+    assert caught.value.outcome == "not_run"
 
 
 @pytest.mark.parametrize("meta", [None, "x", {"error_code": True}, {"error_code": "4006"}, {"error_code": 4005}])

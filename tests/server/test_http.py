@@ -177,9 +177,8 @@ async def test_an_upgrade_to_something_else_is_not_done(dials: Asks, asked: str)
     assert await line.is_over()
 
 
-async def test_a_connection_that_is_not_used_any_more_is_closed(dials: Asks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("a2c_smcp.server.transport.http._KEEP_ALIVE", 0.2)
-    line = await dials()
+async def test_a_connection_that_is_not_used_any_more_is_closed(serve: Any, dials: Asks) -> None:
+    line = await dials(await serve(limits={"keep_alive": 0.2}))
     await line.ask("GET /healthz HTTP/1.1\nHost: x\n\n")
     assert await line.is_over()
 

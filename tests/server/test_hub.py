@@ -461,7 +461,6 @@ async def test_a_call_that_waits_after_a_standstill_is_sent_once_to_a_computer_t
     hubs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("a2c_smcp.server.calls.deadlines.StallDetector.is_recent", lambda self, now: True)
-    monkeypatch.setattr("a2c_smcp.server.calls.in_flight._LATER", 0.05)
     hub: Hub = hubs()
     agent, first = await Client(hub).connect(), await Client(hub).connect()
     await agent.join("agent", "planner")

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -242,9 +243,8 @@ async def test_a_websocket_whose_client_is_gone_before_it_is_accepted_leaves_no_
 
 
 @pytest.mark.covers("transports")
-async def test_a_task_of_a_closed_websocket_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("a2c_smcp.server.transport.asgi._CLOSE_TIMEOUT", 0.05)
-    app = create_app(PATIENT)
+async def test_a_task_of_a_closed_websocket_may_go_on() -> None:
+    app = create_app(Settings(limits=replace(PATIENT.limits, close_timeout=0.05)))
     websocket = ByHand(app, "websocket", "transport=websocket")
     over = asyncio.Event()
 

@@ -3,7 +3,8 @@
 MCP clients start a bridge and forget it, so it never gives up: whatever the Server says (a wrong key, an office that
 has another agent, nothing at all), it is tried again. `trouble` is the last refusal, until the office is joined. The
 agent itself reconnects after a lost connection; only when that takes longer than `_PATIENCE` is it trouble, and calls
-that wait are answered with it. A client that calls a tool meanwhile has the office tried at once (`poke`).
+that wait are answered with it. A client that calls a tool meanwhile has the office tried at once (`poke`), and waits a
+moment for it. It does not wait if the Server has refused the key in this attempt: another one would end like it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from a2c_smcp.agent import AsyncSMCPAgentClient, Reconnect
-from a2c_smcp.errors import NotAuthenticated, Outcome, SMCPError, Unavailable
+from a2c_smcp.errors import NotAuthenticated, NotAuthorised, Outcome, SMCPError, Unavailable
 from a2c_smcp.loops import cancel_and_wait
 
 __all__ = ["Membership"]
@@ -51,6 +52,7 @@ class Membership:
         self._refused = asyncio.Event()
         self._changed = asyncio.Event()
         self._is_joining = False
+        self._begun = self._ended = 0
         self._running: set[asyncio.Timeout] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._keeping: asyncio.Task[None] | None = None
@@ -124,9 +126,10 @@ class Membership:
         if self.trouble is None:
             return
         self.poke()
+        latest = self._begun
         with suppress(TimeoutError):
             async with asyncio.timeout(_RECOVERS_WITHIN):
-                while self.trouble is not None:
+                while self.trouble is not None and not (self._ended > latest and _is_final(self.trouble)):
                     await self._changed.wait()
         if self.trouble is not None:
             raise _with_outcome(self.trouble, "not_run")
@@ -136,6 +139,7 @@ class Membership:
         while True:
             self._again.clear()
             self._refused.clear()
+            self._begun += 1
             try:
                 await self._join()
             except SMCPError as error:
@@ -161,6 +165,7 @@ class Membership:
                 await self._agent.join_office(self._office)
         finally:
             self._is_joining = False
+            self._ended = self._begun
 
     async def _pause(self, attempt: int) -> None:
         is_refused = isinstance(self.trouble, NotAuthenticated)
@@ -171,12 +176,12 @@ class Membership:
     def _set(self, trouble: SMCPError | None) -> None:
         before, self.trouble = self.trouble, trouble
         self._stop_timer()
+        self._changed.set()
+        self._changed = asyncio.Event()
         if (before and before.message) == (trouble and trouble.message):
             return
         for limit in self._running if trouble else ():
             limit.reschedule(asyncio.get_running_loop().time())
-        self._changed.set()
-        self._changed = asyncio.Event()
         self._on_change()
 
     def _stop_timer(self) -> None:
@@ -203,6 +208,11 @@ class Membership:
     def on_refused(self, error: SMCPError) -> None:
         self._set(error)
         self._refused.set()
+
+
+def _is_final(trouble: SMCPError) -> bool:
+    """Whether the next attempt can only succeed with another key."""
+    return isinstance(trouble, NotAuthenticated | NotAuthorised)
 
 
 def _with_outcome(trouble: SMCPError, outcome: Outcome) -> SMCPError:

@@ -23,7 +23,7 @@ from a2c_smcp.computer.reading.requests import ReadAnswers
 from a2c_smcp.computer.secrets import ANSWER, Mask, secrets_in
 from a2c_smcp.computer.skills.skills import Skills
 from a2c_smcp.computer.socketio.standstill import StandstillGuard
-from a2c_smcp.computer.tells import Rate, Tells
+from a2c_smcp.computer.tells import Tells
 from a2c_smcp.computer.types import ServerUpdate, Update
 from a2c_smcp.connection import PATIENCE, Connection, Later
 from a2c_smcp.devices.proving import Prover
@@ -39,6 +39,7 @@ from a2c_smcp.errors import (
 )
 from a2c_smcp.joining import join, leave
 from a2c_smcp.loops import cancel_and_wait
+from a2c_smcp.mcp_host.rate import Rate
 from a2c_smcp.protocol import codec
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
 from a2c_smcp.protocol.names import fault_in_client

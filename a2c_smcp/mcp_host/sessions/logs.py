@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeGuard, get_args
 
 from a2c_smcp.mcp_host.failures import in_brief
 from a2c_smcp.mcp_host.message_limits import is_within
+from a2c_smcp.mcp_host.rate import Rate
 
 __all__ = ["LogLevel", "LogMessage", "OnLog", "ServerLog", "is_log_level"]
 
@@ -43,22 +44,17 @@ def is_log_level(level: object) -> TypeGuard[LogLevel]:
 class ServerLog:
     """Reads `notifications/message`. `on_log` is called in the event loop; it must return at once."""
 
-    def __init__(self, on_log: OnLog) -> None:
+    def __init__(self, on_log: OnLog, clock: Callable[[], float] = time.monotonic) -> None:
         self.dropped = 0
         self._on_log = on_log
-        self._room = float(RATE)
-        self._last = time.monotonic()
+        self._rate = Rate(RATE, clock)
         self._unsaid = 0
 
     def add(self, params: Mapping[str, Any]) -> None:
-        now = time.monotonic()
-        self._room = min(self._room + (now - self._last) * RATE, RATE)
-        self._last = now
-        if self._room < 1:
+        if not self._rate.allows():
             self.dropped += 1
             self._unsaid += 1
             return
-        self._room -= 1
         level = params.get("level")
         if not is_log_level(level):
             return

@@ -25,7 +25,6 @@ from a2c_smcp.server.transport.interfaces import Application, SocketOwner
 __all__ = ["serve_http", "serve_websocket"]
 
 _MESSAGES, _BYTES = 64, 64 * 1024
-_CLOSE_TIMEOUT = 2.0
 _CLOSED, _VERSION_REFUSED = 1000, 4900  # where a web server cannot answer a handshake with a body (PROTOCOL-0.4 §10)
 _SCHEMES = {"ws": "http", "wss": "https"}
 
@@ -138,7 +137,7 @@ async def serve_websocket(
     except SMCPError as error:
         outcome = refusal_response(error)
     if not isinstance(outcome, HttpResponse | ProxiedRequest):
-        await AsgiWebSocket(outcome, send).serve(receive)
+        await AsgiWebSocket(outcome, send, limits.close_timeout).serve(receive)
     elif isinstance(outcome, HttpResponse) and "websocket.http.response" in scope.get("extensions", {}):
         await _respond(send, outcome, "websocket.http.response")
     else:
@@ -149,10 +148,11 @@ async def serve_websocket(
 class AsgiWebSocket:
     """A websocket through ASGI. A message is sent at once, in the task that has it, if the web server does not wait."""
 
-    def __init__(self, channel: SocketOwner, send: Send) -> None:
+    def __init__(self, channel: SocketOwner, send: Send, close_timeout: float) -> None:
         self.is_blocked = False
         self._channel = channel
         self._send = send
+        self._close_timeout = close_timeout
         self._task = asyncio.current_task()
         self._writing: asyncio.Task[None] | None = None
         self._closing: asyncio.TimerHandle | None = None
@@ -213,7 +213,7 @@ class AsgiWebSocket:
             self._start(self._close(self._writing, code), ())
             self._is_over = True
             if self._task:
-                self._closing = asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT, self._task.cancel)
+                self._closing = asyncio.get_running_loop().call_later(self._close_timeout, self._task.cancel)
 
     def abort(self) -> None:
         self._is_over = True

@@ -42,7 +42,6 @@ logger = logging.getLogger(__name__)
 
 _MAX_HEAD = 32 * 1024
 _MAX_AHEAD = 16
-_KEEP_ALIVE = 5.0
 _LINGER = 1.0
 
 
@@ -321,7 +320,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _rest(self) -> None:
         if self._exchange is None and not (self._is_blocked or self._is_closing):
-            self.deadline = monotonic() + _KEEP_ALIVE
+            self.deadline = monotonic() + self._listener.limits.keep_alive
 
     def _close(self, *, is_whole: bool) -> None:
         """Ends the connection, later if its peer is still writing: it could not read the response."""
