@@ -155,6 +155,8 @@ async def test_what_a_computer_prints_pairs_it_when_it_is_pasted(place: Place, e
     config = str(place.write({"good": good()}))
     paired = await computer(place, url, key, config)
     await paired.says("joined desk")
+    checked = await place.run("doctor", "--url", url, A2C_API_KEY=key)
+    assert "The Server accepts the key." in checked.out
     stolen = await computer(elsewhere, url, key)
     assert await stolen.ends() == 1
     (refusal,) = texts(GUIDE, "http://… does not accept")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Iterable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from a2c_smcp.cli.options import option
 from a2c_smcp.cli.setup_files import SetupOptions, find_setups, setup_options
 from a2c_smcp.cli.terminal import printable, put_json, put_text
 from a2c_smcp.cli.up_state import UpState, find_running_up
+from a2c_smcp.devices.proving import Prover
 from a2c_smcp.endpoint import Credentials
 from a2c_smcp.loops import run_program
 
@@ -109,7 +111,8 @@ async def _examine(situation: Situation, url: str | None, api_key: str | None, l
     if url and api_key is None and (running := find_running_up(url)):
         url, api_key = running.info.url, running.key
     if url:
-        endpoint = options.endpoint(url, credentials=lambda: Credentials.of_key(api_key), **link)
+        credentials, prover = partial(Credentials.of_key, api_key), Prover.of("computer", url)
+        endpoint = options.endpoint(url, credentials=credentials, prover=prover, **link)
         situation = replace(situation, probe=await probe_server(endpoint, api_key=api_key))
     return [(name, finding) for name, check in CHECKS.items() for finding in await _found_by(check, situation)]
 
