@@ -21,6 +21,7 @@ from a2c_smcp.computer.calls.journal import journal_of
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.inputs.resolver import Approve as ApproveCommand
 from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
+from a2c_smcp.computer.policy.gate import PolicyGate, RulesGiven, policy_of_rules
 from a2c_smcp.computer.private_files import instance_of
 from a2c_smcp.computer.questions.answering import Answering, OnQuestion
 from a2c_smcp.computer.questions.client_approval import ClientApprovals
@@ -75,7 +76,7 @@ class Computer(ServerControl):
     async or not: with it, a server that wants a sign-in begins one by itself; without it, `sign_in` has to be called.
     Tokens are kept in the keyring, or in `state_folder`. Files that agents send land in `landing`; without it they are
     refused. `blob_limits` bounds what is kept on disk for agents. `skills` is the folder of skills; without it, the one
-    in A2C_SKILL_HOME, or else `~/.a2c/skills`.
+    in A2C_SKILL_HOME, or else `~/.a2c/skills`. `rules` are those of a policy file, or its path: who may call what.
     """
 
     def __init__(
@@ -97,11 +98,13 @@ class Computer(ServerControl):
         skills: Path | None = None,
         landing: Path | None = None,
         blob_limits: BlobLimits | None = None,
+        rules: RulesGiven | None = None,
     ) -> None:
         self.name = name
         self.mask = Mask()
         self.approvals = Approvals(approve, by=approve_by)
         self.inputs = Inputs(values=values, prompt=prompt, approve=approve_command, store=inputs_file)
+        self.gate = None if rules is None else PolicyGate(policy_of_rules(rules))
         self._policy = policy or HostPolicy(largest_message=4 * max_message)
         self._on_state = on_state
         self._open_url, self._state_folder = open_url, state_folder
@@ -119,7 +122,7 @@ class Computer(ServerControl):
         clients = ClientApprovals(name, self.questions, self.mask)
         approval = CallApproval(self.approvals, clients, self._catalogue)
         self._execution = Execution(
-            lambda: self._host, self._catalogue, approval, answering, self.tells, self.mask, self._delivery
+            lambda: self._host, self._catalogue, approval, answering, self.tells, self.mask, self._delivery, self.gate
         )
         self._contents = ReadContents(self.blobs, self.mask, max_message)
         self.reading = ReadAnswers(
@@ -138,6 +141,8 @@ class Computer(ServerControl):
         self._leaving = ExitStack()
         self._changing = 0
         self._waiting_configs: dict[str, MCPServerConfig] = {}
+        if self.gate:
+            self.replace_rules(self.gate.policy)
 
     async def __aenter__(self) -> Self:
         self._hosting = Hosting(
@@ -152,6 +157,8 @@ class Computer(ServerControl):
             browser=Browser(self._open_url) if self._open_url else None,
         )
         self._leaving.enter_context(masked_logs(self.mask))
+        if self.gate:
+            self._leaving.callback(self.gate.follow_expiry(lambda: self._notify("tool_list")))
         configs, self._waiting_configs = self._waiting_configs, {}
         try:
             self.blobs.open(self._state_folder)

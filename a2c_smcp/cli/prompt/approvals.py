@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -21,13 +22,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from a2c_smcp.cli.options import default_agent_name
-from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller, Decision, Grant
+from a2c_smcp.computer.approval import OWNER, ApprovalRequest, Approvals, Decision, DecisionFor, Grant
 from a2c_smcp.computer.private_files import PrivateFileUnusable, PrivateJSONFile
 
 __all__ = ["OWNER", "Grants", "NothingToAnswer", "PendingApproval", "PendingApprovals"]
-
-OWNER = Caller("", "")
-"""The caller of commands at the prompt. It needs no approval, and is compared by identity: no agent can pass for it."""
 
 
 class NothingToAnswer(Exception):
@@ -40,7 +38,7 @@ class PendingApproval:
 
     number: int
     request: ApprovalRequest
-    answer: asyncio.Future[Decision] = field(repr=False)
+    answer: asyncio.Future[Decision | DecisionFor] = field(repr=False)
 
 
 class PendingApprovals:
@@ -58,7 +56,7 @@ class PendingApprovals:
         self._pending: dict[int, PendingApproval] = {}
         self._oldest_seen: PendingApproval | None = None
 
-    async def __call__(self, request: ApprovalRequest) -> Decision:
+    async def __call__(self, request: ApprovalRequest) -> Decision | DecisionFor:
         if request.caller is OWNER:
             return "yes"
         number = next(self.numbers)
@@ -92,10 +90,13 @@ class PendingApprovals:
             raise NothingToAnswer(f"request #{self._oldest_seen.number} has been withdrawn, nothing was answered")
         return self._oldest_seen
 
-    def answer(self, pending: PendingApproval, decision: Decision) -> None:
-        """Answer a request. A permanent grant also answers the pending requests that it covers."""
+    def answer(self, pending: PendingApproval, decision: Decision, seconds: float | None = None) -> None:
+        """Answer a request. A permanent grant also answers the pending requests that it covers.
+
+        It lasts so many seconds, or for good.
+        """
         grant = pending.request.granted_by(decision)
-        self._decide(pending, decision)
+        self._decide(pending, decision if seconds is None else DecisionFor(decision, seconds))
         for other in self if grant else ():
             if grant in (other.request.granted_by("always"), other.request.granted_by("always_for_agent")):
                 self._decide(other, "yes")
@@ -105,7 +106,7 @@ class PendingApprovals:
         for pending in self:
             self._decide(pending, "no")
 
-    def _decide(self, pending: PendingApproval, decision: Decision) -> None:
+    def _decide(self, pending: PendingApproval, decision: Decision | DecisionFor) -> None:
         del self._pending[pending.number]
         if not pending.answer.done():
             pending.answer.set_result(decision)
@@ -127,13 +128,25 @@ class Grants:
         self._place = _place(url, office)
         known = set(_read(self._load().get(self._place)))
         outdated = {grant for grant in known if _is_of_one_run(grant.agent)}
-        self._approvals.grants = known - outdated
-        if outdated:
+        self._approvals.grants = set()
+        for grant in known - outdated:
+            self._take(grant)
+        if self._approvals.grants != known:
             self._save()
+        if outdated:
             self._say(_outdated_notice(outdated), "yellow")
 
+    def _take(self, grant: Grant) -> None:
+        """Let a grant count that was kept, but not longer than the policy allows from now on."""
+        longest = self._approvals.longest_grant
+        ends = [each for each in (grant.until, None if longest is None else time.time() + longest) if each is not None]
+        if not grant.is_over():
+            self._approvals.grants.add(grant._replace(until=min(ends, default=None)))
+
     def __iter__(self) -> Iterator[Grant]:
-        return iter(sorted(self._approvals.grants, key=lambda grant: tuple(part or "" for part in grant)))
+        """The grants that count now."""
+        known = [grant for grant in self._approvals.grants if not grant.is_over()]
+        return iter(sorted(known, key=lambda grant: (grant.agent, grant.server or "", grant.tool or "", grant.client)))
 
     def forget(self, grants: Iterable[Grant]) -> None:
         for grant in grants:
@@ -173,9 +186,14 @@ def _place(url: str, office: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')} {office}"
 
 
-def _written(grant: Grant) -> list[str | None]:
-    """An entry of the file: the agent, the server and the tool, and the MCP client if the grant names one."""
-    agent, server, tool, client = grant
+def _written(grant: Grant) -> list[str | float | None]:
+    """An entry of the file: the agent, the server and the tool, the MCP client if it names one, the end if it has one.
+
+    Programs that know no end ignore an entry with one.
+    """
+    agent, server, tool, client, until = grant
+    if until is not None:
+        return [agent, server, tool, client, until]
     return [agent, server, tool, *([client] if client else [])]
 
 
@@ -183,11 +201,16 @@ def _read(kept: object) -> Iterable[Grant]:
     """The grants in an entry of the file; anything else in it is ignored."""
     for entry in kept if isinstance(kept, list) else ():
         match entry:
-            case [str(agent), None, None]:
-                yield Grant(agent)
-            case [str(agent), str(server), str(tool)]:
+            case [str(agent), None, None, *rest]:
+                server = tool = None
+            case [str(agent), str(server), str(tool), *rest]:
+                pass
+            case _:
+                continue
+        match rest:
+            case []:
                 yield Grant(agent, server, tool)
-            case [str(agent), None, None, str(client)]:
-                yield Grant(agent, client=client)
-            case [str(agent), str(server), str(tool), str(client)]:
+            case [str(client)]:
                 yield Grant(agent, server, tool, client)
+            case [str(client), int(until) | float(until)] if until is not True:
+                yield Grant(agent, server, tool, client, float(until))

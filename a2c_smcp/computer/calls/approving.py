@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller
 from a2c_smcp.computer.calls.in_flight import digest_of
 from a2c_smcp.computer.calls.incoming import IncomingCall
+from a2c_smcp.computer.policy.decision import Verdict
 from a2c_smcp.computer.questions.client_approval import ClientApprovals, can_be_asked
 from a2c_smcp.computer.tools.catalogue import Catalogue
 from a2c_smcp.computer.tools.table import ToolRoute
@@ -46,17 +47,24 @@ class CallApproval:
         self._catalogue = catalogue
         self._rounds = _ApprovedRounds()
 
-    def allows(self, call: IncomingCall, route: ToolRoute) -> bool:
+    def allows(self, call: IncomingCall, route: ToolRoute, verdict: Verdict | None = None) -> bool:
         """Whether a call may run without asking. An answer to a question for approval is always looked at."""
-        return self._approvals.allows(call.caller, route) and not self._clients.is_state(call)
+        return self._approvals.allows(call.caller, route, verdict) and not self._clients.is_state(call)
 
-    async def approve(self, call: IncomingCall, route: ToolRoute, shown: dict[str, Any], deadline: float) -> Approved:
+    async def approve(
+        self,
+        call: IncomingCall,
+        route: ToolRoute,
+        shown: dict[str, Any],
+        deadline: float,
+        verdict: Verdict | None = None,
+    ) -> Approved:
         """Ask for approval. `shown` are the arguments, masked. Raises `SMCPError`, or `TimeoutError`."""
         if self._clients.is_state(call):
             return Approved(self._clients.answered(call, (route.server, route.tool)))
         if self._rounds.take(call, route):
             return Approved(call)
-        request = ApprovalRequest(call.caller, call.name, route.server, route.tool, shown)
+        request = _request(call, route, shown, verdict)
         by_client = self._approvals.are_by_client and can_be_asked(call)
         if by_client and call.options and call.options.questions == "result":
             return Approved(call, self._clients.put(call, request, deadline))
@@ -64,7 +72,7 @@ class CallApproval:
             if by_client:
                 await self._clients.require(call, request)
             else:
-                await self._approvals.require(request, route)
+                await self._approvals.require(request, route, verdict)
         now = self._catalogue.resolve(call.name)
         if (now.server, now.tool) != (route.server, route.tool):  # it may have changed while somebody was asked
             raise ToolNotFound(f"{call.name!r} has become another tool", toolId=call.name)
@@ -90,6 +98,11 @@ class CallApproval:
     def close(self) -> None:
         self._clients.close()
         self._rounds.drop(lambda caller: True)
+
+
+def _request(call: IncomingCall, route: ToolRoute, shown: dict[str, Any], verdict: Verdict | None) -> ApprovalRequest:
+    rule, every_time = (verdict.rule, verdict.every_time) if verdict and verdict.is_by_rule else ("", False)
+    return ApprovalRequest(call.caller, call.name, route.server, route.tool, shown, rule, every_time)
 
 
 class _ApprovedRounds:

@@ -53,12 +53,16 @@ _ENTRIES = {
 
 @dataclass(frozen=True)
 class ToolRoute:
-    """Where a call goes: `tool` is the name that its MCP server knows, `meta` the effective ToolMeta."""
+    """Where a call goes: `tool` is the name that its MCP server knows, `meta` the effective ToolMeta.
+
+    `hints` are the annotations of the server: they decide nothing unless its owner trusts it (WIRE §7).
+    """
 
     server: SERVER_NAME
     tool: TOOL_NAME
     meta: ToolMeta
     schema: Schema
+    hints: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,8 @@ def diff(old: ToolTable, new: ToolTable) -> ToolChanges:
 def _route(tool: ServerTool, known: Schema | None) -> ToolRoute:
     raw = tool.raw.get("inputSchema") or {}
     schema = known if known is not None and known.raw == raw else Schema(raw)
-    return ToolRoute(tool.server, tool.tool, tool.meta or ToolMeta(), schema)
+    hints = tool.raw.get("annotations")
+    return ToolRoute(tool.server, tool.tool, tool.meta or ToolMeta(), schema, hints if isinstance(hints, dict) else {})
 
 
 def _listed(name: TOOL_NAME, tool: ServerTool) -> SMCPTool:
