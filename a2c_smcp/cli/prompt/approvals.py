@@ -201,16 +201,15 @@ def _read(kept: object) -> Iterable[Grant]:
     """The grants in an entry of the file; anything else in it is ignored."""
     for entry in kept if isinstance(kept, list) else ():
         match entry:
-            case [str(agent), None, None, *rest]:
-                server = tool = None
-            case [str(agent), str(server), str(tool), *rest]:
-                pass
-            case _:
-                continue
-        match rest:
-            case []:
-                yield Grant(agent, server, tool)
-            case [str(client)]:
-                yield Grant(agent, server, tool, client)
-            case [str(client), int(until) | float(until)] if until is not True:
-                yield Grant(agent, server, tool, client, float(until))
+            case [str(), None, None, *rest] | [str(), str(), str(), *rest] if _is_rest(rest):
+                yield Grant(*entry)
+
+
+def _is_rest(rest: list[object]) -> bool:
+    """Whether these are the MCP client and the end of a grant; or the client alone, or neither."""
+    match rest:
+        case [] | [str()]:
+            return True
+        case [str(), int() | float() as until]:
+            return until is not True and until is not False
+    return False

@@ -24,7 +24,7 @@ from a2c_smcp.computer.calls.delivery import ResultDelivery
 from a2c_smcp.computer.calls.in_flight import Begin, CallsInFlight, Outcome
 from a2c_smcp.computer.calls.incoming import IncomingCall
 from a2c_smcp.computer.calls.journal import Key
-from a2c_smcp.computer.calls.live import LiveCalls, is_input_required
+from a2c_smcp.computer.calls.live import CallTool, LiveCalls, is_input_required
 from a2c_smcp.computer.calls.reports import CallStatistics, OnProgress, ProgressListeners
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.policy.gate import Admission, PolicyGate
@@ -229,7 +229,7 @@ class Execution:
             self._listeners.report(call.key, progress, total, message, lambda text: self._mask.text(text, route.server))
 
         is_function = route.server == FUNCTIONS and FUNCTIONS not in host.configs
-        send = self._catalogue.functions.call_tool if is_function else host.manager.call_tool
+        send: CallTool = self._catalogue.functions.call_tool if is_function else host.manager.call_tool
         if admission:
             send = admission.counting(send)
         left = max(deadline - asyncio.get_running_loop().time(), 0.001)

@@ -257,9 +257,11 @@ def parse_policy(data: object, where: str = "policy") -> AccessPolicy:
     except ValidationError as error:
         faults = [_sentence(data, path, said) for path, said in faults_of(error)]
         raise ConfigError("; ".join(faults), subject=where, faults=faults) from None
-    names = [each.name for each in (*policy.rules, *policy.budgets) if each.name]
+    labels = [*(each.name for each in policy.rules), *(each.name for each in policy.budgets)]
+    names = [name for name in labels if name]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"the name {twice[0]!r} is given twice", subject=where, faults=[twice[0]])
+        fault = f"the name {twice[0]!r} is given twice"
+        raise ConfigError(fault, subject=where, faults=[fault])
     return policy
 
 
