@@ -7,6 +7,7 @@ comes from answer instead (`questions/client_approval.py`).
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -228,6 +229,19 @@ class Approvals:
             self.add(grant, seconds)
         elif decision not in _YES:
             raise ApprovalRefused(f"the owner said no to {request.name!r}")
+
+    def limit_grants(self, longest: float | None) -> None:
+        """Let no grant last longer than so many seconds from now on, those that were given before included."""
+        self.longest_grant = longest
+        self.take(self.grants)
+
+    def take(self, grants: Iterable[Grant]) -> None:
+        """Let these grants count, and no others; none longer than is allowed now."""
+        most = math.inf if self.longest_grant is None else time.time() + self.longest_grant
+        ends = {each: min(most, math.inf if each.until is None else each.until) for each in grants}
+        self.grants = {
+            each._replace(until=None if end == math.inf else end) for each, end in ends.items() if not each.is_over()
+        }
 
     def add(self, grant: Grant, seconds: float | None = None) -> None:
         """Grant it, for so many seconds, or for good. An earlier grant of the same is replaced."""

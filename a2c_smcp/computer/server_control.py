@@ -43,7 +43,7 @@ class ServerControl(AgentRequests):
         if self.gate is None:
             raise ConfigError("this computer was made without rules: Computer(rules={}) has some that can be replaced")
         self.gate.replace(policy)
-        self.approvals.longest_grant = policy.grants_last
+        self.approvals.limit_grants(policy.grants_last)
         self.uploads.are_refused = policy.read_only
         self._notify("tool_list")
 

@@ -52,7 +52,15 @@ SHOWN = {
 }
 """The lines that each of them prints, in this order."""
 
-SERVED = ("fastapi_app", "library_server", "window_server", "restaurant_server", "scanner_server", "skill_server")
+SERVED = (
+    "fastapi_app",
+    "ledger_server",
+    "library_server",
+    "restaurant_server",
+    "scanner_server",
+    "skill_server",
+    "window_server",
+)
 """Those that go on until they are stopped. They are tested here, by `windows` and in `tests/test_guides.py`."""
 
 pytestmark = pytest.mark.covers("examples")

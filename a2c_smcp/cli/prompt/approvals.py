@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -128,20 +127,11 @@ class Grants:
         self._place = _place(url, office)
         known = set(_read(self._load().get(self._place)))
         outdated = {grant for grant in known if _is_of_one_run(grant.agent)}
-        self._approvals.grants = set()
-        for grant in known - outdated:
-            self._take(grant)
+        self._approvals.take(known - outdated)
         if self._approvals.grants != known:
             self._save()
         if outdated:
             self._say(_outdated_notice(outdated), "yellow")
-
-    def _take(self, grant: Grant) -> None:
-        """Let a grant count that was kept, but not longer than the policy allows from now on."""
-        longest = self._approvals.longest_grant
-        ends = [each for each in (grant.until, None if longest is None else time.time() + longest) if each is not None]
-        if not grant.is_over():
-            self._approvals.grants.add(grant._replace(until=min(ends, default=None)))
 
     def __iter__(self) -> Iterator[Grant]:
         """The grants that count now."""
