@@ -29,6 +29,7 @@ from a2c_smcp.computer.approval import approve_all
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import Configuration, read_all
 from a2c_smcp.computer.configuration.watch import RefusedChanges, digest_of_configuration, trusting, watch
+from a2c_smcp.computer.policy.advice import warnings_about
 from a2c_smcp.computer.private_files import default_folder
 from a2c_smcp.computer.secrets import MaskFilter
 from a2c_smcp.errors import SMCPError
@@ -179,6 +180,9 @@ class LocalComputer:
         self.computer.define_inputs(self._configuration.inputs.values())
         for server in self._configuration.servers.values():
             self.computer.add_server(server)
+        if self.computer.gate:
+            for words in warnings_about(self.computer.gate.policy, self._configuration.servers.keys()):
+                self._terminal.show(f"policy: {words}", "yellow")
         if not self._starting:
             self.settled.set()
 

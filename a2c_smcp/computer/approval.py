@@ -212,7 +212,8 @@ class Approvals:
         return [
             name
             for name, outlook in outlooks.items()
-            if not outlook.may_ask or (not outlook.every_time and self._has_granted(caller, routes[name]))
+            if not outlook.is_hidden
+            and (not outlook.may_ask or (not outlook.every_time and self._has_granted(caller, routes[name])))
         ]
 
     async def require(self, request: ApprovalRequest, route: ToolRoute, verdict: Verdict | None = None) -> None:

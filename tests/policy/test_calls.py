@@ -94,13 +94,17 @@ FINANCE: dict[str, Any] = {
 
 
 @pytest.mark.covers("policy-rules", "policy-listed")
-async def test_rules_decide_by_agent_annotation_and_argument_and_denied_tools_are_not_listed(enter: Enter) -> None:
+async def test_rules_decide_by_agent_annotation_and_argument_and_denied_tools_are_not_listed(
+    enter: Enter, office: str
+) -> None:
     asked: list[ApprovalRequest] = []
     computer = Computer("laptop", approve=lambda request: asked.append(request) or "always", rules=FINANCE)
     computer.add_server(ledger(forbidden_tools=["render"]))
     agents = await enter(computer, "ledger")
     async with agents("planner") as planner:
         assert await listed(planner) == {"balance": None, "pay": None}
+        assert "close_year" not in computer.tools_for("planner", "t1", office).text
+        assert computer.tools_for("planner", "t2", office)["approved"] == ["balance"]
         assert (await planner.emit_tool_call("laptop", "balance", {"account": "rent"})).text == "rent: 1200.00"
         small = {"account": "rent", "amount": 99, "to": "ada"}
         assert (await planner.emit_tool_call("laptop", "pay", small)).text == "99.00 paid to ada"

@@ -333,3 +333,5 @@ def test_what_may_not_be_meant_is_a_warning() -> None:
     ):
         assert words in said, said
     assert warnings_about(parse_policy(PAY), ["ledger"]) == []
+    (nothing,) = warnings_about(parse_policy({"read_only": True}))
+    assert nothing.startswith("read_only denies every tool")

@@ -15,7 +15,17 @@ _CONDITIONS = ("agents", "offices", "servers", "tools", "annotations", "argument
 
 def warnings_about(policy: AccessPolicy, servers: Collection[str] | None = None) -> list[str]:
     """A sentence for each warning. `servers` are the names of all MCP servers, if they are known."""
-    return [*_about_rules(policy), *(_about_names(policy, servers) if servers is not None else ())]
+    return [
+        *_about_settings(policy),
+        *_about_rules(policy),
+        *(_about_names(policy, servers) if servers is not None else ()),
+    ]
+
+
+def _about_settings(policy: AccessPolicy) -> Iterator[str]:
+    is_known = any(said.trust_hints or said.read_only is not None for said in policy.servers.values())
+    if policy.read_only and not is_known:
+        yield "read_only denies every tool: no server has trust_hints or read_only (--trust-hints SERVER)"
 
 
 def _about_rules(policy: AccessPolicy) -> Iterator[str]:

@@ -130,9 +130,11 @@ async def decide(policy: AccessPolicy, subject: Subject, arguments: dict[str, An
     for index, rule in enumerate(policy.rules):
         label = policy.rule_label(index)
         missed = _missed(rule, subject, now)
-        if not missed and rule.schema is not None:
+        if not missed and rule.argument_schema is not None:
             try:
-                missed = "" if await fits_exactly(rule.schema, arguments) else "the arguments do not fit its schema"
+                missed = (
+                    "" if await fits_exactly(rule.argument_schema, arguments) else "the arguments do not fit its schema"
+                )
             except SchemaTooHeavy as error:
                 why = f"the arguments cannot be checked against the rule: {error.reason}"
                 return Verdict("deny", label, why, steps=(*steps, Step(label)))
@@ -151,7 +153,7 @@ def outlook_of(policy: AccessPolicy, subject: Subject) -> Outlook:
     for rule in _candidates(policy, subject):
         may.add(rule.then)
         every_time |= rule.every_time
-        if rule.schema is None:
+        if rule.argument_schema is None:
             return Outlook(frozenset(may), every_time)
     return Outlook(frozenset({*may, _otherwise(policy, subject, ()).then}), every_time)
 

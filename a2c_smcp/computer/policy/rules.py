@@ -172,7 +172,7 @@ class PolicyRule(CallConditions):
         return self
 
     @cached_property
-    def schema(self) -> Schema | None:  # type: ignore[override]  # pydantic's own method of this name is deprecated
+    def argument_schema(self) -> Schema | None:
         return None if self.arguments is None else Schema(self.arguments)
 
     def is_over(self, now: float) -> bool:

@@ -46,9 +46,7 @@ async def watch_policy(
     try:
         while True:
             await asyncio.sleep(interval)
-            if (now := stamp(path)) == seen and now is not None:
-                continue
-            if now is None and seen is None:
+            if (now := stamp(path)) == seen:
                 continue
             seen = now
             try:
