@@ -31,7 +31,7 @@ __all__ = ["COMMANDS", "Ending", "build", "build_for", "carry_out", "ending_of"]
 
 COMMANDS = (
     "demo", "up", "server", "nodes", "computer", "agent", "bridge",
-    "login", "logout", "key", "device", "doctor", "import", "export", "connect",
+    "login", "logout", "key", "device", "policy", "doctor", "import", "export", "connect",
 )  # fmt: skip
 """Each is a module in `commands/` with a function or group of its name; a keyword of Python has a `_` at its end."""
 

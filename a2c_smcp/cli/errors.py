@@ -93,7 +93,9 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
     errors.NameTaken: _Advice("Choose another with --name, or stop the one that has it."),
     errors.ApprovalRefused: _Advice("Its owner may allow it; call it again then."),
     errors.ScannerRefused: _Advice("Its owner decides what scanners let pass; the log of the computer tells more."),
-    errors.ToolForbidden: _Advice("Its owner has put it on forbidden_tools; only its owner can change that."),
+    errors.ToolForbidden: _Advice(
+        "Its owner has forbidden it, by forbidden_tools or a policy; only its owner can change that."
+    ),
     errors.NotFound: _Advice("Correct --url, which names the Server, and its path where it has one."),
     errors.ComputerNotFound: _Advice("a2c-smcp agent room shows who is there."),
     errors.ToolNotFound: _Advice("a2c-smcp agent tools shows what there is."),

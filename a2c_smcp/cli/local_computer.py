@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from a2c_smcp.cli.call_checks import Pin, use_scanners
 from a2c_smcp.cli.errors import Failed, WrongUse, at_the_prompt, file_error, with_server_remedy
 from a2c_smcp.cli.options import E2E, option
+from a2c_smcp.cli.policies.source import PolicySource, rules_of
 from a2c_smcp.cli.progress import ServerProgress
 from a2c_smcp.cli.prompt.approvals import PendingApprovals
 from a2c_smcp.cli.prompt.asked import PendingQuestions
@@ -28,7 +29,8 @@ from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.computer.approval import approve_all
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import Configuration, read_all
-from a2c_smcp.computer.configuration.watch import RefusedChanges, trusting, watch
+from a2c_smcp.computer.configuration.watch import RefusedChanges, digest_of_configuration, trusting, watch
+from a2c_smcp.computer.policy.advice import warnings_about
 from a2c_smcp.computer.secrets import MaskFilter
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import cancel_and_wait, stop_on_signals
@@ -80,12 +82,7 @@ ApproveByOption = Annotated[
     option(None, "--approve-by", "Who approves calls: you here, or the person at the MCP client that calls."),
 ]
 TrustChanges = Annotated[
-    bool,
-    option(
-        None,
-        "--trust-changes",
-        "Apply all changes of the files without asking, including those that need your consent.",
-    ),
+    bool, option(None, "--trust-changes", "Apply all changes of the files, including those that need your consent.")
 ]
 IdleStop = Annotated[str | None, option(None, "--idle-stop", "Stop servers unused for so long, like 10m.")]
 Landing = Annotated[
@@ -133,6 +130,7 @@ class OwnerOptions:
     sign: bool = False
     pin: Pin | None = None
     scanners: list[str] | None = None
+    rules: PolicySource | None = None
 
     def __post_init__(self) -> None:
         if self.yes and self.approve_by is ApproveBy.client:
@@ -150,6 +148,7 @@ class OwnerOptions:
             "approve_by": self.approve_by.value,
             "state_folder": default_folder(),
             "pin": self.pin.value if self.pin else None,
+            "rules": rules_of(self.rules),
             "e2e": self.e2e.value,
             "sign": self.sign,
         }
@@ -162,7 +161,7 @@ class LocalComputer:
     """
 
     def __init__(self, name: str, files: list[Path], terminal: Terminal, given: OwnerOptions) -> None:
-        self._terminal, self._files = terminal, files
+        self._terminal, self._files, self._rules = terminal, files, given.rules
         self._configuration = _read(files, terminal)
         self._progress = ServerProgress(terminal, lambda server: self.computer.status()[server].tools)
         self._starting = {each.name for each in self._configuration.servers.values() if not each.disabled}
@@ -173,7 +172,7 @@ class LocalComputer:
         self._owner = None
         if questions and terminal.console:
             self._owner = InteractiveOwner(terminal, questions, self._progress, guide)
-        self._refused = RefusedChanges(files)
+        self._refused = RefusedChanges(files, digest_of_configuration)
         self._consent = trusting if given.trust_changes else questions.consent if questions else None
         self.can_approve = given.yes or self._owner is not None or given.approve_by is ApproveBy.client
         self._scanners = given.scanners
@@ -191,6 +190,9 @@ class LocalComputer:
         self.computer.define_inputs(self._configuration.inputs.values())
         for server in self._configuration.servers.values():
             self.computer.add_server(server)
+        gate, known = self.computer.gate, self._configuration.servers.keys()
+        for words in warnings_about(gate.policy, known) if gate else ():
+            self._terminal.show(f"policy: {words}", "yellow")
         if not self._starting:
             self.settled.set()
 
@@ -200,17 +202,25 @@ class LocalComputer:
         """Run until a signal. Raises the error with which the Server refuses this computer for good."""
         await self._check_refused()
         use_scanners(self.computer, self._scanners, self._configuration)
+        if self._rules and self.computer.gate:
+            await self._rules.check_refused(self.computer.gate.policy, self._consent)
         gc.freeze()  # imported modules stay for ever: the collector need not visit them
         with self._progress.shown(self._configuration.servers.values()):
             serve = partial(self._owner.serve, self.computer) if self._owner else self.computer.run
             report = _ConnectionReporter(on_connection or self._terminal.show)
             serving = asyncio.create_task(serve(url, office=office, on_connection=report, **link))
-            watching = asyncio.create_task(
-                watch(
-                    self.computer, self._files, self._configuration, self._terminal.show, self._consent, self._refused
-                )
-            )
+            watching = asyncio.create_task(self._watch())
             await self._until_stopped(serving, watching)
+
+    async def _watch(self) -> None:
+        """Follow the configuration files, and the policy."""
+        say = self._terminal.show
+        async with asyncio.TaskGroup() as following:
+            following.create_task(
+                watch(self.computer, self._files, self._configuration, say, self._consent, self._refused)
+            )
+            if self._rules:
+                following.create_task(self._rules.watch(self.computer, say, self._consent))
 
     async def _check_refused(self) -> None:
         """Ask again about changes that the owner did not accept: a restart does not accept them. Raises `Failed`."""

@@ -17,6 +17,7 @@ from a2c_smcp.computer.calls.journal import Journal
 from a2c_smcp.computer.calls.reports import OnProgress
 from a2c_smcp.computer.desktop.read import read_desktop
 from a2c_smcp.computer.hosting import Hosting
+from a2c_smcp.computer.policy.gate import PolicyGate
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
 from a2c_smcp.computer.reading.requests import ReadAnswers
 from a2c_smcp.computer.secrets import CONFIG, SERVER, Mask, mask_config
@@ -44,6 +45,7 @@ class AgentRequests:
     skills: Skills
     reading: ReadAnswers
     uploads: Uploads
+    gate: PolicyGate | None
     _catalogue: Catalogue
     _delivery: ResultDelivery
     _execution: Execution
@@ -54,10 +56,15 @@ class AgentRequests:
         """The tools as agents see them, each with its server. MCP servers are not asked."""
         return self._catalogue.shown(self.mask)
 
-    def tools_for(self, agent: str, req_id: str) -> Written:
+    def tools_for(self, agent: str, req_id: str, office: str = "") -> Written:
         """The answer to an agent's request for the tools, as JSON text already, with the tools it need not ask for."""
-        approved = self.approvals.approved(agent, self._catalogue.routes)
-        return self._catalogue.written(self.mask, req_id, approved)
+        routes = self._catalogue.routes
+        if self.gate is None:
+            return self._catalogue.written(self.mask, req_id, self.approvals.approved(agent, routes))
+        caller = Caller(office, agent)
+        outlooks = self.gate.outlooks(caller, routes)
+        approved = self.approvals.approved_by_policy(caller, routes, outlooks)
+        return self._catalogue.written(self.mask, req_id, approved, outlooks)
 
     def get_config(self, *, labelled: bool = False) -> GetComputerConfigRet:
         """The configuration as agents may see it: placeholders stay, literal secrets are masked.

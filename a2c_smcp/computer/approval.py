@@ -1,4 +1,4 @@
-"""Approval of tool calls: a tool runs if its configuration or a grant allows it, or if the owner says yes.
+"""Approval of tool calls: a tool runs if its configuration, a rule or a grant allows it, or if the owner says yes.
 
 If nobody can be asked, or asking fails, the answer is no. The owner may let the person at the MCP client that a call
 comes from answer instead (`questions/client_approval.py`).
@@ -7,23 +7,28 @@ comes from answer instead (`questions/client_approval.py`).
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from a2c_smcp.computer.asking import ask
+from a2c_smcp.computer.policy.decision import Outlook, Verdict
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.errors import ApprovalRefused
 from a2c_smcp.protocol.visible import shown_caller
 from a2c_smcp.types import TOOL_NAME
 
 __all__ = [
+    "OWNER",
     "ApprovalRequest",
     "Approvals",
     "Approve",
     "ApproveBy",
     "Caller",
     "Decision",
+    "DecisionFor",
     "Grant",
     "Request",
     "approve_all",
@@ -36,6 +41,15 @@ _ACCEPT = "its owner may say yes at the prompt, or start the computer with --pin
 Decision: TypeAlias = Literal["no", "yes", "always", "always_for_agent"]
 """`always` grants this tool to this agent for good, `always_for_agent` grants it every tool."""
 
+
+@dataclass(frozen=True, slots=True)
+class DecisionFor:
+    """A grant that expires after so many seconds: `DecisionFor("always", 3600)`."""
+
+    decision: Decision
+    seconds: float
+
+
 ApproveBy: TypeAlias = Literal["owner", "client"]
 """Who approves calls: the owner, or the person at the MCP client, for calls that can be asked."""
 
@@ -43,6 +57,7 @@ ApproveBy: TypeAlias = Literal["owner", "client"]
 class Grant(NamedTuple):
     """What an agent may call without asking, for good: one tool of an MCP server, or everything.
 
+    It ends at `until`, in epoch seconds, if that is given.
     The tool has the name that its MCP server gives it, because an alias can be changed to mean another tool. A grant
     with a `client` is for calls that the agent makes for this MCP client, one without for calls that name none. A grant
     to an agent that seals its calls is for its `device`, a fingerprint, and for no other of the same name.
@@ -53,10 +68,19 @@ class Grant(NamedTuple):
     tool: TOOL_NAME | None = None
     client: str = ""
     device: str = ""
+    until: float | None = None
 
     @property
     def who(self) -> str:
         return shown_caller(self.agent, self.client)
+
+    @property
+    def for_good(self) -> Grant:
+        """The same without an end."""
+        return self if self.until is None else self._replace(until=None)
+
+    def is_over(self) -> bool:
+        return self.until is not None and self.until <= time.time()
 
 
 class NoticeSeal(Protocol):
@@ -90,12 +114,18 @@ class Caller:
         return self == other and self.client == other.client
 
 
+OWNER = Caller("", "")
+"""The caller of commands at the prompt. It needs no approval, and is compared by identity: no agent can pass for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
     """A call that the owner is asked about. Secrets in `arguments` are masked.
 
     `changed` is how the definition of the tool differs from the one that was approved or first seen; empty if it does
-    not. Lines of it begin with `-` for what is gone and with `+` for what is new. A yes is a yes to this, too.
+    not. Lines of it begin with `-` for what is gone and with `+` for what is new. A yes is a yes to this, too. `rule`
+    is the rule of the policy that wants it to be asked about, if there is one. With `every_time` no answer allows more
+    than this call.
     """
 
     caller: Caller
@@ -104,9 +134,13 @@ class ApprovalRequest:
     tool: TOOL_NAME
     arguments: dict[str, Any] = field(repr=False)
     changed: str = field(default="", repr=False)
+    rule: str = ""
+    every_time: bool = False
 
     def granted_by(self, decision: Decision | bool) -> Grant | None:
         """What a decision allows beyond this one call."""
+        if self.every_time:
+            return None
         agent, client, device = self.caller.agent, self.caller.client, self.caller.device
         grants = {
             "always": Grant(agent, self.server, self.tool, client, device),
@@ -117,7 +151,8 @@ class ApprovalRequest:
 
 Request = ApprovalRequest  # the older name
 
-Approve: TypeAlias = Callable[[ApprovalRequest], Decision | bool | Awaitable[Decision | bool]]
+_Answer: TypeAlias = Decision | DecisionFor | bool
+Approve: TypeAlias = Callable[[ApprovalRequest], _Answer | Awaitable[_Answer]]
 
 
 def approve_all(request: ApprovalRequest) -> bool:
@@ -125,10 +160,14 @@ def approve_all(request: ApprovalRequest) -> bool:
     return True
 
 
+_YES = ("yes", True, "always", "always_for_agent")
+
+
 class Approvals:
     """The grants of an owner, and the function that asks for more.
 
-    `on_grant` is called with each new grant, `on_withdrawn` with the server and the tool whose grants have ended.
+    `on_grant` is called with each new grant, `on_withdrawn` with the server and the tool whose grants have ended. No
+    new grant lasts longer than `longest_grant` seconds.
     """
 
     def __init__(
@@ -144,18 +183,27 @@ class Approvals:
         self.on_grant = on_grant
         self.on_withdrawn: Callable[[str, TOOL_NAME], None] = lambda server, tool: None
         self.grants = set(grants)
+        self.longest_grant: float | None = None
 
-    def allows(self, caller: Caller, route: ToolRoute) -> bool:
-        """Whether a tool may run without asking, by its configuration or by a grant."""
+    def allows(self, caller: Caller, route: ToolRoute, verdict: Verdict | None = None) -> bool:
+        """Whether a tool may run without asking: by the policy, by its configuration or by a grant."""
         if route.asks_again:
             return False
-        if route.meta.auto_apply is True:
-            return True
-        if not self.grants:
+        if verdict is None:
+            is_allowed, is_grantable = route.meta.auto_apply is True, True
+        else:
+            is_allowed, is_grantable = verdict.then == "allow", verdict.then == "ask" and not verdict.every_time
+        return is_allowed or (is_grantable and self._has_granted(caller, route))
+
+    def _has_granted(self, caller: Caller, route: ToolRoute) -> bool:
+        if not self.grants or route.asks_again:
             return False
         agent, client, device = caller.agent, caller.client, caller.device
         wide = Grant(agent, client=client, device=device)
-        return not self.grants.isdisjoint({wide, Grant(agent, route.server, route.tool, client, device)})
+        wanted = {wide, Grant(agent, route.server, route.tool, client, device)}
+        if not self.grants.isdisjoint(wanted):
+            return True
+        return any(each.until and each.for_good in wanted and not each.is_over() for each in self.grants)
 
     @property
     def approves_all(self) -> bool:
@@ -178,19 +226,54 @@ class Approvals:
         caller = Caller("", agent)
         return [name for name, route in routes.items() if not route.meta.auto_apply and self.allows(caller, route)]
 
-    async def require(self, request: ApprovalRequest, route: ToolRoute) -> None:
+    def approved_by_policy(
+        self, caller: Caller, routes: Mapping[TOOL_NAME, ToolRoute], outlooks: Mapping[TOOL_NAME, Outlook]
+    ) -> bool | list[TOOL_NAME]:
+        """As `approved`, where a policy decides: a tool of which some calls ask is not among them."""
+        if self.approves_all:
+            return _all_that_do_not_ask_again(routes)
+        return [
+            name
+            for name, outlook in outlooks.items()
+            if not outlook.is_hidden
+            and not routes[name].asks_again
+            and (not outlook.may_ask or (not outlook.every_time and self._has_granted(caller, routes[name])))
+        ]
+
+    async def require(self, request: ApprovalRequest, route: ToolRoute, verdict: Verdict | None = None) -> None:
         """Return if the tool may run, after asking the owner if need be. Raises `ApprovalRefused`."""
-        if self.allows(request.caller, route):
+        if self.allows(request.caller, route, verdict):
             return
         if self._ask is None or (route.asks_again and self.approves_all):
             remedy = _ACCEPT if route.asks_again else self._remedy(request)
             raise ApprovalRefused(f"{request.name!r} needs its owner's approval and nobody can be asked: {remedy}")
-        decision = await self._answer(self._ask, request)
+        answer = await self._answer(self._ask, request)
+        decision, seconds = (answer.decision, answer.seconds) if isinstance(answer, DecisionFor) else (answer, None)
         if grant := request.granted_by(decision):
-            self.grants.add(grant)
-            self.on_grant(grant)
-        elif decision not in ("yes", True):
+            self.add(grant, seconds)
+        elif decision not in _YES:
             raise ApprovalRefused(f"the owner said no to {request.name!r}")
+
+    def limit_grants(self, longest: float | None) -> None:
+        """Let no grant last longer than so many seconds from now on, those that were given before included."""
+        self.longest_grant = longest
+        self.take(self.grants)
+
+    def take(self, grants: Iterable[Grant]) -> None:
+        """Let these grants count, and no others; none longer than is allowed now."""
+        most = math.inf if self.longest_grant is None else time.time() + self.longest_grant
+        ends = {each: min(most, math.inf if each.until is None else each.until) for each in grants}
+        self.grants = {
+            each._replace(until=None if end == math.inf else end) for each, end in ends.items() if not each.is_over()
+        }
+
+    def add(self, grant: Grant, seconds: float | None = None) -> None:
+        """Grant it, for so many seconds, or for good. An earlier grant of the same is replaced."""
+        lasts = min((each for each in (seconds, self.longest_grant) if each is not None), default=None)
+        self.grants -= {each for each in self.grants if each.for_good == grant.for_good}
+        grant = grant._replace(until=None if lasts is None else time.time() + lasts)
+        self.grants.add(grant)
+        self.on_grant(grant)
 
     def _remedy(self, request: ApprovalRequest) -> str:
         usual = f"set auto_apply for it in the configuration of {request.server!r}, or start the computer with --yes"
@@ -198,10 +281,10 @@ class Approvals:
             return f"use an MCP client that answers questions (elicitation), {usual}"
         return f"{usual}, or with --approve-by client, which asks the person at the MCP client"
 
-    async def _answer(self, question: Approve, request: ApprovalRequest) -> Decision | bool:
+    async def _answer(self, question: Approve, request: ApprovalRequest) -> _Answer:
         """The owner's answer. The function that asks may fail: that is not a yes."""
         try:
-            decision: Decision | bool = await ask(question, request)
+            decision: _Answer = await ask(question, request)
         except Exception:
             logger.exception("the owner could not be asked about %r of %s", request.name, request.caller.who)
             raise ApprovalRefused(f"the owner could not be asked about {request.name!r}") from None

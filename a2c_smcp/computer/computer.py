@@ -22,6 +22,7 @@ from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.inputs.resolver import Approve as ApproveCommand
 from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
 from a2c_smcp.computer.pins import PinMode, PinnedTools
+from a2c_smcp.computer.policy.gate import PolicyGate, RulesGiven, policy_of_rules
 from a2c_smcp.computer.questions.answering import Answering, OnQuestion
 from a2c_smcp.computer.questions.client_approval import ClientApprovals
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
@@ -92,7 +93,8 @@ class Computer(ServerControl):
 
     `pin` says what happens when a tool changes its definition (`pins.py`),
     for servers that do not say it themselves; `run` keeps the definitions in `state_folder`. `scanners` check each call
-    before and after it runs: functions, or texts as of `--scanner` (`scanners/`).
+    before and after it runs: functions, or texts as of `--scanner` (`scanners/`). `rules`
+    are those of a policy file, or its path: who may call what.
     """
 
     def __init__(
@@ -119,11 +121,13 @@ class Computer(ServerControl):
         identity: Identity | None = None,
         pin: PinMode | None = None,
         scanners: Iterable[ScannerLike] = (),
+        rules: RulesGiven | None = None,
     ) -> None:
         self.name = name
         self.mask = Mask()
         self.approvals = Approvals(approve, by=approve_by)
         self.inputs = Inputs(values=values, prompt=prompt, approve=approve_command, store=inputs_file)
+        self.gate = None if rules is None else PolicyGate(policy_of_rules(rules))
         self._policy = policy or HostPolicy(largest_message=4 * max_message)
         self._on_state = on_state
         self._open_url, self._state_folder = open_url, state_folder
@@ -145,7 +149,7 @@ class Computer(ServerControl):
         clients = ClientApprovals(name, self.questions, self.mask)
         approval = CallApproval(self.approvals, clients, self._catalogue, self.pins)
         self.scanners = Scanners(name, scanners)
-        parts = approval, answering, self.tells, self.mask, self._delivery, self.scanners
+        parts = approval, answering, self.tells, self.mask, self._delivery, self.scanners, self.gate
         self._execution = Execution(lambda: self._host, self._catalogue, *parts)
         self._contents = ReadContents(self.blobs, self.mask, max_message)
         self.reading = ReadAnswers(
@@ -164,6 +168,8 @@ class Computer(ServerControl):
         self._leaving = ExitStack()
         self._changing = 0
         self._waiting_configs: dict[str, MCPServerConfig] = {}
+        if self.gate:
+            self.replace_rules(self.gate.policy)
 
     async def __aenter__(self) -> Self:
         self._hosting = Hosting(
@@ -178,6 +184,8 @@ class Computer(ServerControl):
             browser=Browser(self._open_url) if self._open_url else None,
         )
         self._leaving.enter_context(masked_logs(self.mask))
+        if self.gate:
+            self._leaving.callback(self.gate.follow_expiry(lambda: self._notify("tool_list")))
         configs, self._waiting_configs = self._waiting_configs, {}
         try:
             self.device = await self._own_device()

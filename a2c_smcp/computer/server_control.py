@@ -1,4 +1,7 @@
-"""The part of `Computer` with which its owner runs the MCP servers, and sees how they are. No secrets are shown."""
+"""The part of `Computer` with which its owner runs the MCP servers, sets rules, and sees how it all is.
+
+No secrets are shown.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from a2c_smcp.computer.agent_requests import AgentRequests
+from a2c_smcp.computer.policy.gate import RulesGiven, policy_of_rules
 from a2c_smcp.computer.secrets import ARGUMENTS
 from a2c_smcp.computer.secrets.config import names_of_secrets
 from a2c_smcp.computer.secrets.rules import SecretName
 from a2c_smcp.computer.server_logs import LogLine
 from a2c_smcp.computer.sign_in.browser import Browser, OpenURL, PasteRedirect
+from a2c_smcp.computer.types import Update
+from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.status import ServerStatus
 
 __all__ = ["ServerControl"]
@@ -24,6 +30,22 @@ class ServerControl(AgentRequests):
     def _many_changes(self) -> AbstractContextManager[None]:
         """Delays warnings while servers start or stop one after the other."""
         raise NotImplementedError
+
+    def _notify(self, update: Update) -> None:
+        raise NotImplementedError
+
+    def replace_rules(self, rules: RulesGiven) -> None:
+        """Decide by other rules from now on, and notify agents. Raises `ConfigError`; the old rules stay then.
+
+        Only a computer that was made with rules can change them: without any, calls never pass the place that decides.
+        """
+        policy = policy_of_rules(rules)
+        if self.gate is None:
+            raise ConfigError("this computer was made without rules: Computer(rules={}) has some that can be replaced")
+        self.gate.replace(policy)
+        self.approvals.limit_grants(policy.grants_last)
+        self.uploads.are_refused = policy.read_only
+        self._notify("tool_list")
 
     async def start(self, name: str | None = None) -> None:
         """Start one server, or all. Returns when each is ready or failed, see `status`. Raises `ServerNotFound`."""

@@ -226,7 +226,7 @@ FAILED = {
     ),
     "agent call laptop slow --url {hub}": (
         "Tool is forbidden: 'slow'.",
-        "Its owner has put it on forbidden_tools; only its owner can change that.",
+        "Its owner has forbidden it, by forbidden_tools or a policy; only its owner can change that.",
     ),
     "agent call laptop guarded --url {hub}": (
         "Approval refused: 'guarded' needs its owner's approval and nobody can be asked: …",

@@ -53,8 +53,8 @@ SHOWN = {
 """The lines that each of them prints, in this order."""
 
 SERVED = (
-    *("fastapi_app", "library_server", "window_server", "restaurant_server", "scanner_server", "skill_server"),
-    *("changing_server", "redact_emails"),
+    *("fastapi_app", "ledger_server", "library_server", "restaurant_server", "scanner_server", "skill_server"),
+    *("window_server", "changing_server", "redact_emails"),
 )
 """Those that other programs use. They are tested here, by `windows` and in `tests/test_guides.py`."""
 

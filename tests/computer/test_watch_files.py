@@ -15,7 +15,7 @@ import pytest
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import read_all
-from a2c_smcp.computer.configuration.watch import RefusedChanges, trusting, watch
+from a2c_smcp.computer.configuration.watch import RefusedChanges, digest_of_configuration, trusting, watch
 from a2c_smcp.errors import ConfigError
 from tests.computer.test_computer import GOOD
 from tests.waiting import until
@@ -128,7 +128,7 @@ def evil(marker: Path) -> dict[str, Any]:
 async def test_a_new_server_in_a_watched_file_runs_only_after_a_yes(tmp_path: Path) -> None:
     path, marker, owner = tmp_path / "servers.json", tmp_path / "was-run", Owner()
     write(path, stays={}, goes={})
-    refused = RefusedChanges([path], tmp_path / "state")
+    refused = RefusedChanges([path], digest_of_configuration, tmp_path / "state")
     async with watched(path, owner, refused) as (computer, _):
         write(path, stays={}, evil=evil(marker))
         await until(lambda: len(owner.asked) == 1)
@@ -144,7 +144,7 @@ async def test_a_new_server_in_a_watched_file_runs_only_after_a_yes(tmp_path: Pa
         await until(lambda: len(owner.asked) == 2)
         assert not marker.exists()
         assert [*computer.status()] == ["stays"]
-        again = RefusedChanges([path], tmp_path / "state")
+        again = RefusedChanges([path], digest_of_configuration, tmp_path / "state")
         assert again.lines_of(read_all([path])) == owner.asked[1]
         assert again.lines_of(read_all([])) == []
         owner.answers[1].set_result(True)
@@ -248,7 +248,8 @@ async def test_however_a_file_is_replaced_its_change_waits_and_waits_after_a_res
 ) -> None:
     path, marker, owner = tmp_path / "servers.json", tmp_path / "was-run", Owner()
     write(path, stays={"comment": "x" * 1000})
-    async with watched(path, owner, RefusedChanges([path], tmp_path / "state"), interval) as (computer, _):
+    refused = RefusedChanges([path], digest_of_configuration, tmp_path / "state")
+    async with watched(path, owner, refused, interval) as (computer, _):
         await until(lambda: all_ready(computer, "stays"))
         if is_watched := interval < 1:
             write(path, stays={"comment": "x" * 1000, "forbidden_tools": ["add"]})
@@ -257,6 +258,6 @@ async def test_however_a_file_is_replaced_its_change_waits_and_waits_after_a_res
         if is_watched:
             await until(lambda: len(owner.asked) == 1)
     same = tmp_path / "state" / ".." / path.name
-    lines = RefusedChanges([same], tmp_path / "state").lines_of(read_all([path]))
+    lines = RefusedChanges([same], digest_of_configuration, tmp_path / "state").lines_of(read_all([path]))
     assert 'servers.evil.command: "sh"' in lines
     assert not marker.exists()

@@ -76,6 +76,7 @@ class Situation:
     faults: tuple[str, ...] = ()
     configuration: Configuration = field(default_factory=Configuration)
     no_input: bool = False
+    policy: Path | None = None
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     up: UpInfo | None = None

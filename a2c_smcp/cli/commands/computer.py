@@ -11,6 +11,7 @@ from a2c_smcp.cli.errors import Failed, explained
 from a2c_smcp.cli.local_computer import LocalComputer, OwnerOptions
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.pairing import own_fingerprint, pairing_lines
+from a2c_smcp.cli.policies import source
 from a2c_smcp.cli.setup_files import read_input_values
 from a2c_smcp.cli.sign_in import NoBrowser
 from a2c_smcp.cli.terminal import Terminal
@@ -40,6 +41,9 @@ def computer(
     sign: local_computer.Sign = False,
     pin: call_checks.PinOption = None,
     scanner: call_checks.ScannerOption = None,
+    policy: source.PolicyFile = None,
+    read_only: source.ReadOnly = False,
+    trust_hints: source.TrustHints = None,
     ca: options.CA = None,
     cert: options.Cert = None,
     cert_key: options.CertKey = None,
@@ -59,12 +63,13 @@ def computer(
     a2c-smcp computer --name laptop --office desk --url https://hub.example --config mcp.json --yes
     a2c-smcp computer --config servers.json --approve-by client
     a2c-smcp computer --config servers.json --e2e require
+    a2c-smcp computer --config servers.json --policy policy.json
     """
     options.check_names(name=name, office=office)
     endpoint = options.endpoint(url)
     logs.set_up(log_level)
     terminal, values, tls = Terminal(), read_input_values(inputs, config or ()), options.tls(ca, cert, cert_key)
-    policy = local_computer.policy_of(idle_stop, desktop)
+    limits = local_computer.policy_of(idle_stop, desktop)
     if found := options.exposed(url, api_key):
         terminal.show(". ".join(found), "yellow")
     given = OwnerOptions(
@@ -74,13 +79,14 @@ def computer(
         trust_changes=trust_changes,
         no_browser=no_browser,
         values=values,
-        policy=policy,
+        policy=limits,
         skills=skills,
         landing=options.checked_folder(landing, "--landing"),
         e2e=e2e,
         sign=sign,
         pin=pin,
         scanners=scanner,
+        rules=source.policy_source(policy, read_only=read_only, trust_hints=trust_hints),
     )
     own = LocalComputer(name, config or [], terminal, given)
     if device := own_fingerprint(terminal):

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from a2c_smcp.cli import logs, options
-from a2c_smcp.cli.checks import configuration, machine, server, sign_in
+from a2c_smcp.cli.checks import configuration, machine, policy, server, sign_in
 from a2c_smcp.cli.checks.findings import Check, Finding, Severity, Situation, probe_server
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.setup_files import SetupOptions, find_setups, setup_options
@@ -31,6 +31,7 @@ CHECKS: dict[str, Check] = {
     "commands": configuration.commands,
     "inputs": configuration.inputs,
     "secrets": configuration.secrets,
+    "policy": policy.policy,
     "keyring": machine.keyring,
     "sign-in": sign_in.sign_in,
     "state folder": machine.state,
@@ -50,6 +51,9 @@ _Findings = list[tuple[str, Finding]]
 
 def doctor(
     config: Annotated[list[Path] | None, option(None, "--config", "File of MCP servers; repeat for more.")] = None,
+    policy_file: Annotated[
+        Path | None, option(None, "--policy", "Policy file to check, too.", show_default=False, metavar="FILE")
+    ] = None,
     url: Annotated[str | None, option("A2C_URL", "--url", "A Server to look at, too.")] = None,
     api_key: options.ApiKey = None,
     port: Annotated[
@@ -79,8 +83,9 @@ def doctor(
     logs.set_up(logs.LogLevel.error)
     found = find_setups(Path.cwd())
     files, aside = (config, []) if config else (found[:1], found[1:])
+    situation = replace(_situation(files, aside, port, no_input=no_input), policy=policy_file)
     link = {"ssl": options.tls(ca, cert, cert_key), "proxy": proxy}
-    findings = run_program(_examine(_situation(files, aside, port, no_input=no_input), url, api_key, link))
+    findings = run_program(_examine(situation, url, api_key, link))
     works = not any(finding.level is Severity.problem for _, finding in findings)
     if as_json:
         put_json({"works": works, "findings": [{"check": name, **asdict(finding)} for name, finding in findings]})

@@ -18,6 +18,7 @@ from a2c_smcp.cli.errors import Failed, WrongUse, explained, file_error
 from a2c_smcp.cli.local_computer import LocalComputer, OwnerOptions
 from a2c_smcp.cli.options import option, unused_variables
 from a2c_smcp.cli.pairing import own_fingerprint, pairing_lines
+from a2c_smcp.cli.policies import source
 from a2c_smcp.cli.serving.mcp import MCPOptions, mcp_url, mount_offices
 from a2c_smcp.cli.setup_files import (
     DEFAULT_HOST,
@@ -96,6 +97,9 @@ def up(
     sign: local_computer.Sign = False,
     pin: call_checks.PinOption = None,
     scanner: call_checks.ScannerOption = None,
+    policy: source.PolicyFile = None,
+    read_only: source.ReadOnly = False,
+    trust_hints: source.TrustHints = None,
     log_level: options.LogLevelOption = logs.LogLevel.warning,
 ) -> None:
     """Run a Server and this machine's MCP servers, together, from one file.
@@ -109,6 +113,7 @@ def up(
     \b
     a2c-smcp up
     a2c-smcp up --config mcp.json --port 0 --yes
+    a2c-smcp up --policy policy.json
     """
     logs.set_up(log_level)
     terminal = Terminal()
@@ -116,7 +121,7 @@ def up(
     if unused := unused_variables(["--host", "--port"]):
         terminal.show(unused, "yellow")
     setup = _setup_options(file, host=host, port=port, office=office, name=name)
-    policy, state = local_computer.policy_of(idle_stop, desktop), UpState(file)
+    limits, state = local_computer.policy_of(idle_stop, desktop), UpState(file)
     try:
         with state.claimed() as write_info:
             given = OwnerOptions(
@@ -126,13 +131,14 @@ def up(
                 trust_changes=trust_changes,
                 no_browser=no_browser,
                 values=read_input_values(None, [file]),
-                policy=policy,
+                policy=limits,
                 skills=skills,
                 landing=options.checked_folder(landing, "--landing"),
                 e2e=e2e,
                 sign=sign,
                 pin=pin,
                 scanners=scanner,
+                rules=source.policy_source(policy, read_only=read_only, trust_hints=trust_hints),
             )
             own = LocalComputer(setup.name, [file], terminal, given)
             run_program(_Up(setup, own, state, terminal).serve(write_info))

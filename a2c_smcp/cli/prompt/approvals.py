@@ -21,13 +21,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from a2c_smcp.cli.options import default_agent_name
-from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller, Decision, Grant
+from a2c_smcp.computer.approval import OWNER, ApprovalRequest, Approvals, Decision, DecisionFor, Grant
 from a2c_smcp.private_files import PrivateFileUnusable, PrivateJSONFile
 
 __all__ = ["OWNER", "Grants", "NothingToAnswer", "PendingApproval", "PendingApprovals"]
-
-OWNER = Caller("", "")
-"""The caller of commands at the prompt. It needs no approval, and is compared by identity: no agent can pass for it."""
 
 _NOT_KEPT = "{}: cannot be used, what you allow lasts until this program ends"
 
@@ -42,7 +39,7 @@ class PendingApproval:
 
     number: int
     request: ApprovalRequest
-    answer: asyncio.Future[Decision] = field(repr=False)
+    answer: asyncio.Future[Decision | DecisionFor] = field(repr=False)
 
 
 class PendingApprovals:
@@ -60,7 +57,7 @@ class PendingApprovals:
         self._pending: dict[int, PendingApproval] = {}
         self._oldest_seen: PendingApproval | None = None
 
-    async def __call__(self, request: ApprovalRequest) -> Decision:
+    async def __call__(self, request: ApprovalRequest) -> Decision | DecisionFor:
         if request.caller is OWNER:
             return "yes"
         number = next(self.numbers)
@@ -94,14 +91,15 @@ class PendingApprovals:
             raise NothingToAnswer(f"request #{self._oldest_seen.number} has been withdrawn, nothing was answered")
         return self._oldest_seen
 
-    def answer(self, pending: PendingApproval, decision: Decision) -> None:
+    def answer(self, pending: PendingApproval, decision: Decision, seconds: float | None = None) -> None:
         """Answer a request. A permanent grant also answers the pending requests that it covers.
 
-        A request that shows a change of its tool is answered along only if the same change was shown.
+        It lasts so many seconds, or for good. A request that shows a change of its tool is answered along only if the
+        same change was shown.
         """
         asked = pending.request
         grant = asked.granted_by(decision)
-        self._decide(pending, decision)
+        self._decide(pending, decision if seconds is None else DecisionFor(decision, seconds))
         for other in self if grant else ():
             known = (asked.server, asked.tool, asked.changed) if other.request.changed else None
             if known and (other.request.server, other.request.tool, other.request.changed) != known:
@@ -114,7 +112,7 @@ class PendingApprovals:
         for pending in self:
             self._decide(pending, "no")
 
-    def _decide(self, pending: PendingApproval, decision: Decision) -> None:
+    def _decide(self, pending: PendingApproval, decision: Decision | DecisionFor) -> None:
         del self._pending[pending.number]
         if not pending.answer.done():
             pending.answer.set_result(decision)
@@ -137,13 +135,16 @@ class Grants:
         self._place = _place(url, office)
         known = set(_read(self._load().get(self._place)))
         outdated = {grant for grant in known if _is_of_one_run(grant.agent)}
-        self._approvals.grants = known - outdated
-        if outdated:
+        self._approvals.take(known - outdated)
+        if self._approvals.grants != known:
             self._save()
+        if outdated:
             self._say(_outdated_notice(outdated), "yellow")
 
     def __iter__(self) -> Iterator[Grant]:
-        return iter(sorted(self._approvals.grants, key=lambda grant: tuple(part or "" for part in grant)))
+        """The grants that count now."""
+        known = [grant for grant in self._approvals.grants if not grant.is_over()]
+        return iter(sorted(known, key=lambda grant: (grant.agent, grant.server or "", grant.tool or "", grant.client)))
 
     def forget(self, grants: Iterable[Grant]) -> None:
         for grant in grants:
@@ -203,9 +204,14 @@ def _place(url: str, office: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')} {office}"
 
 
-def _written(grant: Grant) -> list[str | None]:
-    """An entry of the file: agent, server and tool, and the MCP client and the device if the grant names them."""
-    agent, server, tool, client, device = grant
+def _written(grant: Grant) -> list[str | float | None]:
+    """An entry of the file: agent, server and tool, then what the grant has: MCP client, device, end.
+
+    Programs that know no device, or no end, ignore an entry with one.
+    """
+    agent, server, tool, client, device, until = grant
+    if until is not None:
+        return [agent, server, tool, client, device, until]
     return [agent, server, tool, *([client] if client or device else []), *([device] if device else [])]
 
 
@@ -213,12 +219,15 @@ def _read(kept: object) -> Iterable[Grant]:
     """The grants in an entry of the file; anything else in it is ignored."""
     for entry in kept if isinstance(kept, list) else ():
         match entry:
-            case [str(agent), None, None, *more] if _are_texts(more):
-                yield Grant(agent, None, None, *more)
-            case [str(agent), str(server), str(tool), *more] if _are_texts(more):
-                yield Grant(agent, server, tool, *more)
+            case [str(), None, None, *rest] | [str(), str(), str(), *rest] if _is_rest(rest):
+                yield Grant(*entry)
 
 
-def _are_texts(more: list[object]) -> bool:
-    """Whether these are the MCP client and the device of a grant, which may be missing."""
-    return len(more) <= 2 and all(isinstance(each, str) for each in more)
+def _is_rest(rest: list[object]) -> bool:
+    """Whether these are the MCP client, the device and the end of a grant, or fewer of them."""
+    match rest:
+        case [] | [str()] | [str(), str()]:
+            return True
+        case [str(), str(), int() | float() as until]:
+            return until is not True and until is not False
+    return False

@@ -134,6 +134,8 @@ _RECORDS = 20
 async def _status(console: Console, arguments: list[str]) -> None:
     url = console.computer.mask.text(console.connection.url)
     console.say(f"{console.computer.name} at {url}: {console.connection.state}")
+    if console.computer.gate:
+        console.say(f"policy: {console.computer.gate.policy}")
     for warning in console.computer.warnings:
         console.say(warning, "yellow")
     for server, names in console.computer.secrets().items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from shlex import quote
 
@@ -11,6 +12,7 @@ from a2c_smcp.cli.prompt.approvals import NothingToAnswer
 from a2c_smcp.cli.prompt.console import ANSWERS, Console
 from a2c_smcp.cli.prompt.language import BackgroundJob, BadLine, Command
 from a2c_smcp.computer.approval import Decision
+from a2c_smcp.computer.policy.rules import seconds_in
 from a2c_smcp.computer.secrets import secrets_in
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ConfigError
@@ -80,13 +82,27 @@ async def _show(console: Console, arguments: list[str]) -> None:
 
 
 def _answer(console: Console, arguments: list[str], decision: Decision) -> None:
+    is_lasting, seconds = decision in ("always", "always_for_agent"), None
+    if is_lasting and arguments and not arguments[-1].removeprefix("#").isdecimal():
+        seconds = _time(arguments.pop())
     try:
         pending = console.requests.find(*arguments)
     except NothingToAnswer as problem:
         raise BadLine(str(problem)) from None
-    console.requests.answer(pending, decision)
+    console.requests.answer(pending, decision, seconds)
     if grant := pending.request.granted_by(decision):
-        console.say(f"{views.granted(grant)}; `approve forget {quote(grant.who)}` takes that back")
+        lasts = min((each for each in (seconds, console.computer.approvals.longest_grant) if each), default=None)
+        granted = grant._replace(until=None if lasts is None else time.time() + lasts)
+        console.say(f"{views.granted(granted)}; `approve forget {quote(grant.who)}` takes that back")
+    elif is_lasting:
+        console.say(f"it runs this once: the rule {pending.request.rule!r} wants to be asked every time", "yellow")
+
+
+def _time(text: str) -> float:
+    try:
+        return seconds_in(text)
+    except ValueError as problem:
+        raise BadLine(str(problem)) from None
 
 
 async def _yes(console: Console, arguments: list[str]) -> None:
@@ -115,11 +131,35 @@ async def _forget(console: Console, arguments: list[str]) -> None:
         console.say(f"no longer: {views.granted(grant)}")
 
 
+async def _policy(console: Console, arguments: list[str]) -> None:
+    if (gate := console.computer.gate) is None:
+        console.say("there is no policy: --policy FILE names one")
+        return
+    console.say(f"policy: {gate.policy}")
+    if gate.policy.rules:
+        console.draw(views.rules(gate.policy))
+    if used := gate.budgets:
+        console.draw(views.budgets(used))
+
+
 APPROVAL_COMMANDS = (
     Command("y", "[REQUEST]", "Let the tool run that an agent asks for, this time.", _yes, kept=False),
     Command("n", "[REQUEST]", "Refuse it.", _no, kept=False),
-    Command("always tool", "[REQUEST]", "Let it run, and whenever this agent asks again.", _always_tool, kept=False),
-    Command("always agent", "[REQUEST]", "Let this agent use every tool from now on.", _always_agent, kept=False),
+    Command(
+        "always tool",
+        "[REQUEST] [TIME]",
+        "Let it run, and whenever this agent asks again, for so long as 8h.",
+        _always_tool,
+        kept=False,
+    ),
+    Command(
+        "always agent",
+        "[REQUEST] [TIME]",
+        "Let this agent use every tool from now on, for so long as 8h.",
+        _always_agent,
+        kept=False,
+    ),
     Command("approve", "", "Show requests in full, and what is allowed for good.", _show),
+    Command("policy", "", "Show the rules, in their order, and how much of the budgets is used.", _policy),
     Command("approve forget", "AGENT [TOOL]", "Ask again for what was allowed for good.", _forget),
 )

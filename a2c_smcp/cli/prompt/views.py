@@ -15,6 +15,8 @@ from a2c_smcp.cli.terminal import first_sentence, printable
 from a2c_smcp.computer.approval import Grant
 from a2c_smcp.computer.calls.reports import CallStatistics
 from a2c_smcp.computer.inputs.resolver import InputState
+from a2c_smcp.computer.policy.budgets import BudgetState
+from a2c_smcp.computer.policy.rules import AccessPolicy, PolicyRule
 from a2c_smcp.computer.tools.definitions import CHANGED
 from a2c_smcp.computer.types import AttributedCall, OwnedTool
 from a2c_smcp.mcp_host.status import ServerStatus
@@ -26,12 +28,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 __all__ = [
+    "budgets",
     "granted",
     "grants",
     "help_on",
     "history",
     "inputs",
     "request",
+    "rules",
     "skills",
     "status",
     "table",
@@ -125,7 +129,8 @@ def who_wants(pending: PendingApproval) -> str:
     """The agent and the tool of a request, in one line."""
     wanted, caller = pending.request, pending.request.caller
     alias = f" ({wanted.tool})" if wanted.name != wanted.tool else ""
-    return f"#{pending.number} {caller.who} in {caller.office} wants {wanted.name}{alias} of {wanted.server}"
+    rule = f", which the rule {one_line(wanted.rule)} asks about" if wanted.rule else ""
+    return f"#{pending.number} {caller.who} in {caller.office} wants {wanted.name}{alias} of {wanted.server}{rule}"
 
 
 def request(pending: PendingApproval, *, in_full: bool = False) -> str:
@@ -159,12 +164,34 @@ def _arguments(arguments: dict[str, Any], *, in_full: bool) -> list[str]:
 
 def granted(grant: Grant) -> str:
     what = f"{grant.tool} of {grant.server}" if grant.server else "every tool"
-    return f"{grant.who} may use {what} without asking"
+    return f"{grant.who} may use {what} without asking{_until(grant, ' until ')}"
 
 
 def grants(known: Iterable[Grant]) -> RenderableType:
-    rows = [(each.who, each.server or "every server", each.tool or "every tool") for each in known]
-    return table(("agent", "server", "may use without asking"), rows)
+    found = [*known]
+    rows = [(each.who, each.server or "every server", each.tool or "every tool", _until(each)) for each in found]
+    if not any(each.until for each in found):
+        return table(("agent", "server", "may use without asking"), [row[:3] for row in rows])
+    return table(("agent", "server", "may use without asking", "until"), rows)
+
+
+def _until(grant: Grant, before: str = "") -> str:
+    return "" if grant.until is None else f"{before}{datetime.fromtimestamp(grant.until).astimezone():%Y-%m-%d %H:%M}"
+
+
+def rules(policy: AccessPolicy) -> RenderableType:
+    """The rules, in their order."""
+    rows = [(policy.rule_label(index), each.then, _conditions(each)) for index, each in enumerate(policy.rules)]
+    return table(("rule", "then", "if"), rows)
+
+
+def _conditions(rule: PolicyRule) -> str:
+    known = rule.model_dump(mode="json", exclude_defaults=True, exclude={"name", "then", "why"})
+    return ", ".join(f"{name} {one_line(value, _VALUE)}" for name, value in known.items()) or "always"
+
+
+def budgets(used: Iterable[BudgetState]) -> RenderableType:
+    return table(("budget", "of", "used"), used)
 
 
 def help_on(commands: Iterable[Command[Any]]) -> RenderableType:

@@ -94,7 +94,9 @@ class _Upload:
 
 
 class Uploads:
-    """The uploads of a Computer. Without a `landing` folder all are refused."""
+    """The uploads of a Computer. Without a `landing` folder, and while `are_refused`, none begins."""
+
+    are_refused = False
 
     def __init__(self, landing: Path | None, limits: BlobLimits) -> None:
         self._landing = LandingFolder(landing) if landing else None
@@ -173,6 +175,8 @@ class Uploads:
 
     async def _begun(self, caller: Caller, data: Mapping[str, Any]) -> _Upload:
         total_size, sha256 = data.get("total_size"), data.get("sha256")
+        if self.are_refused:
+            raise BlobWriteFailed("agents may only read on this computer", reason="forbidden")
         if self._landing is None:
             raise BlobWriteFailed("landing root not configured", reason="forbidden")
         if type(total_size) is not int or total_size < 1:

@@ -24,6 +24,7 @@ from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller
 from a2c_smcp.computer.calls.in_flight import digest_of
 from a2c_smcp.computer.calls.incoming import IncomingCall
 from a2c_smcp.computer.pins import PinnedTools
+from a2c_smcp.computer.policy.decision import Verdict
 from a2c_smcp.computer.questions.client_approval import ClientApprovals, can_be_asked
 from a2c_smcp.computer.tools.catalogue import Catalogue
 from a2c_smcp.computer.tools.definitions import CHANGED, ToolChange
@@ -61,26 +62,34 @@ class CallApproval:
         self._pins = pins
         self._rounds = _ApprovedRounds()
 
-    def allows(self, call: IncomingCall, route: ToolRoute) -> bool:
+    def allows(self, call: IncomingCall, route: ToolRoute, verdict: Verdict | None = None) -> bool:
         """Whether a call may run without asking. An answer to a question for approval is always looked at."""
-        return self._approvals.allows(call.caller, route) and not self._clients.is_state(call)
+        return self._approvals.allows(call.caller, route, verdict) and not self._clients.is_state(call)
 
-    async def approve(self, call: IncomingCall, route: ToolRoute, shown: dict[str, Any], deadline: float) -> Approved:
+    async def approve(
+        self,
+        call: IncomingCall,
+        route: ToolRoute,
+        shown: dict[str, Any],
+        deadline: float,
+        verdict: Verdict | None = None,
+    ) -> Approved:
         """Ask for approval. `shown` are the arguments, masked. Raises `SMCPError`, or `TimeoutError`."""
         if self._clients.is_state(call):
             return Approved(self._clients.answered(call, _tool(route)), change=route.change)
         if self._rounds.take(call, route):
             return Approved(call)
-        changed = route.change.diff if route.change else ""
-        request = ApprovalRequest(call.caller, call.name, route.server, route.tool, shown, changed)
+        request = _request(call, route, shown, verdict)
         try:
-            return await self._ask(call, route, request, deadline)
+            return await self._ask(call, route, request, deadline, verdict)
         except ApprovalRefused as refusal:
             raise _with_change(refusal, route.change) from None
 
-    async def _ask(self, call: IncomingCall, route: ToolRoute, request: ApprovalRequest, deadline: float) -> Approved:
+    async def _ask(
+        self, call: IncomingCall, route: ToolRoute, request: ApprovalRequest, deadline: float, verdict: Verdict | None
+    ) -> Approved:
         if not (self._approvals.are_by_client and can_be_asked(call)):
-            return await self._ask_owner(call, route, request, deadline)
+            return await self._ask_owner(call, route, request, deadline, verdict)
         if call.options and call.options.questions == "result":
             return Approved(call, self._clients.put(call, request, _tool(route), deadline))
         async with asyncio.timeout_at(deadline):
@@ -89,13 +98,13 @@ class CallApproval:
         return Approved(call, change=route.change)
 
     async def _ask_owner(
-        self, call: IncomingCall, route: ToolRoute, request: ApprovalRequest, deadline: float
+        self, call: IncomingCall, route: ToolRoute, request: ApprovalRequest, deadline: float, verdict: Verdict | None
     ) -> Approved:
         """Ask the owner. A yes pins a changed definition, unless he calls himself, and was not asked."""
         if route.asks_again:
             self._approvals.withdraw(route.server, route.tool)  # of this office, too, if it was joined meanwhile
         async with asyncio.timeout_at(deadline):
-            await self._approvals.require(request, route)
+            await self._approvals.require(request, route, verdict)
         self._require_same(call, route)
         if route.change and call.caller.agent:
             self._pins.accept(route.server, route.tool, route.digest)
@@ -133,6 +142,12 @@ class CallApproval:
     def close(self) -> None:
         self._clients.close()
         self._rounds.drop(lambda caller: True)
+
+
+def _request(call: IncomingCall, route: ToolRoute, shown: dict[str, Any], verdict: Verdict | None) -> ApprovalRequest:
+    rule, every_time = (verdict.rule, verdict.every_time) if verdict and verdict.is_by_rule else ("", False)
+    changed = route.change.diff if route.change else ""
+    return ApprovalRequest(call.caller, call.name, route.server, route.tool, shown, changed, rule, every_time)
 
 
 class _ApprovedRounds:

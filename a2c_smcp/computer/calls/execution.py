@@ -1,9 +1,10 @@
 """One tool call, from its arrival to a result that may leave the Computer.
 
-The order is that of WIRE §5: find the tool, check the arguments, ask the owner for approval, scan the arguments, write
-the call into the journal, run the tool, mask secrets in its result, transform it, scan it, make it fit (`delivery.py`).
-Scanners are the owner's own (`scanners/`). Every step ends at the call's deadline. The transform and the last scan have
-half a second more, so that the timeout of a script is reported rather than ours. Whatever goes wrong becomes a result
+The order is that of WIRE §5: find the tool, check the arguments, decide by the policy if there is one
+(`policy/gate.py`), ask the owner for approval, scan the arguments, write the call into the journal, run the tool, mask
+secrets in its result, transform it, scan it, make it fit (`delivery.py`). Scanners are the owner's own (`scanners/`).
+Every step ends at the call's deadline. The transform and the last scan have half a second more, so that the timeout of
+a script is reported rather than ours. Whatever goes wrong becomes a result
 with `isError`, which is masked as well. Each call runs in a task of its own (`CallsInFlight`), which outlives the
 connection that it came by.
 """
@@ -25,9 +26,10 @@ from a2c_smcp.computer.calls.delivery import ResultDelivery
 from a2c_smcp.computer.calls.in_flight import Begin, CallsInFlight, Outcome
 from a2c_smcp.computer.calls.incoming import IncomingCall
 from a2c_smcp.computer.calls.journal import Key
-from a2c_smcp.computer.calls.live import LiveCalls, is_input_required
+from a2c_smcp.computer.calls.live import CallTool, LiveCalls, is_input_required
 from a2c_smcp.computer.calls.reports import CallStatistics, OnProgress, ProgressListeners
 from a2c_smcp.computer.hosting import Hosting
+from a2c_smcp.computer.policy.gate import AdmittedCall, PolicyGate
 from a2c_smcp.computer.questions.answering import Answering
 from a2c_smcp.computer.scanners.scanners import Scanners
 from a2c_smcp.computer.secrets import ANSWER, ARGUMENTS, Mask
@@ -63,6 +65,7 @@ class Execution:
         mask: Mask,
         delivery: ResultDelivery,
         scanners: Scanners,
+        gate: PolicyGate | None = None,
     ) -> None:
         self.calls = CallsInFlight()
         self.history: deque[AttributedCall] = deque(maxlen=_HISTORY)
@@ -73,6 +76,7 @@ class Execution:
         self._mask = mask
         self._delivery = delivery
         self._scanners = scanners
+        self._gate = gate
         self._listeners = ProgressListeners()
         self._answering = answering
         self.live = LiveCalls(answering, self._listeners, mask)
@@ -161,31 +165,58 @@ class Execution:
     async def _execute(self, call: IncomingCall, begin: Begin) -> dict[str, Any]:
         deadline = asyncio.get_running_loop().time() + call.timeout
         route = await self._resolve(call, deadline)
+        if self._gate is not None:
+            self._gate.require_shown(call, route)
         if not fits_at_once(route.schema, call.params):
             await _check(call, call.params, route, deadline)
         shown = self._mask.data(call.params, ARGUMENTS, route.server)
         with self._recorded(call, route, shown) as record:
-            approved = None
-            if not self._approval.allows(call, route) and not self.live.goes_on(call):
-                approved = await self._approval.approve(call, route, shown, deadline)
-                if approved.question is not None:
-                    record["error"] = _ASKED
-                    return self._delivery.fitting(approved.question)
-                call = approved.call
-            if self._scanners.before:
-                call = await self._scanned(call, route, record, deadline)
-            result = await self._outcome(call, route, record, deadline, partial(_begin_before, deadline, begin))
-            if approved and is_input_required(result):
-                self._approval.goes_on_later(call, route, result)
-            return await self._delivery.of(call, approved.told(result) if approved else result)
+            if self._gate is None:
+                return await self._approved(call, route, shown, deadline, begin, record)
+            async with self._gate.admitted(call, route, deadline, goes_on=self.live.goes_on(call)) as admission:
+                return await self._approved(call, route, shown, deadline, begin, record, admission)
+
+    async def _approved(
+        self,
+        call: IncomingCall,
+        route: ToolRoute,
+        shown: dict[str, Any],
+        deadline: float,
+        begin: Begin,
+        record: AttributedCall,
+        admission: AdmittedCall | None = None,
+    ) -> dict[str, Any]:
+        """The result of a call, after approval if it needs that. `shown` are its arguments, masked."""
+        approved, verdict = None, admission.verdict if admission else None
+        if not self._approval.allows(call, route, verdict) and not self.live.goes_on(call):
+            approved = await self._approval.approve(call, route, shown, deadline, verdict)
+            if approved.question is not None:
+                record["error"] = _ASKED
+                return self._delivery.fitting(approved.question)
+            call = approved.call
+            if admission:
+                await admission.decide_again()
+        if self._scanners.before:
+            call = await self._scanned(call, route, record, deadline)
+        begin = partial(_begin_before, deadline, begin)
+        result = await self._outcome(call, route, record, deadline, begin, admission)
+        if approved and is_input_required(result):
+            self._approval.goes_on_later(call, route, result)
+        return await self._delivery.of(call, approved.told(result) if approved else result)
 
     async def _outcome(
-        self, call: IncomingCall, route: ToolRoute, record: AttributedCall, deadline: float, begin: Begin
+        self,
+        call: IncomingCall,
+        route: ToolRoute,
+        record: AttributedCall,
+        deadline: float,
+        begin: Begin,
+        admission: AdmittedCall | None,
     ) -> dict[str, Any]:
         """Run the tool. The result is masked, transformed and scanned, or an error instead of it."""
         began = time.monotonic()
         try:
-            raw = await self._run(call, route, deadline, begin)
+            raw = await self._run(call, route, deadline, begin, admission)
         except AuthRequired as failure:
             record["error"] = self._mask.text(failure.message, route.server)
             refused = refused_call(failure, route.server, self._host().bundle_ids.of(route.server))
@@ -252,14 +283,18 @@ class Execution:
             starting = ", ".join(map(repr, self._host().starting))
             raise CallTimeout(f"{call.name!r} may be a tool of {starting}, still starting") from None
 
-    async def _run(self, call: IncomingCall, route: ToolRoute, deadline: float, begin: Begin) -> dict[str, Any]:
+    async def _run(
+        self, call: IncomingCall, route: ToolRoute, deadline: float, begin: Begin, admission: AdmittedCall | None
+    ) -> dict[str, Any]:
         host = self._host()
 
         def report(progress: float, total: float | None, message: str | None) -> None:
             self._listeners.report(call.key, progress, total, message, lambda text: self._mask.text(text, route.server))
 
         is_function = route.server == FUNCTIONS and FUNCTIONS not in host.configs
-        send = self._catalogue.functions.call_tool if is_function else host.manager.call_tool
+        send: CallTool = self._catalogue.functions.call_tool if is_function else host.manager.call_tool
+        if admission:
+            send = admission.counting(send)
         left = max(deadline - asyncio.get_running_loop().time(), 0.001)
         on_input = self._answering.of_call(call, route.server)
         on_progress = report if not is_function or self._listeners.has(call.key) else None

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.consent import Difference, weigh
@@ -31,7 +31,7 @@ from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, source
 from a2c_smcp.private_files import PrivateFileUnusable, PrivateJSONFile, default_folder
 
-__all__ = ["Consent", "RefusedChanges", "read_all", "trusting", "watch"]
+__all__ = ["Consent", "RefusedChanges", "digest_of_configuration", "read_all", "trusting", "watch"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ async def watch(
     known: Configuration,
     on_fault: Callable[[str], None],
     consent: Consent | None = None,
-    refused: RefusedChanges | None = None,
+    refused: RefusedChanges[Configuration] | None = None,
     interval: float = _INTERVAL,
 ) -> None:
     """Apply changes of the files until cancelled. While they are wrong, `on_fault` gets the reason and nothing changes.
@@ -87,7 +87,7 @@ class _Changes:
         known: Configuration,
         on_fault: Callable[[str], None],
         consent: Consent | None,
-        refused: RefusedChanges | None,
+        refused: RefusedChanges[Configuration] | None,
     ) -> None:
         self._refused = refused
         self._computer = computer
@@ -203,28 +203,42 @@ def _stamps(paths: list[Path]) -> list[Stamp | None]:
     return [stamp(path) for path in paths]
 
 
-class RefusedChanges:
-    """Changes of one set of files that have no yes: a digest of the configuration, and lines without secrets."""
+def digest_of_configuration(configuration: Configuration) -> str:
+    """A digest that is the same for files that mean the same, however they are written."""
+    servers = {name: source(each) for name, each in configuration.servers.items()}
+    inputs = {id_: each.model_dump(mode="json") for id_, each in configuration.inputs.items()}
+    parts: list[Any] = [servers, inputs]
+    if configuration.scanners:
+        parts.append([each.model_dump(mode="json") for each in configuration.scanners])
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
-    def __init__(self, files: Iterable[Path], folder: Path | None = None) -> None:
+
+_Content = TypeVar("_Content")
+
+
+class RefusedChanges(Generic[_Content]):
+    """Changes of one set of files that have no yes: a digest of what is in them, and lines without secrets."""
+
+    def __init__(self, files: Iterable[Path], digest_of: Callable[[_Content], str], folder: Path | None = None) -> None:
+        self._digest_of = digest_of
         # links are not followed: a file that is replaced by a link to another is the same file to its owner
         names = "\0".join(sorted(os.path.abspath(path) for path in files))  # noqa: PTH100
         digest = hashlib.sha256(os.fsencode(names)).hexdigest()[:32]
         self._store = PrivateJSONFile((folder or default_folder()) / "changes" / f"{digest}.json")
 
-    def note(self, configuration: Configuration, lines: Sequence[str]) -> None:
-        """From now on a start with this configuration needs a yes. Replaces an earlier note."""
-        self._save({"configuration": _digest(configuration), "lines": [*lines]})
+    def note(self, content: _Content, lines: Sequence[str]) -> None:
+        """From now on a start with this content needs a yes. Replaces an earlier note."""
+        self._save({"configuration": self._digest_of(content), "lines": [*lines]})
 
     def clear(self) -> None:
         """The owner has agreed to what the files have now."""
         if self._load():
             self._save({})
 
-    def lines_of(self, configuration: Configuration) -> list[str]:
-        """The changes in this configuration that have no yes. Empty for any other configuration."""
+    def lines_of(self, content: _Content) -> list[str]:
+        """The changes in this content that have no yes. Empty for any other content."""
         kept = self._load()
-        return [*map(str, kept["lines"])] if kept.get("configuration") == _digest(configuration) else []
+        return [*map(str, kept["lines"])] if kept.get("configuration") == self._digest_of(content) else []
 
     def _load(self) -> dict[str, Any]:
         try:
@@ -239,13 +253,3 @@ class RefusedChanges:
             self._store.save(kept)
         except PrivateFileUnusable as error:
             logger.warning("a refused change is forgotten when this program ends: %s", error)
-
-
-def _digest(configuration: Configuration) -> str:
-    """A digest that is the same for files that mean the same, however they are written."""
-    servers = {name: source(each) for name, each in configuration.servers.items()}
-    inputs = {id_: each.model_dump(mode="json") for id_, each in configuration.inputs.items()}
-    parts: list[Any] = [servers, inputs]
-    if configuration.scanners:
-        parts.append([each.model_dump(mode="json") for each in configuration.scanners])
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from a2c_smcp.computer.pins import PinnedTools
+from a2c_smcp.computer.policy.decision import Outlook
 from a2c_smcp.computer.secrets import TOOL, Mask
 from a2c_smcp.computer.secrets.messages import NAME
 from a2c_smcp.computer.tools.functions import FUNCTIONS, Functions
 from a2c_smcp.computer.tools.names import NameOrder
-from a2c_smcp.computer.tools.table import ToolRoute, ToolTable, build_table, diff, fitted
+from a2c_smcp.computer.tools.table import A2C_TOOL_META, ToolRoute, ToolTable, build_table, diff, fitted
 from a2c_smcp.computer.types import OwnedTool
 from a2c_smcp.errors import ToolNotFound
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig
@@ -27,6 +29,7 @@ __all__ = ["Catalogue"]
 
 logger = logging.getLogger(__name__)
 
+_MOST_VIEWS = 16
 _HEAD_ROOM = 16 * 1024  # for the rest of the answer: its id, the servers that are starting
 
 
@@ -46,6 +49,7 @@ class Catalogue:
         self._starting: list[str] = []
         self._refreshed = asyncio.Event()
         self._written: tuple[ToolTable, int, list[str], Mapping[str, str], Written] | None = None
+        self._views: dict[tuple[Outlook, ...], Written] = {}
 
     def limit(self, max_message: int) -> None:
         """Let the list of tools fit into a message of so many bytes, from the next `refresh` on."""
@@ -117,11 +121,17 @@ class Catalogue:
     def routes(self) -> Mapping[TOOL_NAME, ToolRoute]:
         return self._table.routes
 
-    def written(self, mask: Mask, req_id: str, approved: bool | list[TOOL_NAME]) -> Written:
+    def written(
+        self,
+        mask: Mask,
+        req_id: str,
+        approved: bool | list[TOOL_NAME],
+        outlooks: Mapping[TOOL_NAME, Outlook] | None = None,
+    ) -> Written:
         """The answer to a request for the tools. Its text is kept until the tools or the secrets change.
 
         In the answer, `starting` has the servers whose tools are still missing, if there are any; `approved` has the
-        tools that this agent need not ask for.
+        tools that this agent need not ask for. `outlooks` are what the policy has in store for its calls.
         """
         now = self._table, mask.version, self._starting, self._bundle_ids
         if self._written is None or self._written[:4] != now:
@@ -129,9 +139,23 @@ class Catalogue:
             if self._starting:
                 answer["starting"] = mask.data(self._starting, NAME)
             self._written = *now, Written(answer, dumps(answer))
+            self._views.clear()
         listed = self._written[-1]
+        if outlooks is not None:
+            listed = self._view(listed, outlooks)
         own = {"req_id": req_id, **({"approved": approved} if approved else {})}
         return Written({**listed, **own}, f"{listed.text[:-1]},{dumps(own)[1:]}")
+
+    def _view(self, listed: Written, outlooks: Mapping[TOOL_NAME, Outlook]) -> Written:
+        """The list for an agent: without what the policy denies, and what asks is marked so."""
+        key = tuple(outlooks.values())
+        if (view := self._views.get(key)) is None:
+            tools = [_with_outlook(each, outlooks[each["name"]]) for each in listed["tools"]]
+            answer = {**listed, "tools": [each for each in tools if each is not None]}
+            if len(self._views) >= _MOST_VIEWS:
+                self._views.clear()
+            view = self._views[key] = Written(answer, dumps(answer))
+        return view
 
     def _learn(self, name: str, server: _Server) -> bool:
         """Take in the tools of a server. False if it is down; then its tools are those that it had before."""
@@ -155,6 +179,18 @@ class Catalogue:
             else _Server(config, [], "stopped")
             for name, config in hosting.configs.items()
         }
+
+
+def _with_outlook(tool: OwnedTool, outlook: Outlook) -> OwnedTool | None:
+    """The tool as an agent is shown it; `None` if the agent is not. What may ask is not said to run by itself."""
+    if outlook.is_hidden:
+        return None
+    meta = tool.get("meta") or {}
+    own = json.loads(str(meta.get(A2C_TOOL_META) or "{}"))
+    if not outlook.may_ask or own.get("auto_apply") is not True:
+        return tool
+    changed: OwnedTool = {**tool, "meta": {**meta, A2C_TOOL_META: json.dumps({**own, "auto_apply": False})}}
+    return changed
 
 
 class _Server(NamedTuple):

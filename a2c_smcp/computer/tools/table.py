@@ -60,12 +60,14 @@ class ToolRoute:
     """Where a call goes: `tool` is the name that its MCP server knows, `meta` the effective ToolMeta.
 
     `digest` is that of the tool's definition, if it is pinned; `change` is how it differs from the pinned one.
+    `hints` are the annotations of the server: they decide nothing unless its owner trusts it (WIRE §7).
     """
 
     server: SERVER_NAME
     tool: TOOL_NAME
     meta: ToolMeta
     schema: Schema
+    hints: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
     change: ToolChange | None = None
 
@@ -176,7 +178,9 @@ def diff(old: ToolTable, new: ToolTable) -> ToolChanges:
 def _route(tool: ServerTool, known: Schema | None, pinned: Pinned | None) -> ToolRoute:
     raw = tool.raw.get("inputSchema") or {}
     schema = known if known is not None and known.raw == raw else Schema(raw)
-    return ToolRoute(tool.server, tool.tool, tool.meta or ToolMeta(), schema, *(pinned or ()))
+    given = tool.raw.get("annotations")
+    hints = given if isinstance(given, dict) else {}
+    return ToolRoute(tool.server, tool.tool, tool.meta or ToolMeta(), schema, hints, *(pinned or ()))
 
 
 def _listed(name: TOOL_NAME, tool: ServerTool, change: ToolChange | None) -> SMCPTool:

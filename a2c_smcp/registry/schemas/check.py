@@ -39,6 +39,7 @@ __all__ = [
     "find_faults",
     "find_faults_async",
     "find_faults_here",
+    "fits_exactly",
     "pointer",
 ]
 
@@ -198,6 +199,24 @@ def find_faults_here(schema: Schema, arguments: dict[str, Any]) -> list[Fault] |
         return _NOT_JSON
 
 
+async def fits_exactly(schema: Schema, arguments: dict[str, Any]) -> bool:
+    """Whether the arguments fit, for decisions that must not rest on a guess.
+
+    `find_faults` finds none where it cannot check; this raises `SchemaTooHeavy`.
+    """
+    ready = schema.ready
+    values, depth = _measure(arguments)
+    work = ready.cost * values
+    if ready.unusable is not None or ready.validator is None or depth > MAX_DEPTH or work > MAX_WORK:
+        raise SchemaTooHeavy("the arguments are too large to be checked")
+    if work <= MAX_WORK_HERE and not (ready.patterns and _is_long(arguments, MAX_WORK_HERE // ready.patterns)):
+        try:
+            return ready.validator.is_valid(arguments)
+        except ValueError:
+            raise SchemaTooHeavy("the arguments are not JSON in Unicode") from None
+    return await asyncio.wrap_future(_checks.background.submit(_checks.fits_exactly(schema, arguments)))
+
+
 def _take_error(check: asyncio.Future[list[Fault]]) -> None:
     """Read the error of a check whose caller was cancelled. asyncio would log it as never retrieved."""
     if not check.cancelled():
@@ -240,6 +259,19 @@ class _WorkerChecks:
                 return _as_faults(schema, arguments, await self._ask(b"e", schema, text, EXPLAINED_WITHIN))
             except (WorkerDied, WorkerTooSlow):
                 return _UNEXPLAINED
+
+    async def fits_exactly(self, schema: Schema, arguments: dict[str, Any]) -> bool:
+        try:
+            text = json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()
+            async with self._turn:
+                fits = await self._ask(b"v", schema, text, CHECKED_WITHIN)
+        except (TypeError, ValueError, RecursionError):
+            raise SchemaTooHeavy("the arguments are not JSON in Unicode") from None
+        except (WorkerDied, WorkerTooSlow) as failure:
+            raise SchemaTooHeavy(f"a check {failure}") from None
+        if not isinstance(fits, bool):
+            raise SchemaTooHeavy("the schema cannot be used")
+        return fits
 
     def close(self) -> None:
         self.background.close(self._worker.close(), CLOSED_WITHIN)

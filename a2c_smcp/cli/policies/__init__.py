@@ -1,0 +1,1 @@
+"""The policy on the command line: its options, and the explanation of a decision."""
