@@ -45,8 +45,8 @@ class Failed(Exception):
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what, self.remedy = what.rstrip("."), remedy
-        is_long = "\n" in what  # its last line may be the text of others
-        super().__init__(f"{what}\n{remedy}" if is_long else f"{sentence(what)} {remedy}")
+        is_long = "\n" in what.strip()  # its last line may be the text of others
+        super().__init__(f"{what.rstrip()}\n{remedy}" if is_long else f"{sentence(what)} {remedy}")
 
 
 class WrongUse(typer.BadParameter):
