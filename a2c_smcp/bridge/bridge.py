@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from types import TracebackType
@@ -18,6 +19,8 @@ from a2c_smcp.bridge.serving.server import OfficeServer
 from a2c_smcp.registry.remote.mcp_server import ASGIApp
 
 __all__ = ["Bridge", "BridgeOptions"]
+
+logger = logging.getLogger(__name__)
 
 
 class Bridge:
@@ -73,12 +76,15 @@ class Bridge:
     async def serve_stdio(self) -> None:
         """Serve one client on standard input and output, until it disconnects."""
         server = OfficeServer(self._office)
-        async with stdio_server() as (read, write):
-            try:
-                async with server.lifespan(server) as state:
-                    await serve_dual_era_loop(server, read, write, lifespan_state=state)
-            finally:
-                sys.stdout.flush()  # to standard error, as long as the SDK has its place
+        try:
+            async with stdio_server() as (read, write):
+                try:
+                    async with server.lifespan(server) as state:
+                        await serve_dual_era_loop(server, read, write, lifespan_state=state)
+                finally:
+                    sys.stdout.flush()  # to standard error, as long as the SDK has its place
+        except* BrokenPipeError:
+            logger.info("the client reads no more")
 
     def http_app(
         self,

@@ -8,7 +8,6 @@ client without a valid key is told where the metadata of RFC 9728 is, which MCP'
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
@@ -16,11 +15,11 @@ from typing import Any
 from urllib.parse import quote
 
 from a2c_smcp.bridge.seats import MCP_PATH, ClientSeat, Occupant, SeatOptions, Seats
+from a2c_smcp.bridge.serving.http import until_over
 from a2c_smcp.errors import BadRequest, NotAuthenticated, NotAuthorised, NotFound, OfficeHasAgent, SMCPError
-from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.auth.authentication import Principal
-from a2c_smcp.server.mounts import Message, Receive, Scope, Send, with_headers
+from a2c_smcp.server.mounts import Receive, Scope, Send, with_headers
 
 __all__ = ["PREFIXES", "OfficesAsMCPServers", "agent_name"]
 
@@ -86,7 +85,7 @@ class OfficesAsMCPServers:
             return
         try:
             with seat.answering() if scope["method"] == "POST" else nullcontext():
-                await seat.app(_inner(scope), _until_over(receive, seat), send)
+                await seat.app(_inner(scope), until_over(receive, seat.is_over), send)
         finally:
             seat.release()
 
@@ -105,8 +104,10 @@ class OfficesAsMCPServers:
         name = agent_name(principal)
         principal.check("agent", name, office)
         occupant = Occupant(principal.id, office, name)
-        if not self._seats.has(occupant) and (scope["method"] != "POST" or _header(scope, _SESSION)):
-            raise NotFound("there is no such session, begin a new one")
+        if not self._seats.has(occupant):
+            session = _header(scope, _SESSION)
+            if not self._seats.keeps(occupant, session) if session else scope["method"] != "POST":
+                raise NotFound("there is no such session, begin a new one")
         headers = {name.decode(): _header(scope, name) for name in _CREDENTIALS if _header(scope, name)}
         return await self._seats.use(occupant, headers)
 
@@ -156,21 +157,6 @@ def _inner(scope: Scope) -> Scope:
         "root_path": "",
         "headers": [*headers, (b"host", b"127.0.0.1")],
     }
-
-
-def _until_over(receive: Receive, seat: ClientSeat) -> Receive:
-    """`receive`, for which the client is gone when the seat is closed."""
-
-    async def receive_until_over() -> Message:
-        receiving = asyncio.ensure_future(receive())
-        closing = asyncio.ensure_future(seat.is_over.wait())
-        try:
-            await asyncio.wait((receiving, closing), return_when=asyncio.FIRST_COMPLETED)
-            return receiving.result() if receiving.done() else {"type": "http.disconnect"}
-        finally:
-            await cancel_and_wait(receiving, closing)
-
-    return receive_until_over
 
 
 # Refusals

@@ -25,7 +25,9 @@ class BridgeOptions:
     at the MCP client, with what to do about it. A request over HTTP has at most `max_request` bytes. A client of an
     older revision of MCP has a session: there are at most `max_sessions`, and one that is not used for `session_idle`
     seconds is ended. `max_kept` are the bytes of messages that are kept, so that a stream that was cut can be resumed.
-    `wait` is how many seconds the start may take until clients are answered, even if the office was not joined yet.
+    With a `sessions_folder`, sessions go on after a restart, and also after they have been idle for long. `wait` is how
+    many seconds the start may take until clients are answered, even if the office was not joined yet. `on_client` is
+    called with the name that the client of a request gives itself, for each request.
     """
 
     catalog: CatalogOptions = field(default_factory=CatalogOptions)
@@ -36,4 +38,6 @@ class BridgeOptions:
     max_sessions: int = 1000
     session_idle: float = 1800.0
     max_kept: int = 32 * 1024 * 1024
+    sessions_folder: Path | None = None
     wait: float = 5.0
+    on_client: Callable[[str], None] | None = None

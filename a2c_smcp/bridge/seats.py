@@ -19,16 +19,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.bridge.bridge import Bridge
 from a2c_smcp.bridge.options import BridgeOptions
+from a2c_smcp.bridge.serving.session_files import SessionFiles
 from a2c_smcp.device_events import Sealing
 from a2c_smcp.endpoint import Credentials
 from a2c_smcp.errors import NotAuthenticated, NotAuthorised, RateLimited, Unavailable
 from a2c_smcp.loops import OwnedTasks
+from a2c_smcp.server.monitoring import audit
 from a2c_smcp.server.mounts import ASGIApp, Lifespan
 
 __all__ = ["MCP_PATH", "ClientSeat", "Occupant", "SeatOptions", "Seats"]
@@ -38,23 +40,9 @@ logger = logging.getLogger(__name__)
 MCP_PATH = "/mcp"
 """Where the application of a seat is asked."""
 
+_MOST_CLIENTS = 64
 _LAST_ANSWERS = 1.0
 """Seconds for answers that are being written when the Server ends."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeatOptions:
-    """Times are in seconds. `bridge` makes the options of the bridge to an office.
-
-    `e2e` and `origin` are those of its agents: see `AsyncSMCPAgentClient`.
-    """
-
-    idle: float = 60.0
-    keep: float = 1800.0
-    most_per_principal: int = 64
-    bridge: Callable[[str], BridgeOptions] = field(default=lambda office: BridgeOptions())
-    e2e: Sealing = "off"
-    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +52,21 @@ class Occupant:
     principal: str
     office: str
     name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatOptions:
+    """Times are in seconds. `bridge` makes the options of the bridge of an occupant.
+
+    `e2e` and `origin` are those of its agents: see `AsyncSMCPAgentClient`.
+    """
+
+    idle: float = 60.0
+    keep: float = 1800.0
+    most_per_principal: int = 64
+    bridge: Callable[[Occupant], BridgeOptions] = field(default=lambda occupant: BridgeOptions())
+    e2e: Sealing = "off"
+    origin: str | None = None
 
 
 class Seats:
@@ -77,6 +80,12 @@ class Seats:
 
     def has(self, occupant: Occupant) -> bool:
         return occupant in self._seats
+
+    def keeps(self, occupant: Occupant, session: str) -> bool:
+        """Whether a session of an occupant who has no seat now can go on."""
+        options = self._options.bridge(occupant)
+        folder = options.sessions_folder
+        return folder is not None and SessionFiles(folder, options.max_sessions).find(session) is not None
 
     async def use(self, occupant: Occupant, headers: Mapping[str, str]) -> ClientSeat:
         """The seat, joined and in use until `ClientSeat.release`. `headers` are the credentials of the request.
@@ -116,7 +125,8 @@ class ClientSeat:
         self._dialled_with: Mapping[str, str] = {}
         sealing: dict[str, Any] = {"e2e": options.e2e, "origin": options.origin}
         agent = AsyncSMCPAgentClient(occupant.name, url=url, office=[], auth=self, event_handler=self, **sealing)
-        self._bridge = Bridge(agent, occupant.office, options.bridge(occupant.office))
+        self._clients: dict[str, None] = {}
+        self._bridge = Bridge(agent, occupant.office, replace(options.bridge(occupant), on_client=self._on_client))
         self.app: ASGIApp = self._bridge.http_app(MCP_PATH)
         self._lifespan = Lifespan(self.app)
         self._options = options
@@ -206,8 +216,19 @@ class ClientSeat:
                 await self._opened.enter_async_context(self._bridge)
                 self._opened.push_async_callback(self._lifespan.stop)
                 await self._lifespan.start()
+            self._clients.clear()
             await self._bridge.enter()
             self._is_joined = self._was_joined = True
+
+    def _on_client(self, client: str) -> None:
+        """For the operator: which clients use the seat, each once since it was taken. They have chosen their names."""
+        if client in self._clients:
+            return
+        if len(self._clients) >= _MOST_CLIENTS:
+            del self._clients[next(iter(self._clients))]
+        self._clients[client] = None
+        who = self.occupant
+        audit("mcp client", office=who.office, agent=who.name, client=client, principal=who.principal)
 
     async def _rest(self) -> None:
         """Leaves the office if nobody uses it. A seat that was never in it has no sessions, and is closed."""

@@ -139,7 +139,7 @@ async def test_lists_are_kept_current_and_only_what_has_changed_is_asked_for(
     assert uris(registry) == ["x:own"]
 
 
-async def test_of_two_with_one_uri_the_first_stays_and_prompts_get_longer_names(
+async def test_of_two_with_one_uri_or_name_the_second_gets_a_longer_one_and_each_keeps_its_own(
     shelf: Shelf, shared_hub: Any, office: str, connect: Any
 ) -> None:
     shelf.offers("a")
@@ -149,12 +149,23 @@ async def test_of_two_with_one_uri_the_first_stays_and_prompts_get_longer_names(
         tower = Shelf(await connect())
         tower.offers("a", "b")
         await tower.peer.join("computer", "tower", office)
-        await until(lambda: uris(registry) == ["x:a", "x:b"] and names(registry) == ["a", "tower__a", "b"])
+        longer = "a2c://tower/s/x:a"
+        await until(lambda: uris(registry) == ["x:a", longer, "x:b"] and names(registry) == ["a", "tower__a", "b"])
         assert (await read(AsyncSMCPAgentClient, agent, "x:a"))["text"] == "laptop"
+        assert (await read(AsyncSMCPAgentClient, agent, longer))["text"] == "tower"
         assert (await registry.aget_prompt("tower__a"))["description"] == "a"
         await shelf.peer.close()
-        await until(lambda: "x:a" in uris(registry) and names(registry) == ["tower__a", "b"])
-        assert (await read(AsyncSMCPAgentClient, agent, "x:a"))["text"] == "tower"
+        await until(lambda: uris(registry) == [longer, "x:b"] and names(registry) == ["tower__a", "b"])
+        cellar = Shelf(await connect())
+        cellar.offers("a")
+        await cellar.peer.join("computer", "cellar", office)
+        await until(lambda: "a2c://cellar/s/x:a" in uris(registry) and "cellar__a" in names(registry))
+        assert "x:a" not in uris(registry), "it was that of another computer"
+        shelf = Shelf(await connect())
+        shelf.offers("a")
+        await shelf.peer.join("computer", "laptop", office)
+        await until(lambda: "x:a" in uris(registry) and "a" in names(registry))
+        assert (await read(AsyncSMCPAgentClient, agent, "x:a"))["text"] == "laptop"
 
 
 async def test_it_can_be_switched_off_and_an_odd_computer_offers_nothing(

@@ -32,11 +32,13 @@ class Heard:
     def __init__(self, name: str = "Ada", answers: Sequence[dict[str, Any]] = ()) -> None:
         self.name = name
         self.answers = [*answers]
+        self.asked: list[str] = []
         self.logs: list[Any] = []
         self.progress: list[tuple[float, float | None, str | None]] = []
         self.messages: list[Any] = []
 
     async def answer(self, context: Any, params: Any) -> types.ElicitResult:
+        self.asked.append(params.message)
         if self.answers:
             return types.ElicitResult(action="accept", content=self.answers.pop(0))
         return types.ElicitResult(action="accept", content={"name": f"{self.name}, asked {params.message!r}"})

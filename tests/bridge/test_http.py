@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -15,6 +18,7 @@ from a2c_smcp.bridge.serving.newcomers import guarded, trust
 from a2c_smcp.server import Limits
 from tests.bridge.offices import KEY, BridgedOffice
 from tests.bridge.test_through import all_tools
+from tests.cli.programs import Place
 from tests.server.test_isolation import MIB, memory
 from tests.waiting import until
 
@@ -59,6 +63,53 @@ async def test_foreign_hosts_and_web_pages_are_refused(bridged: BridgedOffice) -
         for headers, status in expected:
             answer = await http.post(url, json=INITIALIZE, headers={**AUTHORIZED, **headers})
             assert (headers, answer.status_code) == (headers, status)
+            if status != 200:
+                option = "--allow-host" if status == 421 else "--allow-origin"
+                assert option in answer.json()["error"]["message"]
+
+
+async def test_a_web_page_that_is_allowed_is_told_so_by_its_browser(bridged: BridgedOffice) -> None:
+    page, other = ({"Origin": f"https://{name}.example"} for name in ("page", "evil"))
+    _, url = await bridged.start_bridge("--allow-origin", page["Origin"])
+    asking = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+    async with httpx2.AsyncClient() as http:
+        assert (await http.options(url, headers={**page, **asking})).status_code == 200
+        assert (await http.options(url, headers={**other, **asking})).status_code == 400
+        answer = await http.post(url, json=INITIALIZE, headers={**AUTHORIZED, **page})
+        assert answer.headers["access-control-allow-origin"] == page["Origin"]
+        assert "Mcp-Session-Id" in answer.headers["access-control-expose-headers"]
+
+
+async def test_on_all_addresses_this_machine_has_its_own_names_and_addresses(bridged: BridgedOffice) -> None:
+    program = await bridged.place.start("bridge", "--url", bridged.url, "--port", "0", "--host", "0.0.0.0")
+    url = (await program.says("listening on")).removeprefix("listening on ")
+    example = (await program.says("for example")).split()[8]
+    key = (await program.says("Authorization: Bearer ")).rpartition("Bearer ")[2].strip('"')
+    assert "0.0.0.0" not in example
+    assert await program.says("in the clear")
+    port = urlsplit(url).port
+    async with httpx2.AsyncClient() as http:
+        for host in (urlsplit(example).netloc, f"127.0.0.1:{port}", f"{socket.gethostname().lower()}:{port}"):
+            headers = {**JSON, "Authorization": f"Bearer {key}", "Host": host}
+            answer = await http.post(f"http://127.0.0.1:{port}/mcp", json=INITIALIZE, headers=headers)
+            assert (host, answer.status_code) == (host, 200)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--port", "99999"), "--port: must be at most 65535"),
+        (("--port", "0", "--no-key", "--bearer-key", KEY), "--bearer-key and --no-key are both given"),
+        (("--port", "0", "--bearer-key", KEY, "--bearer-key-file", "x"), "--bearer-key and --bearer-key-file"),
+        (("--port", "0", "--allow-origin", "page.example"), "https://example.com"),
+        (("--port", "0", "--allow-origin", "https://page.example/"), "is not an origin"),
+        (("--port", "0", "--allow-host", "http://tools.example"), "without http://"),
+    ],
+    ids=["port", "no key", "two keys", "no scheme", "a path", "a URL"],
+)
+async def test_options_that_cannot_be_meant_are_refused(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    ended = await Place(tmp_path).run("bridge", *words)
+    assert (ended.code, said in ended.err) == (2, True), ended.err
 
 
 async def test_a_key_is_made_once_and_kept(bridged: BridgedOffice) -> None:
@@ -174,6 +225,27 @@ async def test_beyond_this_machine_it_warns_that_nothing_is_encrypted(bridged: B
     program, _ = await bridged.start_bridge("--no-key")
     await program.says("there is no key")
     assert "nothing is encrypted" not in "\n".join(program.err)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+async def test_it_ends_at_once_although_clients_listen_and_call(
+    bridged: BridgedOffice, mode: Any, number: signal.Signals
+) -> None:
+    program, url = await bridged.start_bridge()
+    async with asyncio.timeout(60), httpx2.AsyncClient(timeout=60) as http:
+        begun = await http.post(url, json=INITIALIZE, headers=AUTHORIZED)
+        headers = {**AUTHORIZED, "Mcp-Session-Id": begun.headers["mcp-session-id"]}
+        async with http.stream("GET", url, headers=headers) as news:
+            async with bridged.client(url, mode) as client:
+                await all_tools(client)
+                waiting = asyncio.create_task(client.call_tool("wait", {"name": "end"}))
+                await until(lambda: "begun end" in bridged.noted())
+                program.signal(number)
+                assert await program.ends() == 0
+                waiting.cancel()
+            assert [line async for line in news.aiter_lines() if not line.startswith(":")] == []
+    assert program.err == ["stopped"]
+    await until(lambda: "cancelled end" in bridged.noted())
 
 
 async def test_a_stream_that_was_cut_is_resumed(bridged: BridgedOffice) -> None:

@@ -64,6 +64,15 @@ async def test_a_call_reports_logs_asks_and_is_cancelled(bridged: BridgedOffice,
         await until(lambda: "cancelled x" in bridged.noted())
 
 
+async def test_a_client_that_goes_away_cancels_its_calls(bridged: BridgedOffice, bridge: Any, mode: Any) -> None:
+    async with bridged.client(bridge, mode) as client:
+        await all_tools(client)
+        waiting = asyncio.create_task(client.call_tool("wait", {"name": "y"}))
+        await until(lambda: "begun y" in bridged.noted())
+    await asyncio.wait([waiting])
+    await until(lambda: "cancelled y" in bridged.noted())
+
+
 async def test_a_server_of_an_older_revision_asks_clients_of_both(
     bridged: BridgedOffice, bridge: Any, mode: Any
 ) -> None:
@@ -134,10 +143,15 @@ async def test_older_clients_are_told_what_they_subscribed_to(bridged: BridgedOf
 async def test_newer_clients_listen_to_what_they_want(bridged: BridgedOffice, bridge: Any) -> None:
     async with bridged.client(bridge, "auto") as client:
         await all_tools(client)
-        await until_listed(client, "notes://page")
-        async with client.listen(resource_subscriptions=["notes://page"]) as news:
-            await client.call_tool("write", {"text": "second"})
-            assert await anext(aiter(news)) == ResourceUpdated("notes://page")
+        changed = {
+            "notes://page": ("write", {"text": "second"}),
+            "desktop://laptop": ("open_window", {"uri": "window://good/three", "text": "third"}),
+        }
+        for uri, (tool, arguments) in changed.items():
+            await until_listed(client, uri)
+            async with client.listen(resource_subscriptions=[uri]) as news:
+                await client.call_tool(tool, arguments)
+                assert await anext(aiter(news)) == ResourceUpdated(uri)
 
 
 def changes(heard: Heard) -> list[Any]:

@@ -9,7 +9,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from a2c_smcp.registry import AsyncToolContext, Image, MCPRegistry, ToolResult
+from a2c_smcp.registry import AsyncToolContext, Image, MCPRegistry, ResourceLink, ToolResult
 
 NOTES = Path(sys.argv[1])
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -83,6 +83,12 @@ def write(text: str) -> str:
     pages["page"] = text
     registry.resource_updated("notes://page")
     return text
+
+
+@registry.tool
+def link() -> ToolResult:
+    """Links to the page."""
+    return ToolResult([ResourceLink("notes://page", name="page")])
 
 
 @registry.tool

@@ -14,19 +14,22 @@ import argparse
 import asyncio
 import os
 import signal
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.bridge import Bridge
 from a2c_smcp.bridge.serving.http import serve_http
 from a2c_smcp.computer import Computer
+from a2c_smcp.errors import SMCPError
 from a2c_smcp.server import Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
 
-OFFICE = "conformance"
+OFFICE, COMPUTER = "conformance", "computer"
 ASKING_BY_REQUEST = (
     "test_sampling",
     "test_elicitation",
@@ -36,55 +39,69 @@ ASKING_BY_REQUEST = (
 """What the suite calls the tools whose requests it waits for, up to 2025-11-25."""
 
 
-def hosting(upstream: str, folder: Path, on_state: Callable[..., None]) -> Computer:
-    """A Computer that lets agents run all tools of the upstream server, and answer all that it asks.
-
-    It hosts the server a second time, in an older revision of MCP, for the tools that ask by requests of their own:
-    newer revisions have no such requests, so a server may not let these tools ask there.
-    """
-    computer = Computer("computer", state_folder=folder, on_state=on_state)
-    for protocol, left_out in (("newest", ASKING_BY_REQUEST), ("older", ())):
-        computer.add_server(
-            {
-                "name": protocol,
-                "type": "streamable",
-                "protocol": protocol,
-                "server_parameters": {"url": upstream},
-                "default_tool_meta": {"auto_apply": True},
-                "forbidden_tools": [*left_out],
-                "questions_for_agents": ["secret", "url"],
-            }
-        )
-    return computer
+def entry(upstream: str, protocol: str, left_out: Iterable[str]) -> dict[str, Any]:
+    """The upstream server for a Computer that lets agents run all its tools, and answer all that it asks."""
+    return {
+        "name": protocol,
+        "type": "streamable",
+        "protocol": protocol,
+        "server_parameters": {"url": upstream},
+        "default_tool_meta": {"auto_apply": True},
+        "forbidden_tools": [*left_out],
+        "questions_for_agents": ["secret", "url"],
+    }
 
 
 async def run(port: int, upstream: str, folder: Path) -> None:
-    changed = asyncio.Event()
+    """The upstream server is hosted a second time, in an older revision of MCP, for the tools that ask by requests.
+
+    Newer revisions have no such requests, so a server may not let these tools ask there. All else is of the first one.
+    """
+
+    def on_state(name: str, state: str, reason: str) -> None:
+        if state in ("backoff", "failed"):
+            print(f"{upstream} ({name}): {state}: {reason}", file=sys.stderr, flush=True)
+
     async with AsyncExitStack() as stack:
         listening = listen("127.0.0.1", 0)
         url = f"http://{address_of(listening)}"
         await stack.enter_async_context(serving(create_app(Settings()), listening))
-        computer = hosting(upstream, folder, lambda *_: changed.set())
+        computer = Computer(COMPUTER, state_folder=folder, on_state=on_state)
+        computer.add_server(entry(upstream, "newest", ASKING_BY_REQUEST))
         running = asyncio.create_task(computer.run(url, office=OFFICE, state_folder=folder))
-        running.add_done_callback(lambda _: changed.set())
         stack.callback(running.cancel)
         agent = AsyncSMCPAgentClient("bridge", url=url, office=[])
-        agent.registry.on_change(changed.set)
         bridge = await stack.enter_async_context(Bridge(agent, OFFICE))
-        while not is_offered(computer, agent):
-            changed.clear()
-            await changed.wait()
-            if running.done():
-                running.result()
-        door = listen("127.0.0.1", port)
-        await serve_http(bridge.http_app(), door, lambda: print("ready", flush=True))
+
+        async def until_offered() -> None:
+            while not is_decided(computer) or not await is_known(agent, computer):
+                await asyncio.wait([running], timeout=0.05)
+                if running.done():
+                    running.result()
+
+        await until_offered()
+        await computer.put_server(entry(upstream, "older", [tool["name"] for tool in computer.get_tools()]))
+        await until_offered()
+        await serve_http(bridge.http_app(), listen("127.0.0.1", port), lambda: print("ready", flush=True))
 
 
-def is_offered(computer: Computer, agent: AsyncSMCPAgentClient) -> bool:
-    """Whether both connections to the upstream server are decided, and the agent knows all tools."""
+def is_decided(computer: Computer) -> bool:
     states = [status.state for status in computer.status().values()]
-    is_decided = "ready" in states and not {"starting", "stopped"} & {*states}
-    return is_decided and len(agent.registry) >= len(computer.get_tools())
+    return "ready" in states and not {"starting", "stopped"} & {*states}
+
+
+async def is_known(agent: AsyncSMCPAgentClient, computer: Computer) -> bool:
+    """Whether the agent knows all tools, and the resources and prompts of the first server."""
+    if len(agent.registry) < len(computer.get_tools()) or not agent.computers:
+        return False
+    for server in await agent.get_servers(COMPUTER):
+        known = {"resources": agent.registry.resources(), "prompts": agent.registry.prompts()}
+        is_new = server["name"] == "newest" and server["state"] == "ready"
+        for kind in [kind for kind in known if is_new and kind in server["capabilities"]]:
+            ask = agent.get_resources if kind == "resources" else agent.get_prompts
+            if len(known[kind]) < len((await ask(COMPUTER, server["name"]))[kind]):
+                return False
+    return True
 
 
 async def until_stopped(port: int, upstream: str, folder: Path) -> None:
@@ -103,7 +120,10 @@ def main() -> None:
     given = options.parse_args()
     os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"  # tokens go to the folder, and end with it
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(until_stopped(given.port, given.upstream, Path(folder)))
+        try:
+            asyncio.run(until_stopped(given.port, given.upstream, Path(folder)))
+        except (OSError, SMCPError) as error:
+            sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -19,17 +19,20 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp_types import Implementation
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer import Computer
 from a2c_smcp.errors import OfficeHasAgent
+from a2c_smcp.registry import AsyncToolContext
 from a2c_smcp.server.auth.api_keys import hash_key
 from tests.computer.killable_computer import killable_computer, notes_in
 from tests.peer import PATIENCE
+from tests.ports import free_port
 from tests.program import run_program
 from tests.server.test_program import ENVIRONMENT, SOON, Program, Starts, certificate
 from tests.valkey import running_valkey
-from tests.waiting import until
+from tests.waiting import until, until_it_goes
 
 pytestmark = pytest.mark.covers("mcp-on-server")
 
@@ -79,8 +82,9 @@ class Laptop:
             return a + b
 
         @self.computer.tool(auto_apply=True)
-        async def wait(text: str) -> str:
+        async def wait(text: str, context: AsyncToolContext) -> str:
             """Wait."""
+            await context.progress(1, 2, text)
             self.began.set()
             await self.release.wait()
             return text
@@ -120,7 +124,8 @@ async def joins(tmp_path: Path) -> AsyncIterator[Joins]:
 @pytest.fixture
 async def keyed(starts: Starts, tmp_path: Path) -> Program:
     """A Server with the keys above."""
-    return await starts("--mcp", "--mcp-idle", "1", "--keys-file", write_keys(tmp_path / "keys.json"))
+    keys = write_keys(tmp_path / "keys.json")
+    return await starts("--mcp", "--mcp-idle", "1", "--keys-file", keys, XDG_STATE_HOME=str(tmp_path / "state"))
 
 
 def client(
@@ -130,13 +135,15 @@ def client(
 
 
 @asynccontextmanager
-async def client_at(url: str, key: str | None, mode: Any = "auto", **options: Any) -> AsyncIterator[Client]:
+async def client_at(
+    url: str, key: str | None, mode: Any = "auto", client_info: Implementation | None = None, **options: Any
+) -> AsyncIterator[Client]:
     """An MCP client as people have them."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     timeout = httpx2.Timeout(PATIENCE)
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, **options) as http,
-        Client(streamable_http_client(url, http_client=http), mode=mode) as connected,
+        Client(streamable_http_client(url, http_client=http), mode=mode, client_info=client_info) as connected,
     ):
         yield connected
 
@@ -350,17 +357,36 @@ async def test_clients_of_one_principal_share_a_seat_and_see_nothing_of_each_oth
 ) -> None:
     laptop = await joins(keyed.url)
     async with client(keyed.url, mode=mode) as one, client(keyed.url, mode=mode) as two:
-        waiting = [
-            asyncio.create_task(called(one, "wait", text="one")),
-            asyncio.create_task(called(two, "wait", text="two")),
-        ]
-        async with asyncio.timeout(PATIENCE):
-            await laptop.began.wait()
+        heard: dict[str, list[str | None]] = {"one": [], "two": []}
+
+        def call(session: Client, text: str) -> asyncio.Task[Any]:
+            async def hear(progress: float, total: float | None, message: str | None) -> None:
+                heard[text].append(message)
+
+            return asyncio.create_task(session.call_tool("wait", {"text": text}, progress_callback=hear))
+
+        waiting = [call(one, "one"), call(two, "two")]
+        await until(lambda: heard == {"one": ["one"], "two": ["two"]})
         waiting[0].cancel()
         assert await called(one, "add", a=1, b=2) == "3"
         laptop.release.set()
-        assert await waiting[1] == "two"
+        assert (await waiting[1]).content[0].text == "two"
+        assert heard == {"one": ["one"], "two": ["two"]}
     assert keyed.said.count("joined office='desk' role='agent'") == 1
+
+
+@ERAS
+async def test_the_audit_log_names_each_client_once(keyed: Program, joins: Joins, mode: str) -> None:
+    """Its agent is the same for all clients of a key."""
+    await joins(keyed.url)
+    for name in ("claude-desktop", "cursor\u202e\n", "claude-desktop"):
+        about = Implementation(name=name, version="1.2")
+        async with client(keyed.url, mode=mode, client_info=about) as session:
+            assert await called(session, "add", a=1, b=2) == "3"
+    await keyed.says("left office='desk' role='agent'")
+    lines = [line.rpartition("mcp client ")[2] for line in keyed.said.splitlines() if "mcp client " in line]
+    seat = "office='desk' agent='bridge'"
+    assert lines == [f"{seat} client={name!r} principal='alice'" for name in ("claude-desktop", "cursor")]
 
 
 async def test_a_session_belongs_to_its_principal(keyed: Program, joins: Joins) -> None:
@@ -398,6 +424,47 @@ async def test_a_computer_that_is_killed_answers_its_calls(starts: Starts, tmp_p
         assert result.is_error
         assert "left" in str(result.content)
         assert await tools_of(session)
+
+
+async def test_an_older_client_goes_on_in_its_session_after_the_server_was_killed(
+    starts: Starts, joins: Joins, tmp_path: Path
+) -> None:
+    keys, port = write_keys(tmp_path / "keys.json"), free_port()
+
+    async def start() -> Program:
+        return await starts("--mcp", "--keys-file", keys, port=port, XDG_STATE_HOME=str(tmp_path / "state"))
+
+    program = await start()
+    laptop = await joins(program.url)
+    _, headers, _ = await ask(program.url, key_of("alice"))
+    sent = {
+        "Accept": "application/json, text/event-stream",
+        "Mcp-Session-Id": headers["mcp-session-id"],
+        "MCP-Protocol-Version": "2025-11-25",
+    }
+    alice, bob = ({**sent, "Authorization": f"Bearer {key_of(name)}"} for name in ("alice", "bob"))
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "wait", "arguments": {"text": "x"}}}
+    add = {**call, "id": 3, "params": {"name": "add", "arguments": {"a": 1, "b": 2}}}
+    url = f"{program.url}/mcp/desk"
+    async with aiohttp.request("POST", url, json=call, headers=alice) as stream:
+        line = await stream.content.readline()
+        async with asyncio.timeout(PATIENCE):
+            await laptop.began.wait()
+        await program.kill()
+    await start()
+    async with aiohttp.request("POST", url, json=add, headers=bob) as response:
+        assert response.status == 404
+    resuming = {**alice, "Last-Event-ID": line.decode().removeprefix("id:").strip()}
+    async with aiohttp.request("GET", url, headers=resuming) as response:
+        (told,) = [line for line in (await response.text()).splitlines() if line.startswith("data:")]
+        answer = json.loads(told.removeprefix("data:"))
+        assert (answer["id"], answer["error"]["data"]) == (2, {"outcome": "unknown"})
+
+    async def added() -> None:
+        async with aiohttp.request("POST", url, json=add, headers=alice) as response:
+            assert '"structuredContent":{"result":3}' in await response.text()
+
+    await until_it_goes(added)
 
 
 @ERAS

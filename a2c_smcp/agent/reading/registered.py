@@ -4,9 +4,10 @@
 each of them that is ready for the lists that it offers, unless they are known. A server that is asleep keeps what it
 has listed: to ask would wake it. Computers that do not know these requests offer nothing.
 
-**Names.** The URI of a resource cannot be changed: of two resources with one URI the first stays, and the other takes
-its place when that is gone. A prompt has the first of `prompt`, `computer__prompt` and `office__computer__prompt` that
-was free when it came, and keeps it.
+**Names.** A resource has its own URI, or `a2c://computer/server/URI` if another one has that already; a prompt has the
+first of `prompt`, `computer__prompt` and `office__computer__prompt` that was free when it came. What was once given to
+an MCP server of a computer is given to no other for as long as the agent runs, so nothing that a program has noted down
+becomes that of another computer.
 
 All of this runs in the agent's event loop. The registry belongs to the program, which may change it in any thread: what
 is taken out there is put back only when its computer lists it again.
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from a2c_smcp.agent.reading.answers import PROMPTS, RESOURCES, TEMPLATES, ListKind, MCPResult
+from a2c_smcp.agent.reading.qualified_uris import uri_prefix, with_prefix
 from a2c_smcp.agent.refresh import Refresher
 from a2c_smcp.agent.toolbox import AgentLoop
 from a2c_smcp.agent.types import Seat
@@ -49,6 +51,7 @@ __all__ = ["ReadablePlace", "ReadsSeats", "RegisteredReadables"]
 logger = logging.getLogger(__name__)
 
 _CAPABILITIES = {RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
+_MOST_GIVEN = 100_000
 _ENTRIES: dict[ListKind, type[Entry]] = {RESOURCES: ResourceEntry, TEMPLATES: TemplateEntry, PROMPTS: PromptEntry}
 
 Request: TypeAlias = Callable[[dict[str, Any]], Coroutine[Any, Any, MCPResult]]
@@ -68,11 +71,15 @@ class ReadsSeats(Protocol):
 
 
 class ReadablePlace(NamedTuple):
-    """Where an entry of the registry is from: the computer, its MCP server, and the URI or name that it has there."""
+    """Where an entry of the registry is from: the computer, its MCP server, and the URI or name that it has there.
+
+    `prefix` is what its URI in the registry begins with, before that.
+    """
 
     seat: Seat
     mcp_server: str
     key: str
+    prefix: str = ""
 
 
 class _ServerList(NamedTuple):
@@ -112,6 +119,7 @@ class RegisteredReadables:
         self._registry = registry
         self._source = source
         self._offers: dict[Seat, _ComputerOffers] = {}
+        self._given: dict[tuple[type[Entry], str], tuple[Seat, str]] = {}
         self._refreshes = Refresher(self._fetch, pauses)
 
     def open(self) -> None:
@@ -218,14 +226,19 @@ class RegisteredReadables:
         new: Mapping[tuple[type[Entry], str], Entry],
     ) -> str | None:
         """The URI or name under which it is registered: the one that it has, or the first that is free."""
-        cls = _ENTRIES[wanted.kind]
-        longer = f"{seat.computer}__{own}"
-        names = [own, longer, f"{seat.office}__{longer}"] if wanted.kind is PROMPTS else [own]
+        cls, place = _ENTRIES[wanted.kind], (seat, wanted.server)
+        names = _names(seat, wanted, own)
         for name in [mine.key, *names] if mine else names:
             other = self._registry.entry(cls, name) or new.get((cls, name))
-            if other is None or other is mine:
+            if (other is None or other is mine) and self._given.get((cls, name), place) == place:
+                self._give(cls, name, place)
                 return name
         return None
+
+    def _give(self, cls: type[Entry], name: str, place: tuple[Seat, str]) -> None:
+        self._given[cls, name] = place
+        if len(self._given) > _MOST_GIVEN:
+            del self._given[next(iter(self._given))]
 
     # Entries
 
@@ -233,23 +246,26 @@ class RegisteredReadables:
         self, seat: Seat, wanted: _ServerList, listing: dict[str, Any], key: str, *, can_complete: bool
     ) -> Entry:
         server, kind, shown = wanted.server, wanted.kind, _shown(listing, wanted.kind, key)
-        origin, uri = str(seat), key
-        place = ReadablePlace(seat, server, str(listing[kind.key]))
+        origin, own = str(seat), str(listing[kind.key])
         if kind is PROMPTS:
-            own = place.key
             arguments = [str(each.get("name")) for each in listing.get("arguments") or () if isinstance(each, dict)]
             complete = self._completions(seat, server, {"type": "ref/prompt", "name": own}, arguments, can_complete)
             read = self._both_ways(
                 lambda given: self._source.request(seat, kind, server, {"name": own, "arguments": as_texts(given)})
             )
-            return PromptEntry(key, shown, read, complete, origin, place)
-        read = self._both_ways(lambda given: self._source.request(seat, kind, server, {"uri": given.get("uri", uri)}))
-        follow = self._follow(seat, server)
+            return PromptEntry(key, shown, read, complete, origin, ReadablePlace(seat, server, own))
+        place = ReadablePlace(seat, server, own, key.removesuffix(own))
+        read, follow = self._both_ways(lambda given: self._read(place, kind, given)), self._follow(place)
         if kind is RESOURCES:
-            return ResourceEntry(uri, shown, read, origin, follow, place)
-        ref = {"type": "ref/resource", "uri": uri}
-        complete = self._completions(seat, server, ref, variables_in(uri), can_complete)
-        return TemplateEntry(uri, shown, read, loose_matcher(uri), complete, origin, follow, place)
+            return ResourceEntry(key, shown, read, origin, follow, place)
+        complete = self._completions(
+            seat, server, {"type": "ref/resource", "uri": own}, variables_in(own), can_complete
+        )
+        return TemplateEntry(key, shown, read, loose_matcher(key), complete, origin, follow, place)
+
+    async def _read(self, place: ReadablePlace, kind: ListKind, given: Mapping[str, Any]) -> MCPResult:
+        wanted = {"uri": str(given.get("uri", place.key)).removeprefix(place.prefix)}
+        return with_prefix(place.prefix, await self._source.request(place.seat, kind, place.mcp_server, wanted))
 
     def _completions(
         self, seat: Seat, server: str, ref: dict[str, Any], arguments: Iterable[str], can_complete: bool
@@ -276,20 +292,22 @@ class RegisteredReadables:
 
         return BothWays(lambda given: loop.wait(raw(given), IN_A_LOOP), acall)
 
-    def _follow(self, seat: Seat, server: str) -> Follow:
+    def _follow(self, place: ReadablePlace) -> Follow:
         """Subscribe for as long as someone watches the resource in the registry. Called in any thread."""
 
         def follow(uri: str) -> Following:
+            followed = place.seat, place.mcp_server, uri.removeprefix(place.prefix)
+
             def listener(_: str) -> None:
                 self._registry.resource_updated(uri)
 
             def stop() -> None:
                 with suppress(Unavailable):
-                    self._loop.begin(self._quietly(self._source.unfollow(seat, server, uri, listener)))
+                    self._loop.begin(self._quietly(self._source.unfollow(*followed, listener)))
 
             begun = None
             with suppress(Unavailable):
-                begun = self._loop.begin(self._quietly(self._source.follow(seat, server, uri, listener)))
+                begun = self._loop.begin(self._quietly(self._source.follow(*followed, listener)))
             return Following(stop, begun)
 
         return follow
@@ -308,6 +326,14 @@ def _declares(server: ServerInfo, capability: str) -> bool:
 
 def _has_list(server: ServerInfo | None, kind: ListKind) -> bool:
     return server is not None and _declares(server, _CAPABILITIES[kind])
+
+
+def _names(seat: Seat, wanted: _ServerList, own: str) -> list[str]:
+    """The URIs or names that a listing may have in the registry, the best first."""
+    if wanted.kind is PROMPTS:
+        return [own, f"{seat.computer}__{own}", f"{seat.office}__{seat.computer}__{own}"]
+    places = (seat.computer, wanted.server)
+    return [own, *(f"{uri_prefix(*each)}{own}" for each in (places, (seat.office, *places)))]
 
 
 def _shown(listing: Mapping[str, Any], kind: ListKind, key: str) -> dict[str, Any]:

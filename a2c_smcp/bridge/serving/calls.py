@@ -83,8 +83,7 @@ class ClientCalls:
                 req_id=req_id,
                 **cast(EmitOptions, {**common, **options}),
             )
-            self._office.readables.note_links(target, server, result)
-            return _as_mcp(result)
+            return self._office.readables.linked(target, server, _as_mcp(result))
 
         return await answered(context, send, lambda: self._tasks.spawn(self._cancel(req_id)))
 

@@ -7,28 +7,38 @@ import hmac
 import json
 import socket
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, MutableMapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, cast
 
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
-from mcp.server.transport_security import TransportSecuritySettings
+from mcp.server.transport_security import (
+    RequestBodyLimitMiddleware,
+    TransportSecurityMiddleware,
+    TransportSecuritySettings,
+)
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
 from starlette.routing import Route
 
 from a2c_smcp.bridge.options import BridgeOptions
+from a2c_smcp.bridge.serving.lasting_sessions import LastingSessions
 from a2c_smcp.bridge.serving.newcomers import guarded, trust
 from a2c_smcp.bridge.serving.server import OfficeServer
+from a2c_smcp.bridge.serving.session_files import SessionFiles
 from a2c_smcp.bridge.serving.sessions import KeptEvents, SessionManager
+from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.registry.remote.mcp_server import ASGIApp, Receive, Scope, Send, TrimmedHeaders
 from a2c_smcp.server.transport.admission import Refusals
 
-__all__ = ["LOOPBACK_HOSTS", "BearerKey", "http_app", "serve_http"]
+__all__ = ["LOOPBACK_HOSTS", "BearerKey", "for_web_pages", "http_app", "serve_http", "until_over"]
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _KEPT_ALIVE = 75  # seconds: clients call in bursts, and many reuse a connection without a second try
-_ENDS_WITHIN = 3  # seconds: streams of notices end only with the server
+_LAST_ANSWERS = 1.0  # seconds for answers that are not complete when the bridge is stopped
+_ENDS_WITHIN = 3  # seconds for all else
 
 
 def http_app(
@@ -43,13 +53,15 @@ def http_app(
     Against DNS rebinding, only requests to `allowed_hosts` are answered, at any port, and only if they come from no web
     page, from one of these hosts, or from one of the `allowed_origins`.
     """
+    allowed_hosts = [*dict.fromkeys((*allowed_hosts, *map(str.lower, allowed_hosts)))]  # clients write them so
     origins = [f"{scheme}://{host}" for host in allowed_hosts for scheme in ("http", "https")]
     security = TransportSecuritySettings(
         allowed_hosts=_at_any_port(allowed_hosts), allowed_origins=[*_at_any_port(origins), *allowed_origins]
     )
+    kept = KeptEvents(options.max_kept)
     manager = SessionManager(
         server,
-        kept=KeptEvents(options.max_kept),
+        kept=kept,
         security_settings=security,
         max_request_body_size=options.max_request,
         session_idle_timeout=options.session_idle,
@@ -61,12 +73,34 @@ def http_app(
         async with manager.run():
             yield
 
-    routes = [Route(path, endpoint=StreamableHTTPASGIApp(manager))]
-    return Starlette(routes=routes, middleware=[Middleware(TrimmedHeaders)], lifespan=lifespan)
+    app: ASGIApp = StreamableHTTPASGIApp(manager)
+    if options.sessions_folder is not None:
+        files = SessionFiles(options.sessions_folder, options.max_sessions)
+        app = RequestBodyLimitMiddleware(LastingSessions(app, files, kept, server.tell_all), options.max_request)
+    routes = [Route(path, endpoint=app)]
+    middleware = [Middleware(TrimmedHeaders), Middleware(_CheckedNames, security)]
+    return Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
 
 
 def _at_any_port(names: Sequence[str]) -> list[str]:
     return [*names, *(f"{name}:*" for name in names)]
+
+
+class _CheckedNames:
+    """Refuses foreign host names and web pages as the SDK does, and says what to do about it."""
+
+    def __init__(self, app: ASGIApp, settings: TransportSecuritySettings) -> None:
+        self._app, self._check = app, TransportSecurityMiddleware(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = await self._check.validate_request(Request(scope)) if scope["type"] == "http" else None
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        kind, option = ("host", "--allow-host") if refusal.status_code == 421 else ("origin", "--allow-origin")
+        name = Request(scope).headers.get(kind, "")[:128]
+        message = f"This bridge may not be used under the {kind} {name!r}. To allow it, start it with {option} NAME."
+        await _refuse(send, refusal.status_code, message)
 
 
 class BearerKey:
@@ -88,19 +122,94 @@ class BearerKey:
         client = scope.get("client")
         await asyncio.sleep(self._refusals.delay(str(client[0]) if client else "", time.monotonic()))
         message = "This bridge wants its key: send it in the header Authorization, as Bearer KEY."
-        body = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": message}}).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"www-authenticate", b'Bearer realm="a2c-smcp bridge"'),
-        ]
-        await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await _refuse(send, 401, message, (b"www-authenticate", b'Bearer realm="a2c-smcp bridge"'))
 
     def _is_allowed(self, scope: Scope) -> bool:
         given = [value.strip() for name, value in scope["headers"] if name == b"authorization"]
         scheme, _, key = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
         return hmac.compare_digest(scheme.lower().capitalize() + b" " + key.strip(), self._expected)
+
+
+async def _refuse(send: Send, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
+    """Answers in the way of MCP: a JSON-RPC error, which clients show."""
+    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": message}}).encode()
+    kinds = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*kinds, *headers]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def for_web_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
+    """The application, whose answers pages of these origins may read. A browser asks for that without the key."""
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["Mcp-Session-Id", "WWW-Authenticate"],
+    )
+
+
+def until_over(receive: Receive, over: asyncio.Event) -> Receive:
+    """`receive`, for which the client is gone when it is over: the streams to it end, and what waits for it."""
+
+    async def receive_until_over() -> MutableMapping[str, Any]:
+        receiving = asyncio.ensure_future(receive())
+        ending = asyncio.ensure_future(over.wait())
+        try:
+            await asyncio.wait((receiving, ending), return_when=asyncio.FIRST_COMPLETED)
+            return receiving.result() if receiving.done() else {"type": "http.disconnect"}
+        finally:
+            await cancel_and_wait(receiving, ending)
+
+    return receive_until_over
+
+
+class _Endable:
+    """An application that can be ended while clients listen: the web server would wait for their streams."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._streams_over, self._answers_over = asyncio.Event(), asyncio.Event()
+        self._answered = asyncio.Event()
+        self._answering = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif scope["method"] == "POST":
+            self._answering += 1
+            try:
+                await self._complete(scope, until_over(receive, self._answers_over), send)
+            finally:
+                self._answering -= 1
+                self._answered.set()
+        else:
+            await self._complete(scope, until_over(receive, self._streams_over), send)
+
+    async def end(self, patience: float) -> None:
+        """End streams of notices now, and answers that are not complete after so many seconds."""
+        self._streams_over.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while self._answering:
+                    self._answered.clear()
+                    await self._answered.wait()
+        self._answers_over.set()
+
+    async def _complete(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What has begun is ended properly: the client is not gone, it only looks so."""
+        sent: MutableMapping[str, Any] = {}
+
+        async def send_and_note(message: MutableMapping[str, Any]) -> None:
+            nonlocal sent
+            sent = message
+            await send(message)
+
+        await self._app(scope, receive, send_and_note)
+        if not sent:
+            await _refuse(send, 503, "The bridge was stopped before it had an answer.")
+        elif sent["type"] == "http.response.start" or sent.get("more_body"):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def serve_http(
@@ -121,8 +230,9 @@ async def serve_http(
             if self.started:
                 on_ready()
 
+    endable = _Endable(app)
     config = uvicorn.Config(
-        app,
+        endable,
         http=cast(Any, guarded(AutoHTTPProtocol)) if wants_key else "auto",
         ws="none",
         log_level="warning",
@@ -137,5 +247,6 @@ async def serve_http(
         await asyncio.shield(serving)
     except asyncio.CancelledError:
         server.should_exit = True
+        await endable.end(_LAST_ANSWERS)
         await asyncio.wait([serving])
         raise

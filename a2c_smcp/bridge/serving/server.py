@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 import mcp_types as types
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
 from a2c_smcp import __version__
@@ -21,8 +23,21 @@ from a2c_smcp.errors import BadRequest, NotFound, PromptNotFound, ResourceNotFou
 from a2c_smcp.registry.calls.caller import CannotAsk
 from a2c_smcp.registry.remote.announcing import Announcer, Request
 from a2c_smcp.registry.remote.mcp_server import MCPServer
+from a2c_smcp.registry.remote.rounds import client_of
 
 __all__ = ["OfficeServer"]
+
+
+class _Observed:
+    """Tells of the client of each request, by its own name."""
+
+    def __init__(self, on_client: Callable[[str], None]) -> None:
+        self._on_client = on_client
+
+    async def __call__(self, ctx: Request, call_next: CallNext) -> HandlerResult:
+        if client := client_of(ctx):
+            self._on_client(client["name"])
+        return await call_next(ctx)
 
 
 class OfficeServer(MCPServer):
@@ -38,6 +53,8 @@ class OfficeServer(MCPServer):
         )
         self._stop_listening = office.on_change(self._tell_state)
         self._calls.open()
+        if on_client := office.options.on_client:
+            self.middleware.append(_Observed(on_client))
 
     async def close(self) -> None:
         self._stop_listening()
@@ -45,6 +62,13 @@ class OfficeServer(MCPServer):
 
     def _tell_state(self) -> None:
         self.instructions = self._office.instructions
+
+    def tell_all(self, subscriptions: Collection[str]) -> None:
+        """Tell clients that everything may have changed: all lists, and these resources."""
+        for event in (ToolsListChanged(), ResourcesListChanged(), PromptsListChanged()):
+            self.announcer.announce(event)
+        for uri in subscriptions:
+            self.announcer.announce(ResourceUpdated(uri))
 
     # Lists
 

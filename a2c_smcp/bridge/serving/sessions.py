@@ -2,7 +2,7 @@
 
 A stream is named by the id of a request, which only its own session makes unique. So each session has an event store of
 its own (`_SessionEvents`), and can never be sent the messages of another. All of them share one budget of bytes: the
-oldest messages are dropped first, whosever they are.
+oldest messages are dropped first, whosever they are. The id of an event is `SESSION.NUMBER.STREAM`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import count
+from secrets import token_hex
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+from weakref import WeakValueDictionary
 
 from mcp.server.streamable_http import EventCallback, EventId, EventMessage, EventStore, StreamId
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -23,7 +26,7 @@ _LEAST = 200
 
 
 class _KeptEvent(NamedTuple):
-    session: int
+    session: str
     stream: StreamId
     message: JSONRPCMessage | None
     size: int
@@ -37,29 +40,36 @@ class KeptEvents:
         self._size = 0
         self._events: OrderedDict[int, _KeptEvent] = OrderedDict()
         self._numbers = count(1)
-        self._sessions = count(1)
+        self._sessions: WeakValueDictionary[str, _SessionEvents] = WeakValueDictionary()
 
     def session(self) -> EventStore:
         """The store of a new session."""
-        return _SessionEvents(self, next(self._sessions))
+        name = token_hex(8)
+        self._sessions[name] = store = _SessionEvents(self, name)
+        return store
 
-    def add(self, session: int, stream: StreamId, message: JSONRPCMessage | None) -> EventId:
+    def add(self, session: str, stream: StreamId, message: JSONRPCMessage | None) -> EventId:
         number, size = next(self._numbers), _LEAST + _weight(_content(message))
         self._events[number] = _KeptEvent(session, stream, message, size)
         self._size += size
         while self._size > self._most:
             _, oldest = self._events.popitem(last=False)
             self._size -= oldest.size
-        return f"{session}-{number}"
+        return _id(session, number, stream)
 
-    def after(self, session: int, event_id: EventId) -> tuple[StreamId, list[tuple[EventId, JSONRPCMessage]]] | None:
+    def ended_stream(self, event_id: EventId) -> StreamId | None:
+        """The stream of an event, if that is of a session which has ended, perhaps with another process."""
+        session, number, stream = _parts(event_id)
+        return stream if number and session not in self._sessions else None
+
+    def after(self, session: str, event_id: EventId) -> tuple[StreamId, list[tuple[EventId, JSONRPCMessage]]] | None:
         """The stream of an event, and what followed in it; `None` if it is not kept, or of another session."""
-        number = _number(event_id)
+        _, number, _ = _parts(event_id)
         known = self._events.get(number)
         if known is None or known.session != session:
             return None
         later = [
-            (f"{session}-{other}", event.message)
+            (_id(session, other, event.stream), event.message)
             for other, event in self._events.items()
             if other > number and (event.session, event.stream) == (session, known.stream) and event.message
         ]
@@ -67,7 +77,7 @@ class KeptEvents:
 
 
 class _SessionEvents(EventStore):
-    def __init__(self, kept: KeptEvents, session: int) -> None:
+    def __init__(self, kept: KeptEvents, session: str) -> None:
         self._kept, self._session = kept, session
 
     async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:
@@ -112,6 +122,12 @@ def _weight(value: Any) -> int:
     return sum(map(_weight, value)) if isinstance(value, list) else 8
 
 
-def _number(event_id: EventId) -> int:
-    digits = event_id.rpartition("-")[2]
-    return int(digits) if digits.isdecimal() and len(digits) < 20 else 0
+def _id(session: str, number: int, stream: StreamId) -> EventId:
+    return f"{session}.{number}.{quote(stream, safe='')}"
+
+
+def _parts(event_id: EventId) -> tuple[str, int, StreamId]:
+    """Session, number and stream of an event. The number is 0 if this is no such id."""
+    session, _, rest = event_id.partition(".")
+    digits, _, stream = rest.partition(".")
+    return session, int(digits) if digits.isdecimal() and len(digits) < 20 else 0, unquote(stream)

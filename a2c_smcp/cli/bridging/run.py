@@ -7,13 +7,15 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.bridge import Bridge, BridgeOptions
-from a2c_smcp.bridge.serving.http import LOOPBACK_HOSTS, BearerKey, serve_http
+from a2c_smcp.bridge.serving.http import LOOPBACK_HOSTS, BearerKey, for_web_pages, serve_http
 from a2c_smcp.cli.bridging.keys import BearerKeyChoice
 from a2c_smcp.cli.errors import Failed, explained
 from a2c_smcp.cli.terminal import Terminal, put_text
@@ -29,9 +31,10 @@ _NOT_ENCRYPTED = (
     "nothing is encrypted: {} can be reached from other machines, and the key, calls and results travel in plain "
     "(a proxy with TLS in front changes that)"
 )
+_CANCELS_WITHIN = 0.5
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class HTTPDoor:
     """Where clients connect over HTTP, and with which key."""
 
@@ -44,10 +47,19 @@ class HTTPDoor:
     @property
     def hosts(self) -> list[str]:
         """The names under which this machine may be addressed."""
-        own = [] if self.host in ("", "0.0.0.0", "::") else [f"[{self.host}]" if ":" in self.host else self.host]  # noqa: S104
-        if not own:
-            own = [socket.gethostname(), socket.getfqdn(), *_addresses()]
+        own = [socket.gethostname(), socket.getfqdn(), *_addresses()] if self._is_everywhere else [_written(self.host)]
         return [*dict.fromkeys((*LOOPBACK_HOSTS, *own, *self.allowed_hosts))]
+
+    def example_url(self, url: str) -> str:
+        """The URL of the listener as another machine may write it."""
+        if not self._is_everywhere:
+            return url
+        port = urlsplit(url).port
+        return f"http://{next(iter(self.allowed_hosts), socket.gethostname())}:{port}{PATH}"
+
+    @property
+    def _is_everywhere(self) -> bool:
+        return self.host in ("", "0.0.0.0", "::")  # noqa: S104
 
 
 def explain_with(url: str, office: str, key_file: Path | None) -> Callable[[SMCPError], str]:
@@ -75,7 +87,10 @@ async def run_bridge(
 
 
 async def _run_over_stdio(agent: AsyncSMCPAgentClient, office: str, options: BridgeOptions) -> None:
-    """Serve one client until it closes its end. A blocked read of stdin cannot be ended, so a signal exits at once."""
+    """Serve one client until it closes its end. Its calls are cancelled when a signal comes.
+
+    A blocked read of stdin cannot be ended, so the process then exits by force.
+    """
     stop = stop_on_signals()
     async with Bridge(agent, office, options) as bridge:
         serving, stopping = asyncio.create_task(bridge.serve_stdio()), asyncio.create_task(stop.wait())
@@ -84,6 +99,8 @@ async def _run_over_stdio(agent: AsyncSMCPAgentClient, office: str, options: Bri
         if serving.done():
             serving.result()
             return
+        serving.cancel()
+        await asyncio.wait([serving], timeout=_CANCELS_WITHIN)
     sys.stderr.flush()
     os._exit(0)
 
@@ -101,6 +118,7 @@ async def _run_over_http(
     async with Bridge(agent, office, options) as bridge:
         app = bridge.http_app(PATH, allowed_hosts=door.hosts, allowed_origins=door.allowed_origins)
         app = BearerKey(app, door.bearer.key) if door.bearer.key else app
+        app = for_web_pages(app, door.allowed_origins) if door.allowed_origins else app
         url = f"http://{address_of(listening)}{PATH}"
         announce, wants_key = partial(_announce, url, office, door, terminal), door.bearer.key is not None
         serving = asyncio.create_task(serve_http(app, listening, announce, wants_key=wants_key))
@@ -123,16 +141,27 @@ def _announce(url: str, office: str, door: HTTPDoor, terminal: Terminal) -> None
     elif bearer.is_new:
         terminal.show(f"its key, shown once and kept in {bearer.file}:\n  {bearer.key}")
         terminal.show(
-            f'for example: claude mcp add --transport http {office} {url} --header "Authorization: Bearer {bearer.key}"'
+            f"for example: claude mcp add --transport http {office} {door.example_url(url)} "
+            f'--header "Authorization: Bearer {bearer.key}"'
         )
     elif bearer.file is not None:
         terminal.show(f"its key is in {bearer.file}")
+    if not is_loopback(door.host):
+        terminal.show("The key and all calls cross the network in the clear: put a proxy with TLS before it.", "yellow")
 
 
 def _addresses() -> list[str]:
-    """The addresses that this machine's own name has."""
-    try:
-        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-    except OSError:
-        return []
-    return [f"[{address[0]}]" if ":" in str(address[0]) else str(address[0]) for *_, address in found]
+    """The addresses of this machine: those that its own name has, and those that others reach it by."""
+    found: list[str] = []
+    with suppress(OSError):
+        names = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+        found += [str(address[0]) for *_, address in names]
+    for family, elsewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((elsewhere, 9))  # nothing is sent: it only chooses an address
+            found.append(str(probe.getsockname()[0]))
+    return [_written(address) for address in found]
+
+
+def _written(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.bridge import BridgeOptions
@@ -35,7 +38,8 @@ class OneForAll(StrEnum):
 def bridge(
     stdio: Annotated[bool, option(None, "--stdio", "Serve one client on stdin and stdout.")] = False,
     port: Annotated[
-        int | None, option(None, "--port", "Serve streamable HTTP at /mcp on this port; 0 takes a free one.", min=0)
+        int | None,
+        option(None, "--port", "Serve streamable HTTP at /mcp on this port; 0 takes a free one.", min=0, max=65535),
     ] = None,
     host: Annotated[str, option(None, "--host", "Address to listen on.")] = "127.0.0.1",
     url: options.Url = options.DEFAULT_URL,
@@ -98,24 +102,24 @@ def bridge(
     """
     if stdio == (port is not None):
         raise WrongUse("a bridge serves either stdin and stdout or a port", "Give --stdio, or --port 7100.")
-    _check(name, office, host, no_key=no_key, api_key=api_key, key_file=key_file)
+    options.check_names(name=name, office=office)
+    _require_one({"--api-key": api_key, "--key-file": key_file})
+    _require_one({"--bearer-key": bearer_key, "--bearer-key-file": bearer_key_file, "--no-key": no_key or None})
+    hosts, origins = allow_host or (), allow_origin or ()
+    _check_door(host, hosts, origins, no_key=no_key)
     place = options.endpoint(url).shown_url
     logs.set_up(log_level)
     terminal = Terminal()
     _warn(terminal, options.exposed(url, api_key or ("key" if key_file else None)), e2e)
     try:
-        chosen = BridgeOptions(
-            catalog=CatalogOptions(one_for_all=one_for_all.value, search_above=search_above),
-            names_file=kept_file(url, office, "json"),
-            timeout=timeout,
-            explain=explain_with(place, office, key_file),
-        )
+        offered = CatalogOptions(one_for_all=one_for_all.value, search_above=search_above)
+        chosen = BridgeOptions(catalog=offered, timeout=timeout, explain=explain_with(place, office, key_file))
+        names, sessions = (kept_file(url, office, ending) for ending in ("json", "sessions"))
+        chosen = replace(chosen, names_file=names, sessions_folder=sessions)
         door = None
         if port is not None:
-            kept = kept_file(url, office, "key")
-            bearer = BearerKeyChoice.of(bearer_key, bearer_key_file, none=no_key, kept=kept)
-            names = {"allowed_hosts": allow_host or (), "allowed_origins": allow_origin or ()}
-            door = HTTPDoor(host=host, port=port, bearer=bearer, **names)
+            keys = BearerKeyChoice.of(bearer_key, bearer_key_file, none=no_key, kept=kept_file(url, office, "key"))
+            door = HTTPDoor(host, port, keys, hosts, origins)
         with instance_of(f"bridge {name} in {office}", url) as instance:
             agent = AsyncSMCPAgentClient(
                 name,
@@ -139,13 +143,24 @@ def _warn(terminal: Terminal, exposed: tuple[str, str] | None, e2e: options.E2E)
         terminal.show("calls are sealed between this bridge and the computers, and not between it and MCP clients")
 
 
-def _check(name: str, office: str, host: str, *, no_key: bool, api_key: str | None, key_file: Path | None) -> None:
-    """Raises `WrongUse` for options that do not go together."""
-    options.check_names(name=name, office=office)
-    if api_key is not None and key_file is not None:
-        raise WrongUse("--api-key and --key-file are both given", "Give one of them.")
+def _require_one(given: Mapping[str, object]) -> None:
+    """Raises `WrongUse` if more than one of these options is given."""
+    flags = [flag for flag, value in given.items() if value is not None]
+    if len(flags) > 1:
+        raise WrongUse(f"{' and '.join(flags)} are both given", "Give one of them.")
+
+
+def _check_door(host: str, hosts: Iterable[str], origins: Iterable[str], *, no_key: bool) -> None:
+    """Raises `WrongUse` for options that do not go together, or can never be what a client sends."""
     if no_key and not is_loopback(host):
         raise WrongUse(
             f"--no-key with --host {host} would let anybody on the network use the computers",
             "Leave out --no-key, or listen on 127.0.0.1.",
         )
+    for name in hosts:
+        if not name or set(name) & set("/ @?#"):
+            raise WrongUse(f"--allow-host: {name!r} is not the name of a host", "Give it without http:// and path.")
+    for origin in origins:
+        parts = urlsplit(origin)
+        if not parts.netloc or origin != f"{parts.scheme}://{parts.netloc}":
+            raise WrongUse(f"--allow-origin: {origin!r} is not an origin", "It looks like https://example.com.")

@@ -51,12 +51,14 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
     # MCP's SDK takes a second to import: a Server without --mcp does not wait for it.
     from a2c_smcp.bridge.on_server import PREFIXES, OfficesAsMCPServers
     from a2c_smcp.bridge.options import BridgeOptions
-    from a2c_smcp.bridge.seats import SeatOptions
+    from a2c_smcp.bridge.seats import Occupant, SeatOptions
     from a2c_smcp.cli.bridging.run import explain_with
 
-    def bridge(office: str) -> BridgeOptions:
+    def bridge(occupant: Occupant) -> BridgeOptions:
+        office = occupant.office
         return BridgeOptions(
-            names_file=_names_file(place, office),
+            names_file=_kept(place, office, "json"),
+            sessions_folder=_kept(place, f"{office}\n{occupant.principal}\n{occupant.name}", "sessions"),
             explain=explain_with(place, office, None),
             max_request=app.settings.limits.max_message,
         )
@@ -70,12 +72,12 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
     return own
 
 
-def _names_file(place: str, office: str) -> Path | None:
-    """Where the names of tools are kept, so that a restart does not change one; `None` if there is no such place."""
+def _kept(place: str, what: str, ending: str) -> Path | None:
+    """Where names of tools and sessions are kept, so that a restart changes none; `None` if there is no such place."""
     try:
-        return kept_file(place, office, "json")
+        return kept_file(place, what, ending)
     except (OSError, NotPrivate) as error:
-        logger.warning("names of tools may change with a restart: %s", error)
+        logger.warning("names of tools may change with a restart, and sessions end with it: %s", error)
         return None
 
 
