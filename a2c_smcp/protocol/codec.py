@@ -256,6 +256,7 @@ _RULES: dict[str, Rule] = {
     "argument": _object_fault,
     "context": _object_fault,
     "blobs": _boolean_fault,
+    "titles": _boolean_fault,
     "approval": _boolean_fault,
 }
 _RULES_OF_REQUESTS = _RULES | {"name": _text_fault, "rel_path": _text_fault}

@@ -83,6 +83,30 @@ async def test_binary_never_goes_to_a_terminal(landing: Path, terminal: Any) -> 
         assert b64encode(binary(200_000)).decode()[:100] not in program.screen.raw
 
 
+async def test_binary_of_resources_prompts_and_skills_never_goes_to_a_terminal_either(
+    connect: Any, terminal: Any, office: str
+) -> None:
+    content, computer = b64encode(binary(1000)).decode(), await connect()
+    image = {"type": "image", "mimeType": "image/png", "data": content}
+    computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
+    computer.answers("client:read_resource", {"contents": [{"uri": "x:y", "blob": content}], "req_id": "x"})
+    computer.answers("client:get_prompt", {"messages": [{"role": "user", "content": image}], "req_id": "x"})
+    about = {"name": "s", "rel_path": "f", "mime_type": "x/y", "total_size": 1000, "blob_handle": "h"}
+    about["sha256"] = hashlib.sha256(binary(1000)).hexdigest()
+    computer.answers("client:get_skill", {**about, "req_id": "x"})
+    computer.answers("client:get_blob", lambda data: chunk(data, binary(1000)))
+    await computer.join("computer", "laptop", office)
+    for words, remedy in (
+        (("read", "laptop", "files", "x:y"), "--output FILE saves them"),
+        (("prompt", "laptop", "files", "p"), "a pipe or a file gets them"),
+        (("skill", "laptop", "s", "f"), "--output FILE saves them"),
+    ):
+        async with terminal(*words, "--json") as program:
+            assert await program.ends() == 0
+            await program.shows(f"(1,000 bytes: {remedy})")
+            assert content[:60] not in program.screen.raw
+
+
 async def test_a_file_is_sent_and_its_place_is_printed(landing: Path, run: Any, tmp_path: Path) -> None:
     file = tmp_path / "my report.pdf"
     file.write_bytes(binary(700_000))

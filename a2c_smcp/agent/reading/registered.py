@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from a2c_smcp.agent.reading.answers import PROMPTS, RESOURCES, TEMPLATES, ListKind, MCPResult
+from a2c_smcp.agent.reading.rounds import ReadOptions, answered_by
 from a2c_smcp.agent.refresh import Refresher
 from a2c_smcp.agent.toolbox import AgentLoop
 from a2c_smcp.agent.types import Seat
@@ -29,6 +30,7 @@ from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import SMCPError, Unavailable
 from a2c_smcp.mcp_events import ServerInfo
 from a2c_smcp.registry import MCPRegistry
+from a2c_smcp.registry.calls.caller import ToolCaller, tool_caller
 from a2c_smcp.registry.readable.entries import (
     MAX_LISTED,
     BothWays,
@@ -51,7 +53,7 @@ logger = logging.getLogger(__name__)
 _CAPABILITIES = {RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
 _ENTRIES: dict[ListKind, type[Entry]] = {RESOURCES: ResourceEntry, TEMPLATES: TemplateEntry, PROMPTS: PromptEntry}
 
-Request: TypeAlias = Callable[[dict[str, Any]], Coroutine[Any, Any, MCPResult]]
+Request: TypeAlias = Callable[[dict[str, Any], ToolCaller | None], Coroutine[Any, Any, MCPResult]]
 
 
 class ReadsSeats(Protocol):
@@ -61,7 +63,9 @@ class ReadsSeats(Protocol):
     async def whole_list(
         self, kind: ListKind, computer: str, mcp_server: str | None, office: str | None
     ) -> MCPResult: ...
-    async def request(self, seat: Seat, kind: ListKind, mcp_server: str, wanted: Mapping[str, Any]) -> MCPResult: ...
+    async def request(
+        self, seat: Seat, kind: ListKind, mcp_server: str, wanted: Mapping[str, Any], options: ReadOptions
+    ) -> MCPResult: ...
     async def complete(self, seat: Seat, about: Mapping[str, Any], known: Mapping[str, str]) -> MCPResult: ...
     async def follow(self, seat: Seat, mcp_server: str, uri: str, listener: Callable[[str], None]) -> None: ...
     async def unfollow(self, seat: Seat, mcp_server: str, uri: str, listener: Callable[[str], None]) -> None: ...
@@ -239,11 +243,9 @@ class RegisteredReadables:
             own = place.key
             arguments = [str(each.get("name")) for each in listing.get("arguments") or () if isinstance(each, dict)]
             complete = self._completions(seat, server, {"type": "ref/prompt", "name": own}, arguments, can_complete)
-            read = self._both_ways(
-                lambda given: self._source.request(seat, kind, server, {"name": own, "arguments": as_texts(given)})
-            )
+            read = self._read(seat, wanted, lambda given: {"name": own, "arguments": as_texts(given)})
             return PromptEntry(key, shown, read, complete, origin, place)
-        read = self._both_ways(lambda given: self._source.request(seat, kind, server, {"uri": given.get("uri", uri)}))
+        read = self._read(seat, wanted, lambda given: {"uri": given.get("uri", uri)})
         follow = self._follow(seat, server)
         if kind is RESOURCES:
             return ResourceEntry(uri, shown, read, origin, follow, place)
@@ -251,11 +253,22 @@ class RegisteredReadables:
         complete = self._completions(seat, server, ref, variables_in(uri), can_complete)
         return TemplateEntry(uri, shown, read, loose_matcher(uri), complete, origin, follow, place)
 
+    def _read(self, seat: Seat, wanted: _ServerList, about: Callable[[dict[str, Any]], dict[str, Any]]) -> BothWays:
+        """What the MCP server asks first is put to the caller."""
+
+        def read(given: dict[str, Any], caller: ToolCaller | None) -> Coroutine[Any, Any, MCPResult]:
+            def send(options: ReadOptions) -> Coroutine[Any, Any, MCPResult]:
+                return self._source.request(seat, wanted.kind, wanted.server, about(given), options)
+
+            return answered_by(caller, send)
+
+        return self._both_ways(read)
+
     def _completions(
         self, seat: Seat, server: str, ref: dict[str, Any], arguments: Iterable[str], can_complete: bool
     ) -> dict[str, BothWays]:
         def completing(name: str) -> BothWays:
-            def complete(typed: dict[str, Any]) -> Coroutine[Any, Any, MCPResult]:
+            def complete(typed: dict[str, Any], _: ToolCaller | None) -> Coroutine[Any, Any, MCPResult]:
                 argument = {"name": name, "value": typed["value"]}
                 about = {"mcp_server": server, "ref": ref, "argument": argument}
                 return self._source.complete(seat, about, typed["arguments"])
@@ -265,16 +278,19 @@ class RegisteredReadables:
         return {name: completing(name) for name in arguments} if can_complete else {}
 
     def _both_ways(self, request: Request) -> BothWays:
-        """A request as functions to be blocked on in any thread, and to be awaited in any event loop."""
+        """A request as functions to be blocked on in any thread, and to be awaited in any event loop.
+
+        Who calls them is known only there, not in the loop in which the request is made.
+        """
         loop = self._loop
 
-        async def raw(given: dict[str, Any]) -> RawResult:
-            return RawResult(await request(given))
+        async def raw(given: dict[str, Any], caller: ToolCaller | None) -> RawResult:
+            return RawResult(await request(given, caller))
 
         async def acall(given: dict[str, Any]) -> Any:
-            return await loop.done(raw(given))
+            return await loop.done(raw(given, tool_caller()))
 
-        return BothWays(lambda given: loop.wait(raw(given), IN_A_LOOP), acall)
+        return BothWays(lambda given: loop.wait(raw(given, tool_caller()), IN_A_LOOP), acall)
 
     def _follow(self, seat: Seat, server: str) -> Follow:
         """Subscribe for as long as someone watches the resource in the registry. Called in any thread."""

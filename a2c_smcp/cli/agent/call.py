@@ -19,7 +19,7 @@ from uuid import uuid4
 import typer
 
 from a2c_smcp.agent import Answer, EmitOptions, Question
-from a2c_smcp.cli.agent.files import file_failure, shortened, show_saved
+from a2c_smcp.cli.agent.files import file_failure, put_result, show_saved
 from a2c_smcp.cli.agent.run import OfficeContext
 from a2c_smcp.cli.conversation import Conversations
 from a2c_smcp.cli.errors import Failed, WrongUse, name_hint, result_remedy
@@ -95,7 +95,7 @@ class ToolCallWork:
             raise file_failure(error) from None
         show_saved(result, context)
         if self.as_json:
-            put_json(shortened(result.to_wire()))
+            put_result(result.to_wire(), "--save DIR writes them to a file")
         else:
             self._show(result, context)
             await self._show_links(result, context)

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from a2c_smcp.cli.agent.call import read_arguments
+from a2c_smcp.cli.agent.files import put_result, save
 from a2c_smcp.cli.agent.offers import required_arguments, with_server_hints
 from a2c_smcp.cli.agent.run import OfficeContext
 from a2c_smcp.cli.agent.show import UntilStopped
 from a2c_smcp.cli.errors import Failed, WrongUse, name_hint
 from a2c_smcp.cli.progress import spinning
-from a2c_smcp.cli.terminal import put_json, put_text
+from a2c_smcp.cli.terminal import put_text
 from a2c_smcp.errors import BadRequest, NotFound, SMCPError
 from a2c_smcp.protocol.chunks import from_base64
 
@@ -44,9 +45,9 @@ class ReadWork:
         with spinning(context.terminal, f"reading {self.uri}"):
             found = await self.fetch(context)
         if self.output:
-            self._write(self.output, found["contents"], context)
+            await self._write(self.output, found["contents"], context)
         elif self.as_json:
-            put_json(found)
+            self.put_json(found)
         else:
             self.put(found["contents"])
 
@@ -84,16 +85,16 @@ class ReadWork:
                 sys.stdout.buffer.write(_bytes_of(content))
         sys.stdout.flush()
 
-    def _write(self, file: Path, contents: list[dict[str, Any]], context: OfficeContext) -> None:
+    def put_json(self, found: dict[str, Any], *, in_one_line: bool = False) -> None:
+        put_result(found, "--output FILE saves them", in_one_line=in_one_line)
+
+    async def _write(self, file: Path, contents: list[dict[str, Any]], context: OfficeContext) -> None:
         if len(contents) != 1:
             raise Failed(
                 f"{self.uri} has {len(contents)} parts, which do not fit one file", "--json prints all of them."
             )
         content = _bytes_of(contents[0])
-        try:
-            file.write_bytes(content)
-        except OSError as error:
-            raise Failed(f"{file} cannot be written: {error.strerror}", "Give another file with --output.") from None
+        await save(content, file)
         context.terminal.show(f"{len(content):,} bytes written to {file}")
 
 
@@ -135,7 +136,7 @@ class ReadWatch(UntilStopped):
     async def _show(self, context: OfficeContext) -> None:
         found = await self._work.fetch(context)
         if self._work.as_json:
-            put_json(found, in_one_line=True)
+            self._work.put_json(found, in_one_line=True)
             return
         context.terminal.show(f"{datetime.now().astimezone():%H:%M:%S}  {self._work.uri}", "dim")
         self._work.put(found["contents"])
@@ -166,7 +167,7 @@ class PromptWork:
             except SMCPError as error:
                 raise await self._explained(error, context) from None
         if self.as_json:
-            put_json(found)
+            put_result(found, "a pipe or a file gets them")
         else:
             self._put(found.get("messages", []), context)
 
