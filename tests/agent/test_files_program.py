@@ -168,12 +168,18 @@ async def test_ctrl_c_in_the_middle_of_a_transfer_leaves_no_half_file(
     computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
     marked = {**MARKED, "_meta": {**MARKED["_meta"], "a2c_sha256": digest}}
     computer.answers("client:tool_call", {"content": [marked], "isError": False})
+    resource = {"uri": "x:y", "blob": "", "_meta": marked["_meta"]}
+    computer.answers("client:read_resource", {"contents": [resource], "req_id": "x"})
     computer.answers("client:get_blob", first_only)
     computer.answers("client:put_blob", first_only)
     await computer.join("computer", "laptop", office)
     folder, file = tmp_path / "saved", tmp_path / "file"
     file.write_bytes(binary(1_000_001))
-    for arguments in (("call", "laptop", "show", "--save", str(folder)), ("put", "laptop", str(file))):
+    for arguments in (
+        ("call", "laptop", "show", "--save", str(folder)),
+        ("put", "laptop", str(file)),
+        ("read", "laptop", "files", "x:y", "--output", str(folder / "y")),
+    ):
         async with terminal(*arguments) as program:
             await program.shows(lambda screen: re.search(r"26%\s+0\.3 of 1\.0 MB", screen.text))
             program.types("\x03")

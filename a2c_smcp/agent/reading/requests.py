@@ -101,7 +101,7 @@ class Reading:
         data = {"mcp_server": mcp_server, "uri": uri, "blobs": True, **more}
         found = answers.contents_in(await self._ask.ask_newer(key.event, computer, data, office))
         if "contents" in found:
-            found["contents"] = await complete_items(self._ask.downloads, found["contents"], computer, office)
+            found["contents"] = await self._whole(found["contents"], computer, office, options)
             if is_first:
                 self.cache.put(key, found, generation)
         return found
@@ -123,10 +123,16 @@ class Reading:
         found = answers.messages_in(await self._ask.ask_newer(mcp_events.GET_PROMPT_EVENT, computer, data, office))
         messages = found.get("messages", [])
         contents = [message.get("content") for message in messages]
-        whole = await complete_items(self._ask.downloads, contents, computer, office)
+        whole = await self._whole(contents, computer, office, options)
         for message, content in zip(messages, whole, strict=True):
             message["content"] = content
         return found
+
+    async def _whole(self, items: list[Any], computer: str, office: str | None, options: ReadOptions) -> list[Any]:
+        """The items with their large contents."""
+        transfers = self._ask.transfers
+        async with transfers.reporting(options.get("on_transfer")) as on_bytes:
+            return await complete_items(transfers.downloads, items, computer, office, on_bytes)
 
     async def completion(
         self, computer: str, about: Mapping[str, Any], context: Mapping[str, Any] | None, office: str | None
@@ -271,7 +277,7 @@ def _fields(options: ReadOptions, method: str) -> dict[str, Any]:
     """The fields of the request that say what is wanted. Raises `BadRequest`, or `TypeError` for unknown options."""
     if unknown := options.keys() - ReadOptions.__annotations__.keys():
         raise TypeError(f"{method}() got an unexpected keyword argument {min(unknown)!r}")
-    fields = {field: value for field, value in options.items() if value is not None}
+    fields = {field: value for field, value in options.items() if value is not None and field != "on_transfer"}
     if fields.get("questions", "result") != "result":
         raise BadRequest('questions: must be "result"', field="questions")
     return {"questions": "result", **fields} if fields.keys() & {"input_responses", "request_state"} else fields

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 from a2c_smcp.agent.reading.answers import MCPResult, is_input_required
 from a2c_smcp.protocol.questions import ELICITATION
 from a2c_smcp.registry.calls.caller import CannotAsk, InputAsked, OnInput, ToolCaller
+from a2c_smcp.registry.calls.progress import OnProgress
 
 __all__ = ["MOST_ROUNDS", "ReadOptions", "Send", "answered_by", "going_on", "responses_to"]
 
@@ -19,7 +20,11 @@ MOST_ROUNDS = 64
 
 
 class ReadOptions(TypedDict, total=False):
-    """How a resource or a prompt is to be asked for. All of it is optional, and for programs that speak MCP themselves.
+    """How a resource or a prompt is to be asked for. All of it is optional.
+
+    - `on_transfer(bytes, total, None)` is called while a large content is fetched.
+
+    The others are for programs that speak MCP themselves:
 
     - `questions="result"`: what the MCP server asks first is returned as it came (MCP's `InputRequiredResult`). Ask
       again with `input_responses` (a result for each of its `inputRequests`, under the same key) and its
@@ -33,6 +38,7 @@ class ReadOptions(TypedDict, total=False):
     request_state: str | None
     client_capabilities: Mapping[str, Any] | None
     client: Mapping[str, str] | None
+    on_transfer: OnProgress | None
 
 
 Send: TypeAlias = Callable[[ReadOptions], Awaitable[MCPResult]]

@@ -101,7 +101,7 @@ class SkillWork:
 
 _REMEDIES = {
     "traversal": "Give a path inside of the skill, with / between its parts.",
-    "forbidden": "Give another file: this one stays on its computer.",
+    "forbidden": "Give another file.",
     "not_found": f"The skill's {SKILL_FILE} says which files it has.",
     "too_large": "Its owner may raise A2C_SKILL_MAX_SIZE on that computer.",
 }
