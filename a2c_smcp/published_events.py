@@ -39,11 +39,12 @@ UPDATE_SKILLS_NOTIFICATION = "notify:update_skills"
 
 
 class GetResourcesReq(AgentCallData):
-    """One page of the resources of one MCP server."""
+    """One page of the resources of one MCP server. With `titles`, which is ours, they have `title` and `icons`, too."""
 
     computer: str
     mcp_server: str
     cursor: NotRequired[str | None]
+    titles: NotRequired[bool]
 
 
 class A2CResource(TypedDict):
@@ -55,6 +56,8 @@ class A2CResource(TypedDict):
     mime_type: NotRequired[str]
     size: NotRequired[int]
     annotations: NotRequired[dict[str, Any]]
+    title: NotRequired[str]
+    icons: NotRequired[list[dict[str, Any]]]
     _meta: NotRequired[dict[str, Any]]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from a2c_smcp.agent.client import AsyncSMCPAgentClient, SMCPAgentClient
 from a2c_smcp.agent.events import AgentEvents
 from a2c_smcp.agent.listening_calls import EmitOptions
-from a2c_smcp.agent.reading.requests import ReadOptions
+from a2c_smcp.agent.reading.rounds import ReadOptions
 from a2c_smcp.agent.types import AgentAuthProvider
 from a2c_smcp.endpoint import Credentials, Reconnect
 from a2c_smcp.protocol.questions import Answer, Question

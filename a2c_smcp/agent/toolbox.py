@@ -55,6 +55,8 @@ _SHOWN = (
     ("annotations", "MCP_TOOL_ANNOTATION", dict),
 )
 """What MCP's list of tools shows of a tool: the field, the entry of its `meta`, and its type (WIRE §7, §9)."""
+_OURS = ("a2c_", "MCP_TOOL_")
+"""How our entries of `meta` begin. All others are of the MCP server's own `_meta`."""
 
 
 class AgentLoop:
@@ -351,7 +353,14 @@ def _is_valid(tool: Any) -> bool:
 
 def _shown(meta: Mapping[str, Any]) -> dict[str, Any]:
     found = {field: (_in_json(meta.get(entry)), kind) for field, entry, kind in _SHOWN}
-    return {field: value for field, (value, kind) in found.items() if value and isinstance(value, kind)}
+    shown = {field: value for field, (value, kind) in found.items() if value and isinstance(value, kind)}
+    own = {key: _in_object(value) for key, value in meta.items() if not key.startswith(_OURS)}
+    return {**shown, "_meta": own} if own else shown
+
+
+def _in_object(value: Any) -> Any:
+    """A value of the MCP server's own `_meta`, in which objects and lists are JSON (WIRE §7), other texts are texts."""
+    return _in_json(value) if isinstance(value, str) and value.startswith(("{", "[")) else value
 
 
 def _in_json(text: object) -> Any:

@@ -83,6 +83,30 @@ async def test_binary_never_goes_to_a_terminal(landing: Path, terminal: Any) -> 
         assert b64encode(binary(200_000)).decode()[:100] not in program.screen.raw
 
 
+async def test_binary_of_resources_prompts_and_skills_never_goes_to_a_terminal_either(
+    connect: Any, terminal: Any, office: str
+) -> None:
+    content, computer = b64encode(binary(1000)).decode(), await connect()
+    image = {"type": "image", "mimeType": "image/png", "data": content}
+    computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
+    computer.answers("client:read_resource", {"contents": [{"uri": "x:y", "blob": content}], "req_id": "x"})
+    computer.answers("client:get_prompt", {"messages": [{"role": "user", "content": image}], "req_id": "x"})
+    about = {"name": "s", "rel_path": "f", "mime_type": "x/y", "total_size": 1000, "blob_handle": "h"}
+    about["sha256"] = hashlib.sha256(binary(1000)).hexdigest()
+    computer.answers("client:get_skill", {**about, "req_id": "x"})
+    computer.answers("client:get_blob", lambda data: chunk(data, binary(1000)))
+    await computer.join("computer", "laptop", office)
+    for words, remedy in (
+        (("read", "laptop", "files", "x:y"), "--output FILE saves them"),
+        (("prompt", "laptop", "files", "p"), "a pipe or a file gets them"),
+        (("skill", "laptop", "s", "f"), "--output FILE saves them"),
+    ):
+        async with terminal(*words, "--json") as program:
+            assert await program.ends() == 0
+            await program.shows(f"(1,000 bytes: {remedy})")
+            assert content[:60] not in program.screen.raw
+
+
 async def test_a_file_is_sent_and_its_place_is_printed(landing: Path, run: Any, tmp_path: Path) -> None:
     file = tmp_path / "my report.pdf"
     file.write_bytes(binary(700_000))
@@ -144,12 +168,18 @@ async def test_ctrl_c_in_the_middle_of_a_transfer_leaves_no_half_file(
     computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
     marked = {**MARKED, "_meta": {**MARKED["_meta"], "a2c_sha256": digest}}
     computer.answers("client:tool_call", {"content": [marked], "isError": False})
+    resource = {"uri": "x:y", "blob": "", "_meta": marked["_meta"]}
+    computer.answers("client:read_resource", {"contents": [resource], "req_id": "x"})
     computer.answers("client:get_blob", first_only)
     computer.answers("client:put_blob", first_only)
     await computer.join("computer", "laptop", office)
     folder, file = tmp_path / "saved", tmp_path / "file"
     file.write_bytes(binary(1_000_001))
-    for arguments in (("call", "laptop", "show", "--save", str(folder)), ("put", "laptop", str(file))):
+    for arguments in (
+        ("call", "laptop", "show", "--save", str(folder)),
+        ("put", "laptop", str(file)),
+        ("read", "laptop", "files", "x:y", "--output", str(folder / "y")),
+    ):
         async with terminal(*arguments) as program:
             await program.shows(lambda screen: re.search(r"26%\s+0\.3 of 1\.0 MB", screen.text))
             program.types("\x03")

@@ -300,8 +300,13 @@ async def test_contents_that_stayed_on_the_computer_are_fetched(kind: Any, libra
     library.gives("get_prompt", {"messages": [message]})
     library.gives("get_blob", chunk)
     async with start(kind) as agent:
-        read = await agent.read_resource("laptop", "notes", "file:///a")
+        seen: list[tuple[float, float | None, str | None]] = []
+        read = await agent.read_resource(
+            "laptop", "notes", "file:///a", on_transfer=lambda *report: seen.append(report)
+        )
         asked = await agent.get_prompt("laptop", "notes", "p")
+    size = float(len(image) + len(text.encode()))
+    assert seen[-1] == (size, size, None)
     encoded = base64.b64encode(image).decode()
     assert read["contents"] == [{"uri": "file:///a.png", "blob": encoded}, {"uri": "file:///a.txt", "text": text}]
     assert asked["messages"][0]["content"] == {"type": "image", "data": encoded, "mimeType": "image/png"}

@@ -117,6 +117,14 @@ FAILING = {
         "library has no prompt 'reviews'. Did you mean review",
     ),
     "missing argument": (["prompt", "laptop", "library", "review"], "The prompt 'review' needs title. Add title=…."),
+    "unknown argument": (
+        ["prompt", "laptop", "library", "review", "title=Emma", "colour=red"],
+        "The prompt 'review' has no argument 'colour'. It takes title, words.",
+    ),
+    "a template that has no such resource": (
+        ["read", "laptop", "library", "library://books/Nope"],
+        "library://books/Nope. a2c-smcp agent resources laptop library shows what there is.",
+    ),
     "no prompts": (
         ["prompts", "laptop", "good"],
         "good on laptop offers no prompts. a2c-smcp agent servers laptop shows",
@@ -137,7 +145,7 @@ async def test_what_goes_wrong_is_said_with_what_to_do(desk: Computer, run: Any,
 WRONG = {
     "no URI": (["read", "laptop", "library"], "Missing argument"),
     "output and watch": (["read", "laptop", "x", "y:z", "--output", "f", "--watch"], "Leave out --watch and --json."),
-    "no argument": (["prompt", "laptop", "x", "y", "title"], "a=1 b=2"),
+    "no argument": (["prompt", "laptop", "x", "y", "title"], "'title' is no argument of a prompt. Write JSON"),
     "no string": (["prompt", "laptop", "x", "y", '{"title": 1}'], "The argument 'title' is not a string."),
 }
 

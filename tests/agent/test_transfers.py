@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
+import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.agent.blobs.files import file_name, safe_name, write_file
+from a2c_smcp.agent.blobs.files import _named, file_name, safe_name, write_file
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import AnswerTooLarge, BadRequest, BlobNotAccessible, BlobWriteFailed, SMCPError, UnsupportedEvent
@@ -349,6 +351,32 @@ async def test_a_computer_that_lies_about_what_it_received_ends_an_upload_with_a
                 await agent.put_bytes("laptop", CONTENT)
 
 
+@pytest.mark.covers("transfers-verified")
+@pytest.mark.parametrize("size", [CHUNK, 2_000_000], ids=["shorter", "longer"])
+async def test_a_file_that_becomes_longer_is_sent_as_it_was_and_one_that_becomes_shorter_is_an_error(
+    shared_hub: Hub, office: str, tmp_path: Path, size: int
+) -> None:
+    file, received = tmp_path / "log", bytearray()
+    file.write_bytes(CONTENT)
+
+    def take(data: dict[str, Any]) -> dict[str, Any]:
+        if not received:
+            os.truncate(file, size)
+        received.extend(b64decode(data["blob"]))
+        answer = {"upload_id": "u", "chunk_offset": data["chunk_offset"], "req_id": data["req_id"]}
+        landed = {"landing_path": "/landed", "total_size": len(received), "sha256": SHA256}
+        return answer | landed if data["eof"] else answer
+
+    async with with_computer(shared_hub, office) as (agent, peer):
+        peer.answers("client:put_blob", take)
+        if size > len(CONTENT):
+            assert await agent.put_file("laptop", file) == "/landed"
+            assert received == CONTENT
+        else:
+            with pytest.raises(OSError, match=r"become shorter while it was sent: '.*/log'"):
+                await agent.put_file("laptop", file)
+
+
 @both
 @pytest.mark.covers("transfers-resumed")
 async def test_transfers_go_on_where_they_were_after_lost_connections_of_either_side(
@@ -446,3 +474,34 @@ async def test_a_file_is_there_when_it_is_complete_and_replaces_another_only_if_
     assert await write_file(path, write, replace=True) == path
     assert names_in(tmp_path) == ["name-2.txt", "name.txt"]
     assert {content_of(tmp_path / name) for name in names_in(tmp_path)} == {b"new"}
+
+
+async def test_a_link_is_followed_and_a_pipe_is_written_to_and_both_stay(tmp_path: Path) -> None:
+    async def write(file: Any) -> None:
+        file.write(CONTENT)
+
+    link, pipe, folder = tmp_path / "link", tmp_path / "pipe", tmp_path / "folder"
+    link.symlink_to("file")
+    os.mkfifo(pipe)
+    folder.mkdir()
+    await write_file(link, write, replace=True)
+    assert (link.is_symlink(), content_of(tmp_path / "file")) == (True, CONTENT)
+    reading = asyncio.create_task(asyncio.to_thread(content_of, pipe))
+    await write_file(pipe, write, replace=True)
+    assert (pipe.is_fifo(), await reading) == (True, CONTENT)
+    with pytest.raises(IsADirectoryError):
+        await write_file(folder, write, replace=True)
+    assert names_in(tmp_path) == ["file", "folder", "link", "pipe"]
+
+
+def test_where_a_file_cannot_be_given_a_name_it_is_copied(tmp_path: Path) -> None:
+    """A file of another file system cannot be linked."""
+    other = Path("/dev/shm")
+    if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no other file system")
+    with tempfile.TemporaryFile(dir=other) as file:
+        file.write(CONTENT)
+        file.flush()
+        named = _named(file, tmp_path)
+    assert content_of(named) == CONTENT
+    assert names_in(tmp_path) == [named.name]

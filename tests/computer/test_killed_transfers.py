@@ -105,6 +105,7 @@ async def test_a_computer_that_is_killed_ends_a_download_with_one_error_and_take
 async def test_what_an_agent_that_is_killed_has_left_is_removed_after_its_age(
     shared_hub: Hub, office: str, tmp_path: Path
 ) -> None:
+    (tmp_path / "fetched").mkdir()
     async with hosted(computer_in(tmp_path, office, QUICK), shared_hub.url, office, tmp_path / "state"):
         for which, left in (("put", parts_in), ("fetch", spooled_in)):
             async with sending_agent(shared_hub.url, office, tmp_path, which) as agent:
@@ -112,3 +113,4 @@ async def test_what_an_agent_that_is_killed_has_left_is_removed_after_its_age(
                 await agent.wait()
             await until(lambda left=left: not left(tmp_path))
         assert names_in(tmp_path / "landing") == [".a2c-upload"]
+    assert names_in(tmp_path / "fetched") == []

@@ -114,6 +114,8 @@ async def test_resources_and_templates_are_listed_page_by_page_and_read(
             "_meta": {"own": {"deep": 1}},
         }
         assert view == {"uri": "ui://library/view", "name": "view", "mime_type": "text/html;profile=mcp-app"}
+        titled = await one.ask("get_resources", titles=True)
+        assert titled["resources"] == [{**notes, "title": "Notes", "icons": ICONS}, view]
         (private,) = (await one.ask("get_resources", cursor="2"))["resources"]
         assert private["uri"] == "file:///private/***.txt"
         templates = await whole(one, "get_resource_templates", "resource_templates")

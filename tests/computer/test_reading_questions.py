@@ -16,6 +16,15 @@ from tests.waiting import until
 
 ASKING: list[tuple[str, dict[str, Any]]] = [("read_resource", {"uri": "ask:x"}), ("get_prompt", {"name": "ask"})]
 SIGNING: list[tuple[str, dict[str, Any]]] = [("read_resource", {"uri": "sign:x"}), ("get_prompt", {"name": "sign"})]
+SEVERAL: list[tuple[str, dict[str, Any]]] = [
+    ("read_resource", {"uri": "several:x"}),
+    ("get_prompt", {"name": "several"}),
+]
+RESPONSES: dict[str, dict[str, Any]] = {
+    "sampling/createMessage": {"role": "assistant", "content": {"type": "text", "text": "there"}, "model": "m1"},
+    "roots/list": {"roots": [{"uri": "file:///home"}]},
+    "elicitation/create": {"action": "accept", "content": {"city": "PEK"}},
+}
 PASSWORD = "correct-horse-battery-staple"
 
 
@@ -55,6 +64,37 @@ async def test_an_agent_that_speaks_mcp_gets_the_question_as_a_result_and_asks_a
             again = await one.ask(event, **about, questions="result", input_responses={"q": {}}, **wrong)
             assert refused(again).code == (410 if era == "older" else 400)
         assert "notify:tell_question" not in dict(await agent.heard_until_now())
+
+
+@both
+@pytest.mark.covers("9-read_resource", "9-get_prompt", "questions-result")
+async def test_models_roots_and_people_are_asked_this_way_alone_if_the_agent_declares_them(
+    shared_hub: Any, agent: Peer, tmp_path: Path, era: str
+) -> None:
+    declared = {"sampling": {}, "roots": {}, "elicitation": {"form": {}}}
+    async with libraries(shared_hub.url, agent, tmp_path, library(era, tmp_path)) as one:
+        for event, about in SEVERAL:
+            answer = await one.ask(event, **about, questions="result", client_capabilities=declared)
+            methods = []
+            while "inputRequests" in answer:
+                assert "requestState" in answer
+                asked = {name: each["method"] for name, each in answer["inputRequests"].items()}
+                methods += asked.values()
+                answer = await one.ask(
+                    event,
+                    **about,
+                    questions="result",
+                    client_capabilities=declared,
+                    input_responses={name: RESPONSES[method] for name, method in asked.items()},
+                    request_state=answer["requestState"],
+                )
+            assert text_in(answer) == "m1 ['file:///home'] PEK"
+            assert sorted(methods) == sorted(RESPONSES)
+            unasked = await one.ask(event, **about)
+            if era == "older":
+                assert text_in(unasked) == "None [] nobody: cancel"
+            else:
+                assert "asked for sampling/createMessage: nobody can answer here" in refused(unasked).message
 
 
 @both

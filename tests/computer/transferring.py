@@ -98,7 +98,7 @@ async def run_agent(which: str, url: str, office: str, folder: Path) -> None:
         await agent.put_bytes("laptop", binary(SIZE), on_progress=report)
     else:
         handle = (await agent.emit_tool_call("laptop", "offer")).text
-        await agent.save_blob("laptop", handle, folder / "fetched", on_progress=report)
+        await agent.save_blob("laptop", handle, folder / "fetched" / "file", on_progress=report)
     await agent.disconnect()
 
 

@@ -136,9 +136,9 @@ STRUCTURES = {  # name: (required keys, optional keys)
     "GetPromptReq": (f"{OF_SERVER} name", "arguments"),
     "CompleteReq": (f"{OF_SERVER} ref argument", "context"),
     "UpdateServerListNotification": ("computer", "mcp_server"),
-    "GetResourcesReq": (OF_SERVER, "cursor"),
+    "GetResourcesReq": (OF_SERVER, "cursor titles"),
     "GetResourcesRet": ("resources req_id", "next_cursor"),
-    "A2CResource": ("uri name", "description mime_type size annotations _meta"),
+    "A2CResource": ("uri name", "description mime_type size annotations title icons _meta"),
     "GetSkillsReq": ("agent req_id computer", ""),
     "GetSkillsRet": ("skills req_id", ""),
     "A2CSkillRef": (

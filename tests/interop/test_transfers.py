@@ -8,7 +8,9 @@ from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -30,11 +32,18 @@ from tests.on_disk import content_of
 SIZE = 700_001
 LARGEST = 1_000_000
 CONTENT = binary(SIZE)
+KINDS = ("image", "audio", "resource")
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.covers("interop-0.4.2", "9-get_blob", "9-put_blob", "side-band"),
 ]
+
+
+def content_in(item: dict[str, Any]) -> bytes:
+    """The content of an item, in which no mark is left."""
+    assert not any(key.startswith("a2c_") for key in item.get("_meta") or {})
+    return b64decode(item["resource"]["blob"] if item["type"] == "resource" else item["data"])
 
 
 @dataclass
@@ -95,10 +104,9 @@ def _our_computer(folder: Path) -> Computer:
 
 async def test_our_agent_gets_images_of_a_published_computer_whole_and_sends_it_files(offices: Offices) -> None:
     agent = offices.agent
-    for size in (32_768, 32_769, SIZE):
-        result = await agent.emit_tool_call("tower", "desk__picture", {"size": size})
-        assert b64decode(result.content[0]["data"]) == bytes(size)
-        assert not any(key.startswith("a2c_") for key in result.content[0].get("_meta") or {})
+    for size, kind in product((32_768, 32_769, SIZE), KINDS):
+        result = await agent.emit_tool_call("tower", "desk__picture", {"size": size, "kind": kind})
+        assert content_in(result.content[0]) == bytes(size), (size, kind)
     saved = await agent.emit_tool_call("tower", "desk__picture", {"size": SIZE}, save_to=offices.folder / "saved")
     assert content_of(saved.files[0]) == bytes(SIZE)
     landed = await agent.put_file("tower", offices.file())
@@ -114,11 +122,10 @@ async def test_our_agent_gets_images_of_a_published_computer_whole_and_sends_it_
 
 async def test_a_published_agent_gets_images_of_our_computer_whole_and_sends_it_files(offices: Offices) -> None:
     agent = offices.published_agent
-    for size in (32_769, 500_000, 5_000_000):
-        result = await agent.ask("tool_call", computer="laptop", tool="picture", params={"size": size})
-        (image,) = result["content"]
-        assert b64decode(image["data"]) == bytes(size), size
-        assert not any(key.startswith("a2c_") for key in image.get("_meta") or {})
+    for size, kind in product((32_769, 500_000, 5_000_000), KINDS):
+        params = {"size": size, "kind": kind}
+        result = await agent.ask("tool_call", computer="laptop", tool="picture", params=params)
+        assert content_in(result["content"][0]) == bytes(size), (size, kind)
     sent = await agent.ask("put_blob", computer="laptop", path=str(offices.file()), name_hint="../My Report.PDF")
     assert content_of(sent["landing_path"]) == CONTENT
     assert sent["sha256"] == hashlib.sha256(CONTENT).hexdigest()

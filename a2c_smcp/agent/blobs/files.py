@@ -1,15 +1,23 @@
-"""Write what an agent receives into files: names that do no harm, and files that are complete or not there."""
+"""Write what an agent receives into files: names that do no harm, and files that are complete or not there.
+
+A file that is being written has no name where the system allows that (Linux), so nothing is left of it if the program
+is killed. Elsewhere it is a hidden file.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
+
+from a2c_smcp.loops import in_thread
 
 __all__ = ["file_name", "write_file"]
 
@@ -72,16 +80,75 @@ async def write_file(path: Path, write: Callable[[BinaryIO], Awaitable[Any]], *,
     """Make a file, let `write` fill it, and return its path. Raises `OSError`.
 
     It appears under its name when it is complete. If there is a file of this name, it is replaced, or, without
-    `replace`, the new one gets a number. After an error, or a cancel, nothing is left.
+    `replace`, the new one gets a number. After an error, or a cancel, nothing is left. A link is followed, and a device
+    or a pipe is written to when all is there.
     """
-    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    if replace and _is_special(path):
+        return await _write_into(path, write)
+    path = _followed(path) if replace else path
+    file, draft = _draft(path.parent)
     try:
-        with os.fdopen(descriptor, "w+b") as file:
+        with file:
             await write(file)
-        return _settled(Path(draft), path, replace=replace)
+            file.flush()
+            draft = draft or _named(file, path.parent)
+        return _settled(draft, path, replace=replace)
     except BaseException:
-        _remove(Path(draft))
+        if draft:
+            _remove(draft)
         raise
+
+
+def _is_special(path: Path) -> bool:
+    return path.exists() and not path.is_file()
+
+
+def _followed(path: Path) -> Path:
+    return path.resolve() if path.is_symlink() else path
+
+
+async def _write_into(path: Path, write: Callable[[BinaryIO], Awaitable[Any]]) -> Path:
+    """Write to what is no regular file, such as a pipe."""
+
+    def copy() -> None:
+        file.seek(0)
+        with path.open("wb") as target:
+            shutil.copyfileobj(file, target)
+
+    with tempfile.TemporaryFile() as file:
+        await write(file)
+        await in_thread(copy)
+    return path
+
+
+def _draft(folder: Path) -> tuple[BinaryIO, Path | None]:
+    """A new file in the folder, and its name if it has one."""
+    if hasattr(os, "O_TMPFILE"):
+        with suppress(OSError):  # not every file system has files without names
+            return os.fdopen(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600), "w+b"), None
+    return _hidden(folder)
+
+
+def _hidden(folder: Path) -> tuple[BinaryIO, Path]:
+    descriptor, name = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
+    return os.fdopen(descriptor, "w+b"), Path(name)
+
+
+def _named(file: BinaryIO, folder: Path) -> Path:
+    """Give a hidden name to a file without one. Where that is not allowed, it is copied."""
+    name = folder / f".{token_hex(8)}.part"
+    try:
+        os.link(f"/proc/self/fd/{file.fileno()}", name, src_dir_fd=file.fileno())
+    except OSError:
+        copy, name = _hidden(folder)
+        try:
+            with copy:
+                file.seek(0)
+                shutil.copyfileobj(file, copy)
+        except BaseException:
+            _remove(name)
+            raise
+    return name
 
 
 def _remove(path: Path) -> None:

@@ -73,7 +73,7 @@ class Transfers:
         try:
             if folder:
                 folder.mkdir(parents=True, exist_ok=True)
-            async with self._reporting(receive.on_transfer) as on_bytes:
+            async with self.reporting(receive.on_transfer) as on_bytes:
                 content = await complete_items(self.downloads, result.content, computer, office, on_bytes, folder)
             result = result if content is result.content else replace(result, content=content)
             return await self._structured(result, computer, office)
@@ -92,14 +92,14 @@ class Transfers:
 
     async def read(self, computer: str, handle: str, office: str | None, on_progress: OnProgress | None) -> bytes:
         """The content of a handle. Raises `AnswerTooLarge`, `BlobNotAccessible` and other `SMCPError`s."""
-        async with self._reporting(on_progress) as on_bytes:
+        async with self.reporting(on_progress) as on_bytes:
             return await self.downloads.read(BlobRef(computer, office, handle), on_bytes)
 
     async def save(
         self, computer: str, handle: str, path: AnyPath, office: str | None, on_progress: OnProgress | None
     ) -> Path:
         """Write the content of a handle to a file, whole or not at all. Raises `OSError` and as `read`."""
-        async with self._reporting(on_progress) as on_bytes:
+        async with self.reporting(on_progress) as on_bytes:
             ref = BlobRef(computer, office, handle)
             return await write_file(Path(path), lambda file: self.downloads.write_to(file, ref, on_bytes), replace=True)
 
@@ -116,11 +116,12 @@ class Transfers:
         return await self._put(computer, opened_bytes(content, name), office, on_progress)
 
     async def _put(self, computer: str, outgoing: Outgoing, office: str | None, on_progress: OnProgress | None) -> str:
-        async with self._reporting(on_progress) as on_bytes:
+        async with self.reporting(on_progress) as on_bytes:
             return await self._uploader.put(computer, outgoing, office, on_bytes)
 
     @asynccontextmanager
-    async def _reporting(self, on_progress: OnProgress | None) -> AsyncIterator[OnBytes | None]:
+    async def reporting(self, on_progress: OnProgress | None) -> AsyncIterator[OnBytes | None]:
+        """Tells `on_progress` how many bytes have come, while this block lasts."""
         if on_progress is None:
             yield None
             return

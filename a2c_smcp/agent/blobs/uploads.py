@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from a2c_smcp.agent.blobs.downloads import (
     ATTEMPTS,
@@ -44,6 +44,8 @@ __all__ = ["Outgoing", "Uploader", "opened_bytes", "opened_file"]
 
 logger = logging.getLogger(__name__)
 
+_PIECE = 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
@@ -65,19 +67,31 @@ def opened_bytes(content: bytes, name: str | None) -> Outgoing:
 
 @asynccontextmanager
 async def opened_file(path: Path, name: str | None) -> AsyncIterator[Outgoing]:
-    """Reads the file once for its hash. Raises `OSError`."""
+    """What is in the file now. It is read once for its hash. Raises `OSError`."""
     with path.open("rb") as file:
-        digest = await in_thread(lambda: hashlib.file_digest(file, "sha256").hexdigest())
         size = os.fstat(file.fileno()).st_size
+        digest = await in_thread(_hash, file, size)
 
         def read(offset: int) -> bytes:
             file.seek(offset)
-            return file.read(CHUNK)
+            content = file.read(min(CHUNK, size - offset))
+            if len(content) < min(CHUNK, size - offset):
+                raise OSError(None, "the file has become shorter while it was sent", str(path))
+            return content
 
         def cached(offset: int) -> bytearray | None:
             return read_cached(file.fileno(), min(CHUNK, size - offset), offset)
 
         yield Outgoing(size, digest, path.name if name is None else name, read, cached)
+
+
+def _hash(file: BinaryIO, size: int) -> str:
+    """Of the first `size` bytes: what is appended later, such as to a log, is not sent."""
+    digest = hashlib.sha256()
+    while size > 0 and (piece := file.read(min(size, _PIECE))):
+        digest.update(piece)
+        size -= len(piece)
+    return digest.hexdigest()
 
 
 class _Misplaced(Exception):

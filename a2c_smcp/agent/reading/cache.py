@@ -24,13 +24,17 @@ MAX_TTL = 24 * 3600.0  # seconds
 
 
 class CacheKey(NamedTuple):
-    """A request. Without an office, it was sent to the computer of this name in any office."""
+    """A request. Without an office, it was sent to the computer of this name in any office.
+
+    `asks` is what the MCP server was told about questions, as JSON: what it answers may depend on that.
+    """
 
     office: str | None
     computer: str
     event: str
     mcp_server: str | None
     uri: str | None = None
+    asks: str = "{}"
 
     def is_at(self, seat: Seat) -> bool:
         return self.computer == seat.computer and self.office in (None, seat.office)

@@ -7,7 +7,8 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar, Unpack
 
 from a2c_smcp.agent.reading.answers import PROMPTS, RESOURCES, TEMPLATES, MCPResult
-from a2c_smcp.agent.reading.requests import Reading, ReadOptions
+from a2c_smcp.agent.reading.requests import Reading
+from a2c_smcp.agent.reading.rounds import ReadOptions
 from a2c_smcp.agent.reading.subscriptions import OnUpdate
 from a2c_smcp.mcp_events import ServerInfo
 from a2c_smcp.protocol.results import CallToolResult

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from a2c_smcp.agent.reading.answers import PROMPTS, RESOURCES, TEMPLATES, ListKind, MCPResult
 from a2c_smcp.agent.reading.qualified_uris import uri_prefix, with_prefix
+from a2c_smcp.agent.reading.rounds import ReadOptions, answered_by
 from a2c_smcp.agent.refresh import Refresher
 from a2c_smcp.agent.toolbox import AgentLoop
 from a2c_smcp.agent.types import Seat
@@ -31,6 +32,7 @@ from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import SMCPError, Unavailable
 from a2c_smcp.mcp_events import ServerInfo
 from a2c_smcp.registry import MCPRegistry
+from a2c_smcp.registry.calls.caller import ToolCaller, tool_caller
 from a2c_smcp.registry.readable.entries import (
     MAX_LISTED,
     BothWays,
@@ -54,7 +56,7 @@ _CAPABILITIES = {RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "promp
 _MOST_GIVEN = 100_000
 _ENTRIES: dict[ListKind, type[Entry]] = {RESOURCES: ResourceEntry, TEMPLATES: TemplateEntry, PROMPTS: PromptEntry}
 
-Request: TypeAlias = Callable[[dict[str, Any]], Coroutine[Any, Any, MCPResult]]
+Request: TypeAlias = Callable[[dict[str, Any], ToolCaller | None], Coroutine[Any, Any, MCPResult]]
 
 
 class ReadsSeats(Protocol):
@@ -64,7 +66,9 @@ class ReadsSeats(Protocol):
     async def whole_list(
         self, kind: ListKind, computer: str, mcp_server: str | None, office: str | None
     ) -> MCPResult: ...
-    async def request(self, seat: Seat, kind: ListKind, mcp_server: str, wanted: Mapping[str, Any]) -> MCPResult: ...
+    async def request(
+        self, seat: Seat, kind: ListKind, mcp_server: str, wanted: Mapping[str, Any], options: ReadOptions
+    ) -> MCPResult: ...
     async def complete(self, seat: Seat, about: Mapping[str, Any], known: Mapping[str, str]) -> MCPResult: ...
     async def follow(self, seat: Seat, mcp_server: str, uri: str, listener: Callable[[str], None]) -> None: ...
     async def unfollow(self, seat: Seat, mcp_server: str, uri: str, listener: Callable[[str], None]) -> None: ...
@@ -250,12 +254,12 @@ class RegisteredReadables:
         if kind is PROMPTS:
             arguments = [str(each.get("name")) for each in listing.get("arguments") or () if isinstance(each, dict)]
             complete = self._completions(seat, server, {"type": "ref/prompt", "name": own}, arguments, can_complete)
-            read = self._both_ways(
-                lambda given: self._source.request(seat, kind, server, {"name": own, "arguments": as_texts(given)})
-            )
-            return PromptEntry(key, shown, read, complete, origin, ReadablePlace(seat, server, own))
+            place = ReadablePlace(seat, server, own)
+            read = self._read(place, kind, lambda given: {"name": own, "arguments": as_texts(given)})
+            return PromptEntry(key, shown, read, complete, origin, place)
         place = ReadablePlace(seat, server, own, key.removesuffix(own))
-        read, follow = self._both_ways(lambda given: self._read(place, kind, given)), self._follow(place)
+        read = self._read(place, kind, lambda given: {"uri": str(given.get("uri", own)).removeprefix(place.prefix)})
+        follow = self._follow(place)
         if kind is RESOURCES:
             return ResourceEntry(key, shown, read, origin, follow, place)
         complete = self._completions(
@@ -263,15 +267,24 @@ class RegisteredReadables:
         )
         return TemplateEntry(key, shown, read, loose_matcher(key), complete, origin, follow, place)
 
-    async def _read(self, place: ReadablePlace, kind: ListKind, given: Mapping[str, Any]) -> MCPResult:
-        wanted = {"uri": str(given.get("uri", place.key)).removeprefix(place.prefix)}
-        return with_prefix(place.prefix, await self._source.request(place.seat, kind, place.mcp_server, wanted))
+    def _read(
+        self, place: ReadablePlace, kind: ListKind, about: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> BothWays:
+        """What the MCP server asks first is put to the caller."""
+
+        async def read(given: dict[str, Any], caller: ToolCaller | None) -> MCPResult:
+            def send(options: ReadOptions) -> Coroutine[Any, Any, MCPResult]:
+                return self._source.request(place.seat, kind, place.mcp_server, about(given), options)
+
+            return with_prefix(place.prefix, await answered_by(caller, send))
+
+        return self._both_ways(read)
 
     def _completions(
         self, seat: Seat, server: str, ref: dict[str, Any], arguments: Iterable[str], can_complete: bool
     ) -> dict[str, BothWays]:
         def completing(name: str) -> BothWays:
-            def complete(typed: dict[str, Any]) -> Coroutine[Any, Any, MCPResult]:
+            def complete(typed: dict[str, Any], _: ToolCaller | None) -> Coroutine[Any, Any, MCPResult]:
                 argument = {"name": name, "value": typed["value"]}
                 about = {"mcp_server": server, "ref": ref, "argument": argument}
                 return self._source.complete(seat, about, typed["arguments"])
@@ -281,16 +294,19 @@ class RegisteredReadables:
         return {name: completing(name) for name in arguments} if can_complete else {}
 
     def _both_ways(self, request: Request) -> BothWays:
-        """A request as functions to be blocked on in any thread, and to be awaited in any event loop."""
+        """A request as functions to be blocked on in any thread, and to be awaited in any event loop.
+
+        Who calls them is known only there, not in the loop in which the request is made.
+        """
         loop = self._loop
 
-        async def raw(given: dict[str, Any]) -> RawResult:
-            return RawResult(await request(given))
+        async def raw(given: dict[str, Any], caller: ToolCaller | None) -> RawResult:
+            return RawResult(await request(given, caller))
 
         async def acall(given: dict[str, Any]) -> Any:
-            return await loop.done(raw(given))
+            return await loop.done(raw(given, tool_caller()))
 
-        return BothWays(lambda given: loop.wait(raw(given), IN_A_LOOP), acall)
+        return BothWays(lambda given: loop.wait(raw(given, tool_caller()), IN_A_LOOP), acall)
 
     def _follow(self, place: ReadablePlace) -> Follow:
         """Subscribe for as long as someone watches the resource in the registry. Called in any thread."""

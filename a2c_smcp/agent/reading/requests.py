@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 from a2c_smcp import mcp_events
 from a2c_smcp.agent.blobs import complete_items
@@ -17,6 +17,7 @@ from a2c_smcp.agent.reading import answers
 from a2c_smcp.agent.reading.answers import ListKind, MCPResult, WholeList
 from a2c_smcp.agent.reading.cache import AnswerCache, CacheKey
 from a2c_smcp.agent.reading.registered import RegisteredReadables
+from a2c_smcp.agent.reading.rounds import ReadOptions
 from a2c_smcp.agent.reading.subscriptions import OnUpdate, ResourceSubscriptions, is_part_of
 from a2c_smcp.agent.requests import Requests
 from a2c_smcp.agent.standing_requests import Subscription
@@ -24,29 +25,13 @@ from a2c_smcp.agent.toolbox import Toolbox
 from a2c_smcp.agent.types import Seat
 from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import BadRequest, CallTimeout, ToolNotFound
+from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.results import CallToolResult
 
 __all__ = ["ReadOptions", "Reading"]
 
 _LIST_LIMIT = 120.0
 """Seconds for all pages of a list. Each page has the limit of a request."""
-
-
-class ReadOptions(TypedDict, total=False):
-    """How a resource or a prompt is to be asked for. All of it is optional, and for programs that speak MCP themselves.
-
-    - `questions="result"`: what the MCP server asks first is returned as it came (MCP's `InputRequiredResult`). Ask
-      again with `input_responses` (a result for each of its `inputRequests`, under the same key) and its
-      `requestState` as `request_state`.
-    - `client_capabilities` are what the computer declares to the MCP server for this request, in MCP's spelling.
-    - `client` is the MCP client that the agent asks for, as `{"name": …, "version": …}`. The owner is shown its name.
-    """
-
-    questions: Literal["result"] | None
-    input_responses: Mapping[str, Any] | None
-    request_state: str | None
-    client_capabilities: Mapping[str, Any] | None
-    client: Mapping[str, str] | None
 
 
 class Reading:
@@ -94,7 +79,9 @@ class Reading:
 
     async def _fetch_list(self, kind: ListKind, key: CacheKey) -> MCPResult:
         pages = WholeList(kind)
-        about = {} if key.mcp_server is None else {"mcp_server": key.mcp_server}
+        about: dict[str, Any] = {} if key.mcp_server is None else {"mcp_server": key.mcp_server}
+        if kind is answers.RESOURCES:
+            about["titles"] = True
         while True:
             cursor = {} if pages.cursor is None else {"cursor": pages.cursor}
             if not pages.add(await self._ask.ask_newer(kind.event, key.computer, about | cursor, key.office)):
@@ -105,17 +92,18 @@ class Reading:
     ) -> MCPResult:
         """What a resource contains."""
         more = _fields(options, "read_resource")
-        key = CacheKey(office, computer, mcp_events.READ_RESOURCE_EVENT, mcp_server, uri)
+        asks = {field: more[field] for field in ("questions", "client_capabilities") if field in more}
+        key = CacheKey(office, computer, mcp_events.READ_RESOURCE_EVENT, mcp_server, uri, dumps(asks))
         generation = self.cache.generation
-        is_plain = more.keys() <= {"client"}  # contents are the same for all clients of an agent
-        if is_plain and (kept := self.cache.get(key)):
+        is_first = more.keys().isdisjoint(("input_responses", "request_state"))  # answers of a person are not kept
+        if is_first and (kept := self.cache.get(key)):
             return kept
         data = {"mcp_server": mcp_server, "uri": uri, "blobs": True, **more}
         found = answers.contents_in(await self._ask.ask_newer(key.event, computer, data, office))
         if "contents" in found:
-            found["contents"] = await complete_items(self._ask.downloads, found["contents"], computer, office)
-        if is_plain:
-            self.cache.put(key, found, generation)
+            found["contents"] = await self._whole(found["contents"], computer, office, options)
+            if is_first:
+                self.cache.put(key, found, generation)
         return found
 
     async def prompt(
@@ -135,10 +123,16 @@ class Reading:
         found = answers.messages_in(await self._ask.ask_newer(mcp_events.GET_PROMPT_EVENT, computer, data, office))
         messages = found.get("messages", [])
         contents = [message.get("content") for message in messages]
-        whole = await complete_items(self._ask.downloads, contents, computer, office)
+        whole = await self._whole(contents, computer, office, options)
         for message, content in zip(messages, whole, strict=True):
             message["content"] = content
         return found
+
+    async def _whole(self, items: list[Any], computer: str, office: str | None, options: ReadOptions) -> list[Any]:
+        """The items with their large contents."""
+        transfers = self._ask.transfers
+        async with transfers.reporting(options.get("on_transfer")) as on_bytes:
+            return await complete_items(transfers.downloads, items, computer, office, on_bytes)
 
     async def completion(
         self, computer: str, about: Mapping[str, Any], context: Mapping[str, Any] | None, office: str | None
@@ -187,10 +181,13 @@ class Reading:
 
     # What the entries of the registry use (`registered.ReadsSeats`)
 
-    async def request(self, seat: Seat, kind: ListKind, mcp_server: str, wanted: Mapping[str, Any]) -> MCPResult:
+    async def request(
+        self, seat: Seat, kind: ListKind, mcp_server: str, wanted: Mapping[str, Any], options: ReadOptions
+    ) -> MCPResult:
+        computer, office = seat.computer, seat.office
         if kind is answers.PROMPTS:
-            return await self.prompt(seat.computer, mcp_server, wanted["name"], wanted["arguments"], seat.office, {})
-        return await self.resource(seat.computer, mcp_server, wanted["uri"], seat.office, {})
+            return await self.prompt(computer, mcp_server, wanted["name"], wanted["arguments"], office, options)
+        return await self.resource(computer, mcp_server, wanted["uri"], office, options)
 
     async def complete(self, seat: Seat, about: Mapping[str, Any], known: Mapping[str, str]) -> MCPResult:
         return await self.completion(seat.computer, about, {"arguments": known} if known else None, seat.office)
@@ -280,7 +277,7 @@ def _fields(options: ReadOptions, method: str) -> dict[str, Any]:
     """The fields of the request that say what is wanted. Raises `BadRequest`, or `TypeError` for unknown options."""
     if unknown := options.keys() - ReadOptions.__annotations__.keys():
         raise TypeError(f"{method}() got an unexpected keyword argument {min(unknown)!r}")
-    fields = {field: value for field, value in options.items() if value is not None}
+    fields = {field: value for field, value in options.items() if value is not None and field != "on_transfer"}
     if fields.get("questions", "result") != "result":
         raise BadRequest('questions: must be "result"', field="questions")
     return {"questions": "result", **fields} if fields.keys() & {"input_responses", "request_state"} else fields

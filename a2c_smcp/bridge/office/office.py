@@ -7,7 +7,6 @@ a client shows its list of tools, and nothing else that a person would look at.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -34,7 +33,6 @@ logger = logging.getLogger(__name__)
 
 OFFICE_STATUS = "office_status"
 _SHOWN_COMPUTERS = 50
-_OURS = ("a2c_", "MCP_TOOL_")
 
 
 class BridgedOffice:
@@ -236,22 +234,5 @@ class BridgedOffice:
                 "inputSchema": {"type": "object", **tool.input_schema},
                 **({"outputSchema": tool.output_schema} if tool.output_schema else {}),
                 **tool.meta,
-                **({"_meta": meta} if (meta := _own_meta(tool.tool.get("meta"))) else {}),
             }
         return listing
-
-
-def _own_meta(meta: object) -> dict[str, Any]:
-    """The `_meta` of the MCP server's own tool. On the wire, values that are no scalars are JSON (WIRE §7)."""
-    if not isinstance(meta, Mapping):
-        return {}
-    return {key: _value(value) for key, value in meta.items() if not key.startswith(_OURS)}
-
-
-def _value(value: Any) -> Any:
-    if not isinstance(value, str) or not value.startswith(("{", "[")):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value

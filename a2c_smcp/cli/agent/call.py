@@ -19,7 +19,7 @@ from uuid import uuid4
 import typer
 
 from a2c_smcp.agent import Answer, EmitOptions, Question
-from a2c_smcp.cli.agent.files import file_failure, shortened, show_saved
+from a2c_smcp.cli.agent.files import file_failure, put_result, show_saved
 from a2c_smcp.cli.agent.run import OfficeContext
 from a2c_smcp.cli.conversation import Conversations
 from a2c_smcp.cli.errors import Failed, WrongUse, name_hint, result_remedy
@@ -37,25 +37,25 @@ _PATIENCE = 5.0
 _FORMS = "Write JSON, such as '{\"a\": 1}', or a=1 b=2, or - to read JSON from stdin."
 
 
-def read_arguments(words: list[str]) -> dict[str, Any]:
+def read_arguments(words: list[str], of: str = "a tool") -> dict[str, Any]:
     """Read a JSON object, `-` for one on stdin, or `KEY=VALUE` words, where a value that is not JSON is a string.
 
     Raises `WrongUse`.
     """
     if len(words) == 1 and (words[0] == "-" or words[0].lstrip()[:1] in ("{", "[", '"')):
-        return _object(sys.stdin.read() if words[0] == "-" else words[0])
+        return _object(sys.stdin.read() if words[0] == "-" else words[0], of)
     if unpaired := [word for word in words if not word.partition("=")[0] or "=" not in word]:
-        raise WrongUse(f"{unpaired[0]!r} is no argument of a tool", _FORMS)
+        raise WrongUse(f"{unpaired[0]!r} is no argument of {of}", _FORMS)
     return {key: _value(text) for key, _, text in (word.partition("=") for word in words)}
 
 
-def _object(text: str) -> dict[str, Any]:
+def _object(text: str, of: str) -> dict[str, Any]:
     try:
         found = loads_exactly(text)
     except BadRequest as error:
         raise WrongUse(f"The arguments cannot be read: {error.about}", _FORMS) from None
     if not isinstance(found, dict):
-        raise WrongUse("The arguments of a tool are a JSON object", _FORMS)
+        raise WrongUse(f"The arguments of {of} are a JSON object", _FORMS)
     return found
 
 
@@ -95,7 +95,7 @@ class ToolCallWork:
             raise file_failure(error) from None
         show_saved(result, context)
         if self.as_json:
-            put_json(shortened(result.to_wire()))
+            put_result(result.to_wire(), "--save DIR writes them to a file")
         else:
             self._show(result, context)
             await self._show_links(result, context)

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from a2c_smcp.agent.blobs.files import write_file
 from a2c_smcp.cli.agent.run import OfficeContext
 from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.progress import spinning
@@ -15,7 +16,7 @@ from a2c_smcp.cli.terminal import put_json, put_text
 from a2c_smcp.protocol.chunks import decoded_size
 from a2c_smcp.protocol.results import CallToolResult
 
-__all__ = ["PutWork", "file_failure", "shortened", "show_saved"]
+__all__ = ["PutWork", "cannot_write", "file_failure", "put_result", "save", "show_saved"]
 
 _BINARY = ("data", "blob")
 _SHOWN = 200
@@ -62,16 +63,32 @@ def show_saved(result: CallToolResult, context: OfficeContext) -> None:
         context.terminal.show(f"saved {file} ({Path(file).stat().st_size:,} bytes)")
 
 
-def shortened(result: Mapping[str, Any]) -> Any:
-    """A result as JSON for stdout: whole for a program, without binary contents for a terminal."""
-    return _shortened(result) if sys.stdout.isatty() else result
+async def save(content: bytes, path: Path) -> None:
+    """Write a file that an option names, whole or not at all. Raises `Failed`."""
+
+    async def write(file: BinaryIO) -> None:
+        file.write(content)
+
+    try:
+        await write_file(path, write, replace=True)
+    except OSError as error:
+        raise cannot_write(path, error) from None
 
 
-def _shortened(value: Any, key: str = "") -> Any:
+def cannot_write(path: Path, error: OSError) -> Failed:
+    return Failed(f"{path} cannot be written: {error.strerror}", "Give another file with --output.")
+
+
+def put_result(result: Mapping[str, Any], remedy: str, *, in_one_line: bool = False) -> None:
+    """Print a result as JSON: whole for a program; on a terminal the `remedy` is in the place of binary contents."""
+    put_json(_shortened(result, remedy) if sys.stdout.isatty() else result, in_one_line=in_one_line)
+
+
+def _shortened(value: Any, remedy: str, key: str = "") -> Any:
     if isinstance(value, Mapping):
-        return {name: _shortened(each, name) for name, each in value.items()}
+        return {name: _shortened(each, remedy, name) for name, each in value.items()}
     if isinstance(value, list):
-        return [_shortened(each) for each in value]
+        return [_shortened(each, remedy) for each in value]
     if key in _BINARY and isinstance(value, str) and len(value) > _SHOWN:
-        return f"({decoded_size(value):,} bytes: --save DIR writes them to a file)"
+        return f"({decoded_size(value):,} bytes: {remedy})"
     return value

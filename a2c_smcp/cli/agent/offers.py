@@ -24,6 +24,7 @@ from a2c_smcp.errors import (
 
 __all__ = [
     "ListingTable",
+    "argument_names",
     "required_arguments",
     "show_listings",
     "show_prompts",
@@ -188,6 +189,10 @@ async def show_prompts(context: OfficeContext, *, computer: str, server: str | N
         put_table(("prompt", "server", "arguments", "description"), map(_prompt_row, found), cut="description")
     else:
         context.terminal.show(_none_of("prompts", computer, server))
+
+
+def argument_names(prompt: Mapping[str, Any]) -> list[str]:
+    return [*_arguments(prompt)]
 
 
 def required_arguments(prompt: Mapping[str, Any]) -> list[str]:

@@ -15,19 +15,23 @@ from pathlib import Path
 from typing import Any
 
 from a2c_smcp.cli.agent.call import read_arguments
-from a2c_smcp.cli.agent.offers import required_arguments, with_server_hints
+from a2c_smcp.cli.agent.files import put_result, save
+from a2c_smcp.cli.agent.offers import argument_names, required_arguments, with_server_hints
 from a2c_smcp.cli.agent.run import OfficeContext
 from a2c_smcp.cli.agent.show import UntilStopped
 from a2c_smcp.cli.errors import Failed, WrongUse, name_hint
 from a2c_smcp.cli.progress import spinning
-from a2c_smcp.cli.terminal import put_json, put_text
+from a2c_smcp.cli.terminal import put_text
 from a2c_smcp.errors import BadRequest, NotFound, SMCPError
 from a2c_smcp.protocol.chunks import from_base64
+from a2c_smcp.registry.calls.progress import OnProgress
 
 __all__ = ["PromptWork", "ReadWatch", "ReadWork", "read_prompt_arguments"]
 
 _SAID_BY_SERVER = (NotFound.code, SMCPError.code)
 """Codes of errors with which an MCP server refuses a request."""
+_CLOSE = 0.8
+"""URIs of one server begin alike: only a slip of the pen is meant to be another one."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +45,19 @@ class ReadWork:
     as_json: bool
 
     async def __call__(self, context: OfficeContext) -> None:
-        with spinning(context.terminal, f"reading {self.uri}"):
-            found = await self.fetch(context)
+        with spinning(context.terminal, f"reading {self.uri}") as meter:
+            found = await self.fetch(context, meter.report_bytes)
         if self.output:
-            self._write(self.output, found["contents"], context)
+            await self._write(self.output, found["contents"], context)
         elif self.as_json:
-            put_json(found)
+            self.put_json(found)
         else:
             self.put(found["contents"])
 
-    async def fetch(self, context: OfficeContext) -> dict[str, Any]:
+    async def fetch(self, context: OfficeContext, on_transfer: OnProgress | None = None) -> dict[str, Any]:
         async with with_server_hints(context, self.computer, self.server):
             try:
-                found = await context.agent.read_resource(self.computer, self.server, self.uri)
+                found = await context.agent.read_resource(self.computer, self.server, self.uri, on_transfer=on_transfer)
             except SMCPError as error:
                 raise await self._explained(error, context) from None
         if "contents" not in found:
@@ -67,7 +71,7 @@ class ReadWork:
         known = [each["uri"] for each in (await context.agent.get_resources(self.computer, self.server))["resources"]]
         if self.uri in known:
             return error
-        close = difflib.get_close_matches(self.uri, known, n=1)
+        close = difflib.get_close_matches(self.uri, known, n=1, cutoff=_CLOSE)
         all_of_them = f"a2c-smcp agent resources {self.computer} {self.server} shows what there is."
         return Failed(error.message, f"Did you mean {close[0]}?" if close else all_of_them)
 
@@ -84,16 +88,16 @@ class ReadWork:
                 sys.stdout.buffer.write(_bytes_of(content))
         sys.stdout.flush()
 
-    def _write(self, file: Path, contents: list[dict[str, Any]], context: OfficeContext) -> None:
+    def put_json(self, found: dict[str, Any], *, in_one_line: bool = False) -> None:
+        put_result(found, "--output FILE saves them", in_one_line=in_one_line)
+
+    async def _write(self, file: Path, contents: list[dict[str, Any]], context: OfficeContext) -> None:
         if len(contents) != 1:
             raise Failed(
                 f"{self.uri} has {len(contents)} parts, which do not fit one file", "--json prints all of them."
             )
         content = _bytes_of(contents[0])
-        try:
-            file.write_bytes(content)
-        except OSError as error:
-            raise Failed(f"{file} cannot be written: {error.strerror}", "Give another file with --output.") from None
+        await save(content, file)
         context.terminal.show(f"{len(content):,} bytes written to {file}")
 
 
@@ -135,7 +139,7 @@ class ReadWatch(UntilStopped):
     async def _show(self, context: OfficeContext) -> None:
         found = await self._work.fetch(context)
         if self._work.as_json:
-            put_json(found, in_one_line=True)
+            self._work.put_json(found, in_one_line=True)
             return
         context.terminal.show(f"{datetime.now().astimezone():%H:%M:%S}  {self._work.uri}", "dim")
         self._work.put(found["contents"])
@@ -166,7 +170,7 @@ class PromptWork:
             except SMCPError as error:
                 raise await self._explained(error, context) from None
         if self.as_json:
-            put_json(found)
+            put_result(found, "a pipe or a file gets them")
         else:
             self._put(found.get("messages", []), context)
 
@@ -181,6 +185,10 @@ class PromptWork:
         if missing := [name for name in required_arguments(known[self.name]) if name not in self.arguments]:
             words = " ".join(f"{name}=…" for name in missing)
             return Failed(f"The prompt {self.name!r} needs {' and '.join(missing)}", f"Add {words}.")
+        names = argument_names(known[self.name])
+        if unknown := [name for name in self.arguments if name not in names]:
+            takes = f"It takes {', '.join(names)}." if names else "It takes none."
+            return Failed(f"The prompt {self.name!r} has no argument {unknown[0]!r}", takes)
         return error
 
     def _put(self, messages: list[dict[str, Any]], context: OfficeContext) -> None:
@@ -210,9 +218,9 @@ def _text_of(content: object) -> str | None:
 def read_prompt_arguments(words: list[str]) -> dict[str, str]:
     """Read arguments as `read_arguments` does; those of a prompt are strings. Raises `WrongUse`."""
     if not (len(words) == 1 and (words[0] == "-" or words[0].lstrip()[:1] in ("{", "[", '"'))):
-        read_arguments(words)
+        read_arguments(words, "a prompt")
         return {key: text for key, _, text in (word.partition("=") for word in words)}
-    found = read_arguments(words)
+    found = read_arguments(words, "a prompt")
     if odd := [key for key, value in found.items() if not isinstance(value, str)]:
         raise WrongUse(f"The argument {odd[0]!r} is not a string", "Arguments of a prompt are strings.")
     return found

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from a2c_smcp.cli.agent.files import cannot_write, put_result, save
 from a2c_smcp.cli.agent.offers import ListingTable, show_listings
 from a2c_smcp.cli.agent.run import OfficeContext
 from a2c_smcp.cli.errors import Failed, name_hint
 from a2c_smcp.cli.progress import Meter, spinning
-from a2c_smcp.cli.terminal import first_sentence, put_json, put_text
+from a2c_smcp.cli.terminal import first_sentence, put_text
 from a2c_smcp.errors import InvalidSkillName, SkillFileNotAccessible, SkillNotFound
-from a2c_smcp.loops import in_thread
 from a2c_smcp.protocol.skills import SKILL_FILE
 from a2c_smcp.published_events import GetSkillRet
 
@@ -74,20 +74,21 @@ class SkillWork:
         return await context.agent.read_blob(self.computer, found["blob_handle"], meter.report_bytes)
 
     async def _save(self, context: OfficeContext, found: GetSkillRet, output: Path, meter: Meter) -> None:
-        try:
-            if "body" in found:
-                await in_thread(output.write_bytes, await self._fetch(context, found, meter))
-            else:
+        if "body" in found:
+            await save(await self._fetch(context, found, meter), output)
+        else:
+            try:
                 await context.agent.save_blob(self.computer, found["blob_handle"], output, meter.report_bytes)
-        except OSError as error:
-            raise Failed(f"{output} cannot be written: {error.strerror}", "Give another file with --output.") from None
+            except OSError as error:
+                raise cannot_write(output, error) from None
         context.terminal.show(f"{found['total_size']:,} bytes written to {output}")
 
     def _put(self, found: GetSkillRet, content: bytes) -> None:
         text = _text_of(content)
         if self.as_json:
             kept = {key: value for key, value in found.items() if key not in ("body", "blob_handle", "req_id")}
-            put_json(kept | ({"blob": b64encode(content).decode()} if text is None else {"body": text}))
+            whole = {"blob": b64encode(content).decode()} if text is None else {"body": text}
+            put_result(kept | whole, "--output FILE saves them")
         elif not sys.stdout.isatty():
             sys.stdout.buffer.write(content)
             sys.stdout.flush()
@@ -100,7 +101,7 @@ class SkillWork:
 
 _REMEDIES = {
     "traversal": "Give a path inside of the skill, with / between its parts.",
-    "forbidden": "Give another file: this one stays on its computer.",
+    "forbidden": "Give another file.",
     "not_found": f"The skill's {SKILL_FILE} says which files it has.",
     "too_large": "Its owner may raise A2C_SKILL_MAX_SIZE on that computer.",
 }

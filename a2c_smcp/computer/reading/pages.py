@@ -23,6 +23,7 @@ __all__ = [
     "PROMPTS",
     "RESOURCES",
     "TEMPLATES",
+    "TITLED_RESOURCES",
     "ListedPage",
     "PageKind",
     "Place",
@@ -139,6 +140,15 @@ def all_places(cursor: str) -> dict[str, Place]:
 # Entries
 
 
+def _titled_resource(raw: Mapping[str, Any]) -> Entry | None:
+    """A resource with its title and icons."""
+    found = _resource(raw)
+    if found is None:
+        return None
+    said = {"title": _typed(raw, "title", str), "icons": _typed(raw, "icons", list)}
+    return found | {name: value for name, value in said.items() if value is not None}
+
+
 def _resource(raw: Mapping[str, Any]) -> Entry | None:
     """A resource as the published 0.4 generation spells it: without title and icons (PROTOCOL-0.4 §2)."""
     uri = raw.get("uri")
@@ -218,5 +228,6 @@ def _size(entry: Entry) -> int:
 
 
 RESOURCES = PageKind("resources/list", "resources", "resources", _resource)
+TITLED_RESOURCES = RESOURCES._replace(entry=_titled_resource)
 TEMPLATES = PageKind("resources/templates/list", "resourceTemplates", "resource_templates", _template)
 PROMPTS = PageKind("prompts/list", "prompts", "prompts", _prompt)

@@ -13,7 +13,7 @@ from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.questions.answering import Answering
 from a2c_smcp.computer.reading.contents import ReadContents
 from a2c_smcp.computer.reading.lists import ReadLists
-from a2c_smcp.computer.reading.pages import PROMPTS, RESOURCES, TEMPLATES
+from a2c_smcp.computer.reading.pages import PROMPTS, RESOURCES, TEMPLATES, TITLED_RESOURCES
 from a2c_smcp.computer.reading.server_reads import ReadAsked, Result, ServerReads, masked_error, refused_read
 from a2c_smcp.computer.reading.subscriptions import SubscribedResources
 from a2c_smcp.computer.secrets import READ, Mask
@@ -60,7 +60,7 @@ class ReadAnswers:
         self._mask = mask
         self._answers: dict[str, Callable[[ReadAsked], Awaitable[Result]]] = {
             mcp_events.GET_SERVERS_EVENT: self._get_servers,
-            published_events.GET_RESOURCES_EVENT: lambda asked: self._lists.answer(RESOURCES, asked),
+            published_events.GET_RESOURCES_EVENT: self._get_resources,
             mcp_events.GET_RESOURCE_TEMPLATES_EVENT: lambda asked: self._lists.answer(TEMPLATES, asked),
             mcp_events.READ_RESOURCE_EVENT: self._read_resource,
             mcp_events.SUBSCRIBE_RESOURCE_EVENT: self._subscribe,
@@ -110,6 +110,9 @@ class ReadAnswers:
         return masked[0]
 
     # Lists and contents
+
+    async def _get_resources(self, asked: ReadAsked) -> Result:
+        return await self._lists.answer(TITLED_RESOURCES if asked.data.get("titles") is True else RESOURCES, asked)
 
     async def _get_prompts(self, asked: ReadAsked) -> Result:
         return await (self._lists.answer(PROMPTS, asked) if asked.server else self._lists.prompts_of_all(asked))

@@ -185,7 +185,7 @@ class MCPServer(Server[None], ABC):
                 code = types.INVALID_PARAMS if is_modern(context) else RESOURCE_NOT_FOUND
                 raise MCPError(code, "Resource not found", {"uri": (context.params or {}).get("uri")}) from error
             except (PromptNotFound, BadRequest) as error:
-                raise MCPError(types.INVALID_PARAMS, error.message) from None
+                raise _failed(error, types.INVALID_PARAMS) from None
             except SMCPError as error:
                 raise _failed(error) from None
             except Exception as error:
@@ -226,8 +226,12 @@ def _own(result: dict[str, Any]) -> dict[str, Any]:
     return {"resultType": "complete", **{key: value for key, value in result.items() if value is not None}}
 
 
-def _failed(error: SMCPError) -> MCPError:
-    return MCPError(types.INTERNAL_ERROR, error.message)
+def _failed(error: SMCPError, code: int = types.INTERNAL_ERROR) -> MCPError:
+    """An error of an MCP server that was asked stays as it was."""
+    own, said = error.details.get("mcp_code"), error.details.get("mcp_message")
+    if type(own) is int and isinstance(said, str):
+        return MCPError(own, said, error.details.get("mcp_data"))
+    return MCPError(code, error.message)
 
 
 def _valid(model: type[Model], listed: list[dict[str, Any]]) -> list[Model]:

@@ -19,7 +19,7 @@ from typing import Any
 
 ERA, NOTES, MODE = [*sys.argv[1:], ""][:3]
 NEWER = ERA == "newer"
-HOSTILE, FORGETFUL = MODE == "hostile", MODE == "forgetful"
+HOSTILE, FORGETFUL, TALKATIVE = MODE == "hostile", MODE == "forgetful", MODE == "talkative"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 SECRET = os.environ.get("LIBRARY_TOKEN", "no secret")
 ICONS = [{"src": "https://example.org/icon.png", "mimeType": "image/png"}]
@@ -51,6 +51,8 @@ resources: list[Any] = [
     {"uri": "ui://library/view", "name": "view", "mimeType": "text/html;profile=mcp-app"},
     {"uri": f"file:///private/{SECRET}.txt", "name": "private"},
 ]
+if TALKATIVE:
+    resources += [{"uri": "ask:x", "name": "ask"}, {"uri": "error:-32050", "name": "error"}]
 BROKEN: list[Any] = [
     "not even an object",
     {"name": "without a URI"},
@@ -164,16 +166,38 @@ class Asked(Exception):
 def ask(params: dict[str, Any], message: str, schema: dict[str, Any]) -> dict[str, Any]:
     """The client's answer to a question."""
     form = {"mode": "form", "message": message, "requestedSchema": schema}
+    return inputs(params, q=("elicitation/create", form))["q"]
+
+
+def inputs(params: dict[str, Any], **wanted: tuple[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The client's responses to requests for input: one after the other, or all at once."""
     if not NEWER:
-        identity = f"q{next(questions)}"
-        queue = answers[identity] = Queue()
-        send(id=identity, method="elicitation/create", params=form)
-        return dict(queue.get().get("result", {}))
+        return {name: pushed(*each) for name, each in wanted.items()}
     if "inputResponses" not in params:
-        raise Asked({"q": {"method": "elicitation/create", "params": form}})
+        raise Asked({name: {"method": method, "params": about} for name, (method, about) in wanted.items()})
     if params.get("requestState") != "state":
         raise Refused(-32602, "wrong state")
-    return dict(params["inputResponses"]["q"])
+    return {name: dict(params["inputResponses"][name]) for name in wanted}
+
+
+def pushed(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    identity = f"q{next(questions)}"
+    queue = answers[identity] = Queue()
+    send(id=identity, method=method, params=params)
+    return dict(queue.get().get("result", {}))
+
+
+def several(params: dict[str, Any]) -> str:
+    """What a model, the roots and a person say."""
+    text = {"role": "user", "content": {"type": "text", "text": "Where?"}}
+    found = inputs(
+        params,
+        model=("sampling/createMessage", {"messages": [text], "maxTokens": 9}),
+        roots=("roots/list", {}),
+        person=("elicitation/create", {"mode": "form", "message": "Which city?", "requestedSchema": CITY}),
+    )
+    roots = [each["uri"] for each in found["roots"].get("roots", ())]
+    return f"{found['model'].get('model')} {roots} {told(found['person'], 'city')}"
 
 
 def told(answer: dict[str, Any], field: str) -> str:
@@ -217,6 +241,8 @@ def read(params: dict[str, Any]) -> dict[str, Any]:
             text = told(ask(params, "Which city?", CITY), "city")
         case "sign":
             text = told(ask(params, "Your password, please", PASSWORD), "password")
+        case "several":
+            text = several(params)
         case "text":
             text = "x" * int(rest)
         case "blob":
@@ -245,6 +271,8 @@ def get_prompt(params: dict[str, Any]) -> dict[str, Any]:
             text = told(ask(params, "Which city?", CITY), "city")
         case "sign":
             text = told(ask(params, "Your password, please", PASSWORD), "password")
+        case "several":
+            text = several(params)
         case "fails":
             raise Refused(-32050, f"it is {SECRET}")
         case name:
@@ -269,7 +297,8 @@ def call(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_tools() -> dict[str, Any]:
-    listed = [{"name": name, "inputSchema": {"type": "object"}} for name in tools]
+    said = {"title": "A tool", "icons": ICONS, "_meta": {"ui": {"resourceUri": "ui://library/view"}, "n": 1}}
+    listed = [{"name": name, "inputSchema": {"type": "object"}, **(said if TALKATIVE else {})} for name in tools]
     if FORGETFUL:
         tools.append(f"tool{len(tools)}")
     return {"tools": listed, **cached(1 if FORGETFUL else 0)}

@@ -45,8 +45,13 @@ async def note(text: str) -> str:
     return "noted"
 
 
-async def picture(size: float) -> types.ImageContent:
+async def picture(size: float, kind: str = "image") -> types.ContentBlock:
     data = b64encode(bytes(int(size))).decode()
+    if kind == "audio":
+        return types.AudioContent(type="audio", data=data, mimeType="audio/wav")
+    if kind == "resource":
+        blob = types.BlobResourceContents(uri=AnyUrl("file:///scan.pdf"), blob=data, mimeType="application/pdf")
+        return types.EmbeddedResource(type="resource", resource=blob)
     return types.ImageContent(type="image", data=data, mimeType="image/png")
 
 
@@ -64,7 +69,8 @@ def mark(word: str) -> None:
 def described(name: str) -> types.Tool:
     parameters = {key: kind for key, kind in TOOLS[name].__annotations__.items() if key != "return"}
     properties = {key: {"type": TYPES[kind]} for key, kind in parameters.items()}
-    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    required = list(properties)[: len(properties) - len(TOOLS[name].__defaults__ or ())]
+    schema = {"type": "object", "properties": properties, "required": required}
     return types.Tool(name=name, description=f"{name} {' '.join(properties)}", inputSchema=schema)
 
 
