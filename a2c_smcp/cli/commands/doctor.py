@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from a2c_smcp.cli import logs, options
-from a2c_smcp.cli.checks import configuration, machine, server, sign_in
+from a2c_smcp.cli.checks import configuration, machine, sandbox, server, sign_in
 from a2c_smcp.cli.checks.findings import Check, Finding, Severity, Situation, probe_server
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.setup_files import SetupOptions, find_setups, setup_options
@@ -27,6 +27,7 @@ CHECKS: dict[str, Check] = {
     "extras": machine.extras,
     "configuration": configuration.files,
     "commands": configuration.commands,
+    "sandbox": sandbox.sandboxes,
     "inputs": configuration.inputs,
     "secrets": configuration.secrets,
     "keyring": machine.keyring,

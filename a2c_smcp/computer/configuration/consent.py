@@ -3,7 +3,7 @@
 Why: the files are watched, and a change of a file restarts servers. An agent with a tool that writes files could
 otherwise have any program run, send secrets to any address, or let its tools run without approval. So a change needs
 consent if it decides which program is run, with which arguments and variables, which URL is used, which name means
-which tool, which tools run without approval, or what is no longer masked. A change that only restricts, removes or
+which tool, which tools run without approval, what is no longer masked, or what a sandbox allows. A change that only restricts, removes or
 describes is applied at once.
 
 How: `weigh` compares the configuration that is in use with the one in the files. Each server and each input is applied
@@ -22,6 +22,8 @@ from typing import Any, NamedTuple, TypeAlias
 from a2c_smcp.computer.configuration.files import Configuration
 from a2c_smcp.computer.secrets import MASKED
 from a2c_smcp.computer.secrets.replace import PAIRS, masked_server
+from a2c_smcp.mcp_host.config.sandbox import as_written
+from a2c_smcp.mcp_host.config.sandbox import loosens as loosens_sandbox
 from a2c_smcp.mcp_host.config.servers import (
     CommandInput,
     MCPServerConfig,
@@ -97,7 +99,7 @@ def _server(before: MCPServerConfig | None, after: MCPServerConfig) -> Iterator[
         if name == "server_parameters":
             yield from _parameters(change.inside(name, place))
         elif _LOOSENS.get(name, _always)(old.get(name), new.get(name)):
-            yield change.difference(name, _aliases if name == "tool_meta" else _as_it_is)
+            yield change.difference(name, _SHOWN.get(name, _as_it_is))
     for tool in _loosened_tools(old, new):
         yield Difference(f"{place}: {tool}", None if before is None else "asks", "runs without asking")
 
@@ -183,6 +185,7 @@ _LOOSENS: dict[str, _Loosens] = {
     "default_tool_meta": lambda before, after: _field(before, "alias") != _field(after, "alias"),
     "vrl": _is_given,
     "desktop": lambda before, after: after == "any",
+    "sandbox": loosens_sandbox,
     "secrets": _unmasks,
     "questions_for_agents": lambda before, after: not set(after or ()) <= set(before or ()),
 }
@@ -197,6 +200,10 @@ def _aliases(tools: Any) -> dict[str, Any]:
     """Aliases by tool: they decide which tool a name means, even a name that is forbidden."""
     known = tools if isinstance(tools, Mapping) else {}
     return {tool: alias for tool, meta in known.items() if (alias := _field(meta, "alias")) is not None}
+
+
+_SHOWN: dict[str, Callable[[Any], Any]] = {"tool_meta": _aliases, "sandbox": as_written}
+"""How a field is shown, where not as it is."""
 
 
 def _loosened_tools(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

@@ -5,12 +5,16 @@ the stdin, stdout and stderr for one process; the guard forks a watcher for it. 
 of all descendants of the process, so that it still finds those that change their session or lose their parent. It ends
 them when the host asks for it, when the process exits, and when the host is gone: then the control socket closes, or,
 where a fork of the host holds that open, the pidfd of the host reports its end.
+
+A process with a sandbox enters it in its own child, before `exec` (`confinement`). Its watcher stays outside, makes a
+temporary folder for it, counts its descendants and their memory (`process_tree`), and ends them above a limit.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import select
@@ -67,19 +71,40 @@ def watch(control: socket.socket, stdio: list[int]) -> None:
         return
     spec = json.loads(order)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    leader, problem = _launch(spec, stdio)
-    for descriptor in stdio:
-        os.close(descriptor)
-    _report(control, {"error": problem} if problem else {"pid": leader})
-    if not problem:
-        _Watcher(control, leader, spec["host"]).run()
+    with _sandbox(spec) as limits:
+        leader, problem = _launch(spec, stdio)
+        for descriptor in stdio:
+            os.close(descriptor)
+        _report(control, {"error": problem} if problem else {"pid": leader})
+        if not problem:
+            _Watcher(control, leader, spec["host"], limits).run()
+
+
+@contextlib.contextmanager
+def _sandbox(spec: dict[str, Any]) -> Iterator[Any]:
+    """Yield the limits of a process in a sandbox, for which its temporary folder is there."""
+    if not spec.get("sandbox"):
+        yield None
+        return
+    with _beside("confinement").temporary_folder(spec):
+        yield _beside("process_tree").TreeLimits(spec["sandbox"], _descendants)
+
+
+def _beside(name: str) -> Any:
+    """Import a module of this folder. This script runs isolated, without the package."""
+    folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module(name)
 
 
 class _Watcher:
     """Waits for the process, the host and the clock, and escalates from waiting over SIGTERM to SIGKILL."""
 
-    def __init__(self, control: socket.socket, leader: int, host: int) -> None:
+    def __init__(self, control: socket.socket, leader: int, host: int, limits: Any = None) -> None:
         self._control = control
+        self._limits = limits
+        self._next_check = time.monotonic() if limits else float("inf")
         self._leader = leader
         self._leader_lives = True
         self._due = float("inf")
@@ -94,14 +119,24 @@ class _Watcher:
 
     def run(self) -> None:
         while self._reap():
-            left = max(0.0, min(self._due - time.monotonic(), _NOTHING_DUE))
+            left = max(0.0, min(min(self._due, self._next_check) - time.monotonic(), _NOTHING_DUE))
             for descriptor, _ in self._poll.poll(left * 1000):
                 self._handle(descriptor)
             if time.monotonic() >= self._due:
                 self._escalate()
+            if time.monotonic() >= self._next_check:
+                self._check_limits()
         if not _ON_LINUX:
             with contextlib.suppress(OSError):
                 os.killpg(self._leader, signal.SIGKILL)
+
+    def _check_limits(self) -> None:
+        if excess := self._limits.exceeded():
+            _report(self._control, {"ended": excess})
+            _beside("process_tree").stop_and_kill(os.getpid(), _descendants)
+            self._due, self._next_signals = time.monotonic() + _KILL_AGAIN, _escalation(0.0)
+            next(self._next_signals)
+        self._next_check = time.monotonic() + self._limits.interval
 
     def _handle(self, descriptor: int) -> None:
         if descriptor == self._wakeups.fileno():
@@ -176,6 +211,8 @@ def _execute(spec: dict[str, Any], stdio: list[int]) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     os.chdir(spec["cwd"])
+    if sandbox := spec.get("sandbox"):
+        _beside("confinement").enter(sandbox, _beside("landlock"), _beside("syscall_filter"))
     os.execve(spec["path"], spec["argv"], spec["env"])  # noqa: S606  # no shell is wanted
 
 

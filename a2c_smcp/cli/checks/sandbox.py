@@ -1,0 +1,66 @@
+"""What a sandbox can do on this machine, and whether those of the configured servers can be made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from a2c_smcp.cli.checks.findings import Finding, Situation, ok, problem, warning
+from a2c_smcp.computer.inputs.definitions import ids_in
+from a2c_smcp.mcp_host.config.sandbox import ANY
+from a2c_smcp.mcp_host.config.servers import SandboxSettings, StdioConfig, source
+from a2c_smcp.mcp_host.failures import NotSandboxed
+from a2c_smcp.mcp_host.processes.environment import child_environment, find_command
+from a2c_smcp.mcp_host.processes.landlock import BY_ABI
+from a2c_smcp.mcp_host.processes.sandbox import Possible, Sandbox, planned, possible
+
+__all__ = ["sandboxes"]
+
+_REMEDY = "docs/guides/sandbox.md says what each kernel can."
+
+
+def sandboxes(situation: Situation) -> Iterator[Finding]:
+    """What is possible here, and each server whose sandbox would fail or leaves something open."""
+    can = possible()
+    yield ok(_possible(can))
+    for server in situation.configuration.servers.values():
+        if isinstance(server, StdioConfig) and server.sandbox and not server.disabled:
+            yield from _of_server(server, server.sandbox, can)
+
+
+def _possible(can: Possible) -> str:
+    if not can.is_linux:
+        return "This system has no sandbox for MCP servers; only Linux has one."
+    if not can.landlock:
+        return "This kernel has no Landlock, and so no sandbox for MCP servers."
+    known = [what for version, (_, what) in BY_ABI.items() if version <= can.landlock]
+    sockets = "kinds of sockets" if can.filter else "no kinds of sockets"
+    return f"A sandbox can limit {', '.join(known)} (Landlock {can.landlock}), {sockets}, memory and processes."
+
+
+def _of_server(server: StdioConfig, settings: SandboxSettings, can: Possible) -> Iterator[Finding]:
+    named = f"The sandbox of server {server.name!r}"
+    if ids_in([source(server)["sandbox"], server.server_parameters.command, server.server_parameters.cwd or ""]):
+        return
+    try:
+        plan = _planned(server, settings, can)
+    except NotSandboxed as error:
+        yield problem(f"{named} cannot be made, so it does not start: {error.about}.", _REMEDY)
+        return
+    for each in plan.warnings if plan else ():
+        yield warning(f"{named}: {each}.", _REMEDY)
+    if settings.write == ANY or any(plan and plan.allows("write", str(place)) for place in (Path.home(), Path("/"))):
+        yield warning(
+            f"{named} lets it write to your home folder, so it can change what other programs run.",
+            "Name only the folders that it needs in sandbox.write.",
+        )
+
+
+def _planned(server: StdioConfig, settings: SandboxSettings, can: Possible) -> Sandbox | None:
+    asked = server.server_parameters
+    cwd, env = os.path.abspath(asked.cwd or os.curdir), child_environment(os.environ, asked.env)  # noqa: PTH100
+    command = find_command(asked.command, cwd, env)
+    if command is None:  # the check of commands reports it
+        return None
+    return planned(settings, command=command, args=asked.args, env=env, configured=asked.env or {}, cwd=cwd, can=can)
