@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
+import json
 import os
 import signal
 import socket
@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from a2c_smcp.mcp_host.processes.sandbox import possible
+from a2c_smcp.mcp_host.failures import ServerGone
+from a2c_smcp.mcp_host.sandbox.plan import possible
+from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from tests.computer.supervised import managed
-from tests.mcp_host.sandboxed import Burglar, burglar, sandboxed
+from tests.mcp_host.sandboxed import burglar, sandboxed
 from tests.waiting import until
 
 HERE = possible()
@@ -48,6 +50,10 @@ def victim() -> Iterator[subprocess.Popen[bytes]]:
     yield process
     process.kill()
     process.communicate()
+
+
+def files_in(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
 # Files
@@ -101,9 +107,7 @@ async def test_files_elsewhere_cannot_be_written_truncated_removed_moved_or_link
         for way, code in ways.items():
             said = await one.tries(code)
             assert said.startswith(("PermissionError", "OSError: [Errno 18]", "OSError: [Errno 26]")), (way, said)
-    assert secret.read_text() == "the owner's secret"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["secret.txt", "shared"]
-    assert [path.name for path in shared.iterdir()] == ["own"]
+    assert files_in(tmp_path) == {"secret.txt": "the owner's secret", "shared/own": "own"}
 
 
 async def test_symbolic_links_lead_nowhere_new(secret: Path, tmp_path: Path) -> None:
@@ -124,9 +128,20 @@ async def test_the_folder_for_temporary_files_is_private_and_vanishes() -> None:
     async with burglar() as one, burglar() as other:
         code = "import tempfile; path = tempfile.mkstemp()[1]; open(path, 'w').write('x'); found = path"
         own = await one.tries(code)
-        assert Path(own).read_text() == "x"
+        assert files_in(Path(own).parent) == {Path(own).name: "x"}
         assert (await other.tries(f"open({own!r})")).startswith(DENIED)
-    assert not Path(own).parent.exists()
+    assert files_in(Path(own).parent) == {}
+
+
+async def test_without_a_sandbox_the_same_ways_lead_out(secret: Path, victim: subprocess.Popen[bytes]) -> None:
+    async with burglar(None) as one:
+        assert await one.tries(f"found = open({str(secret)!r}).read()") == "the owner's secret"
+        assert "KEY=the-s" in await one.tries(f"found = open('/proc/{victim.pid}/environ', 'rb').read(9)")
+        assert (
+            await one.tries("import socket; socket.socket(1, 1); socket.socket(2, 2); socket.socket(2, 1, 262)")
+            == "done"
+        )
+        assert await one.tries(f"import os; os.kill({victim.pid}, 9)") == "done"
 
 
 # Other processes
@@ -279,25 +294,49 @@ async def _survives(code: str, sandbox: dict[str, object], reason: str) -> None:
     """The server is ended for that reason, and is usable again by itself."""
     async with managed(sandboxed(sandbox)) as (manager, changes, _):
         assert manager.state("burglar") == "ready"
-        with pytest.raises(Exception, match="is gone"):
-            await manager.call_tool("burglar", "run", {"code": code}, 60)
+        with pytest.raises(ServerGone):
+            await manager.call_tool("burglar", ToolRequest("run", {"code": code}, 60))
         await changes.until(lambda told: any(state == "backoff" and reason in why for _, state, why in told))
         await until(lambda: manager.state("burglar") == "ready")
-        result = await manager.call_tool("burglar", "run", {"code": "found = 6 * 7"}, 60)
+        result = await manager.call_tool("burglar", ToolRequest("run", {"code": "found = 6 * 7"}, 60))
         assert result["content"][0]["text"] == "42"
 
 
-async def test_a_fork_bomb_is_ended_whole_and_the_server_started_again(tmp_path: Path) -> None:
+async def test_a_fork_bomb_is_ended_whole_and_the_server_started_again() -> None:
+    """It grows to 256 processes and no further, since this runs on the machine of a person."""
     bomb = """
-import os, sys
-os.environ["FORK_BOMB"] = "yes"
-while True:
-    try:
-        if os.fork() == 0: os.setsid()
-    except OSError: pass
+import os, time
+for _ in range(8):
+    if os.fork() == 0: os.setsid()
+time.sleep(600)
 """
-    await _survives(bomb, {"processes": 40}, "processes, and 40 are allowed")
+    await _survives(bomb, {"processes": 40}, "more than the 40 processes that are allowed")
     await until(lambda: not _running("burglar.py"))
+
+
+async def test_a_bomb_of_threads_is_ended_too() -> None:
+    code = """
+import threading, time
+threading.stack_size(64 * 1024)
+for _ in range(100): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+time.sleep(600)
+"""
+    await _survives(code, {"processes": 2}, "threads, and 64 are allowed")
+
+
+@needs_signals
+async def test_the_ender_of_a_sandbox_is_out_of_reach_of_its_server() -> None:
+    async with burglar({"read": ["/proc"]}) as one:
+        found = await one.tries("""
+            import os
+            parent = os.getppid()
+            children = open(f"/proc/{parent}/task/{parent}/children").read().split()
+            found = [int(pid) for pid in children if int(pid) != os.getpid()]
+        """)
+        (ender,) = json.loads(found)
+        assert "[Errno 1]" in await one.tries(f"import os; os.kill({ender}, 9)")
+        assert "[Errno 1" in await one.tries(f"open('/proc/{ender}/mem', 'rb').read(1)")
+        os.kill(ender, 0)
 
 
 async def test_children_that_leave_session_and_parent_are_counted() -> None:
@@ -311,7 +350,7 @@ for _ in range(30):
         os._exit(0)
 time.sleep(600)
 """
-    await _survives(code, {"processes": 20}, "and 20 are allowed")
+    await _survives(code, {"processes": 20}, "more than the 20 processes that are allowed")
     await until(lambda: not _running("burglar.py"))
 
 
@@ -347,17 +386,14 @@ async def test_root_has_no_capabilities_in_a_sandbox() -> None:
 
 
 def _running(name: str) -> list[str]:
+    """The processes of this server that are left without a parent."""
     found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdecimal():
-            try:
-                words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
-                parent = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1]
-            except OSError:
-                continue
-            if any(word.endswith(name.encode()) for word in words) and parent == "1":
-                found.append(entry)
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if parent == "1" and any(word.endswith(name.encode()) for word in words):
+            found.append(folder.name)
     return found
-
-
-_ = asyncio, Burglar

@@ -13,7 +13,7 @@ from a2c_smcp.mcp_host.config.servers import SandboxSettings, StdioConfig, sourc
 from a2c_smcp.mcp_host.failures import NotSandboxed
 from a2c_smcp.mcp_host.processes.environment import child_environment, find_command
 from a2c_smcp.mcp_host.processes.landlock import BY_ABI
-from a2c_smcp.mcp_host.processes.sandbox import Possible, Sandbox, planned, possible
+from a2c_smcp.mcp_host.sandbox.plan import Possible, Sandbox, planned, possible
 
 __all__ = ["sandboxes"]
 

@@ -3,8 +3,8 @@
 Why: the files are watched, and a change of a file restarts servers. An agent with a tool that writes files could
 otherwise have any program run, send secrets to any address, or let its tools run without approval. So a change needs
 consent if it decides which program is run, with which arguments and variables, which URL is used, which name means
-which tool, which tools run without approval, what is no longer masked, or what a sandbox allows. A change that only restricts, removes or
-describes is applied at once.
+which tool, which tools run without approval, what is no longer masked, or what a sandbox allows. A change that only
+restricts, removes or describes is applied at once.
 
 How: `weigh` compares the configuration that is in use with the one in the files. Each server and each input is applied
 as a whole or not at all: if one of its fields needs consent, the whole server stays as it is in use, and its changes

@@ -1,8 +1,13 @@
-"""Enters a sandbox, and makes its temporary folder. Standard library only: the guard process runs it.
+"""Enters a sandbox, leaves an ender in it, and makes its temporary folder. Standard library only: the guard runs it.
 
-Order matters. The rights of root go first, since they are needed for nothing that follows. Landlock opens the paths that
-it allows, so it precedes the filter of system calls, which needs that new privileges are given up. Each step that is
-asked for and fails, fails the start.
+The ender is a process in the same sandbox, which ends all others there by one call, `kill(-1)`: in a sandbox whose
+signals do not leave it, the kernel takes that for "all processes of the sandbox", and none of them can fork meanwhile.
+Killing one by one from outside is slower than a fork bomb. The server itself is one sandbox further in, so that it can
+neither signal nor trace the ender. The ender acts on any message, or when the watcher, which holds the other end of its
+socket, is gone.
+
+Order matters. The rights of root go first: nothing that follows needs them. Landlock opens the paths that it allows, so
+it precedes the filter of system calls, which needs that new privileges are given up. If one fails, so does the start.
 """
 
 from __future__ import annotations
@@ -12,8 +17,11 @@ import ctypes
 import errno
 import os
 import resource
+import signal
+import socket
 import stat
 import struct
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,16 +30,25 @@ __all__ = ["enter", "temporary_folder"]
 _PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 47, 4
 _CAPABILITIES = 64
 _CAPABILITY_VERSION = 0x20080522
+_MOST_DESCRIPTORS = 65536
+_KILLS, _BETWEEN_KILLS = 100, 0.01
+_THREADS = 32
+"""Threads for each process that is allowed."""
+_TASKS_OF_OTHERS = 2048
+"""How many more threads the user's other programs may start before this one cannot."""
 _BEYOND_MEMORY = 2 * 1024**3
 """Bytes that one process may reserve beyond the limit of memory: what is reserved is often never used."""
 
 
-def enter(sandbox: dict[str, Any], landlock: Any, syscall_filter: Any) -> None:
-    """Restrict this process for good. Raises `OSError`."""
+def enter(sandbox: dict[str, Any], landlock: Any, syscall_filter: Any, orders: socket.socket) -> None:
+    """Restrict this process for good. `orders` is the socket of its ender. Raises `OSError`."""
     _drop_rights_of_root()
-    _set_limits(sandbox["memory"])
+    _set_limits(sandbox["memory"], sandbox["processes"])
     if sandbox["landlock"]:
         landlock.restrict(sandbox)
+        if landlock.abi() >= landlock.SIGNALS_SINCE:
+            _leave_ender(orders, os.getppid())
+            landlock.separate()
     else:
         landlock.give_up_privileges()
     if sandbox["filter"]:
@@ -52,9 +69,47 @@ def _drop_rights_of_root() -> None:
         libc.capset(header, struct.pack("=6I", effective, permitted, 0, more_effective, more_permitted, 0))
 
 
-def _set_limits(memory: int | None) -> None:
-    """Write no memory to disk in a crash, and reserve no more than can ever be used, in one request."""
+def _leave_ender(orders: socket.socket, watcher: int) -> None:
+    """Make the ender a child of the watcher, not of the server, by a process in between that ends at once."""
+    between = os.fork()
+    if between == 0:
+        try:
+            if os.fork() == 0:
+                _end_on_order(orders, watcher)
+        finally:
+            os._exit(0)
+    os.waitpid(between, 0)
+
+
+def _end_on_order(orders: socket.socket, watcher: int) -> None:
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.closerange(0, orders.fileno())
+    os.closerange(orders.fileno() + 1, _MOST_DESCRIPTORS)
+    try:
+        os.kill(watcher, 0)
+    except PermissionError:
+        pass  # as it must be: signals do not leave this sandbox
+    else:
+        return
+    orders.sendall(struct.pack("=i", os.getpid()))
+    with contextlib.suppress(OSError):
+        orders.recv(1)
+    with contextlib.suppress(OSError):
+        for _ in range(_KILLS):
+            os.kill(-1, signal.SIGKILL)  # raises when nobody is left
+            time.sleep(_BETWEEN_KILLS)
+
+
+def _set_limits(memory: int | None, processes: int | None) -> None:
+    """Write no memory to disk in a crash, reserve no more than can ever be used, and fork no more than can be ended.
+
+    The kernel counts all threads of a user for the last one, and not those of root: it only keeps a fork bomb small.
+    """
     limits = {resource.RLIMIT_CORE: 0}
+    if processes is not None:
+        limits[resource.RLIMIT_NPROC] = _tasks_of_user() + _THREADS * processes + _TASKS_OF_OTHERS
     if memory is not None:
         limits[resource.RLIMIT_DATA] = memory + _BEYOND_MEMORY
     for which, most in limits.items():
@@ -62,6 +117,16 @@ def _set_limits(memory: int | None) -> None:
         lower = most if hard == resource.RLIM_INFINITY else min(most, hard)
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(which, (lower, lower))
+
+
+def _tasks_of_user() -> int:
+    """How many threads the user of this process has."""
+    user, count = os.getuid(), 0
+    for entry in os.listdir("/proc"):  # noqa: PTH208  # names, not paths
+        with contextlib.suppress(OSError):
+            if entry.isdecimal() and os.stat(f"/proc/{entry}").st_uid == user:  # noqa: PTH116
+                count += max(os.stat(f"/proc/{entry}/task").st_nlink - 2, 1)  # noqa: PTH116
+    return count
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["BY_ABI", "abi", "restrict"]
+__all__ = ["BY_ABI", "SIGNALS_SINCE", "abi", "give_up_privileges", "restrict", "separate"]
 
 BY_ABI = {
     1: ("5.13", "files"),
@@ -47,7 +47,8 @@ _RIGHTS = {
 }
 _BIND_TCP, _CONNECT_TCP = 1, 2
 _ABSTRACT_SOCKETS, _SIGNALS = 1, 2
-_TCP_SINCE, _SCOPES_SINCE = 4, 6
+_TCP_SINCE = 4
+SIGNALS_SINCE = 6
 
 
 def abi() -> int:
@@ -78,6 +79,19 @@ def restrict(spec: dict[str, Any]) -> None:
         os.close(ruleset)
 
 
+def separate() -> None:
+    """Enter a ruleset inside the one before: processes that stay in that one can be neither signalled nor traced.
+
+    Needs version `SIGNALS_SINCE`. Raises `OSError`.
+    """
+    attributes = struct.pack("=QQQ", 0, 0, _SIGNALS)
+    ruleset = _checked(_call(_CREATE_RULESET, attributes, len(attributes), 0))
+    try:
+        _checked(_call(_RESTRICT_SELF, ruleset, 0))
+    finally:
+        os.close(ruleset)
+
+
 def give_up_privileges() -> None:
     """Let no later `exec` gain a privilege; a sandbox cannot be entered otherwise."""
     _checked(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
@@ -87,7 +101,7 @@ def _ruleset(version: int, files: int, *, has_ports: bool) -> int:
     attributes = struct.pack("=Q", files)
     if version >= _TCP_SINCE:
         attributes += struct.pack("=Q", _BIND_TCP | _CONNECT_TCP if has_ports else 0)
-    if version >= _SCOPES_SINCE:
+    if version >= SIGNALS_SINCE:
         attributes += struct.pack("=Q", _SIGNALS | (_ABSTRACT_SOCKETS if has_ports else 0))
     return _checked(_call(_CREATE_RULESET, attributes, len(attributes), 0))
 

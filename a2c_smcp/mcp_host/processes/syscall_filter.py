@@ -1,7 +1,7 @@
 """A seccomp filter for what Landlock does not see: kinds of sockets, other ways to connect, memory shared by number.
 
-Standard library only: the guard process runs it, in the child, before `exec`. Landlock's rule on TCP ports is asked only
-by `connect` and `bind` of plain TCP. Multipath TCP, TCP Fast Open (a `send` that connects), `listen` without `bind` and
+Standard library only: the guard process runs it, in the child, before `exec`. Landlock checks TCP ports only in
+`connect` and `bind` of plain TCP. Multipath TCP, TCP Fast Open (a `send` that connects), `listen` without `bind` and
 io_uring pass it by; it has no rule for UDP, Unix sockets and System V memory. So this filter denies these, and every
 family of sockets that it does not name. It reads numbers only, no memory of the process: it cannot tell hosts apart.
 """

@@ -18,8 +18,8 @@ from a2c_smcp.mcp_host.config.servers import SandboxSettings, StdioParameters
 from a2c_smcp.mcp_host.failures import CommandNotFound, ServerFailure, ServerGone, StartFailed, in_brief
 from a2c_smcp.mcp_host.processes.environment import child_environment, find_command, why_not_found
 from a2c_smcp.mcp_host.processes.guard import GuardedProcess, Intercept, ProcessGuard
-from a2c_smcp.mcp_host.processes.refusals import Refusals
-from a2c_smcp.mcp_host.processes.sandbox import planned
+from a2c_smcp.mcp_host.sandbox.plan import planned
+from a2c_smcp.mcp_host.sandbox.refusals import RefusedPaths
 from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests
 from a2c_smcp.mcp_host.transports.messages import LineDecoder, read_line, to_line, to_message
 from a2c_smcp.mcp_host.transports.transport import OnFault
@@ -53,7 +53,7 @@ class StdioTransport:
     ) -> None:
         self._parameters = parameters
         self._sandbox = sandbox
-        self._refusals: Refusals | None = None
+        self._refusals: RefusedPaths | None = None
         self._name = name
         self._limit = limit
         self._guard = guard
@@ -139,7 +139,7 @@ class StdioTransport:
         if self._sandbox is None:
             return await self._guard.launch(path, argv, env, cwd)
         plan = planned(self._sandbox, command=path, args=asked.args, env=env, configured=asked.env or {}, cwd=cwd)
-        self._refusals = Refusals(self._name, plan)
+        self._refusals = RefusedPaths(self._name, plan)
         return await self._guard.launch(path, argv, plan.environment, cwd, plan.spec)
 
     async def _end(self, child: GuardedProcess) -> None:

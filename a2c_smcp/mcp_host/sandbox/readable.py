@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["DEVICES", "IN_HOME", "SYSTEM", "of_program"]
+__all__ = ["DEVICES", "IN_HOME", "SYSTEM", "homes_of", "is_private", "of_program"]
 
 SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store", "/snap",
@@ -30,7 +30,7 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 """These may be written, too."""
 
 IN_HOME = (
-    ".asdf", ".bun", ".cache/deno", ".cache/node", ".cache/uv", ".cargo/bin", ".conda", ".deno", ".fnm", ".gem",
+    ".asdf", ".bun", ".cache/deno", ".cache/node", ".cache/uv", ".cargo/bin", ".conda", ".deno", ".fnm", ".gem/ruby",
     ".local/bin", ".local/lib", ".local/pipx", ".local/share/fnm", ".local/share/mise", ".local/share/pipx",
     ".local/share/pnpm", ".local/share/pypoetry", ".local/share/uv", ".local/share/virtualenvs", ".local/state/fnm",
     ".npm/_cacache", ".npm/_npx", ".npm-global", ".nvm", ".pyenv", ".rbenv", ".rustup/toolchains", ".sdkman",
@@ -50,25 +50,46 @@ def of_program(command: str, args: Sequence[str], env: Mapping[str, str], cwd: s
 
     `command` is an absolute path. The script is the first argument that is a file.
     """
-    home = Path(env.get("HOME") or Path.home())
-    found = [*_program(Path(command), home)]
-    script = next((path for path in (Path(cwd, word) for word in args) if path.is_file()), None)
-    if script is not None:
-        found += _program(script, home)
-    for name in _PACKAGE_VARIABLES:
-        found += [Path(cwd, part) for part in env.get(name, "").split(os.pathsep) if part]
-    found += [Path(path) for name in _CERTIFICATES if (path := env.get(name))]
+    homes = homes_of(env)
+    files = [Path(command), *_script(args, cwd)]
+    found = [path for file in files for path in _program(file, homes)]
+    found += [*_named_by(env, cwd)]
     return [str(path) for path in dict.fromkeys(found) if path.exists()]
 
 
-def _program(file: Path, home: Path) -> Iterator[Path]:
+def homes_of(env: Mapping[str, str]) -> tuple[Path, ...]:
+    """The home folder of the owner, and the one that a server is told."""
+    told = env.get("HOME")
+    return tuple(dict.fromkeys((Path.home(), *([Path(told)] if told else ()))))
+
+
+def is_private(folder: Path, homes: Sequence[Path]) -> bool:
+    """Whether a folder holds more than programs: a home folder, one above it, or the root of all folders."""
+    return folder == folder.parent or any(
+        home == folder or folder in home.parents or folder == home / ".local" for home in homes
+    )
+
+
+def _script(args: Sequence[str], cwd: str) -> list[Path]:
+    paths = (os.path.join(cwd, word) for word in args)  # noqa: PTH118
+    return [Path(path) for path in paths if os.path.isfile(path)][:1]  # noqa: PTH113  # no error for any text
+
+
+def _named_by(env: Mapping[str, str], cwd: str) -> Iterator[Path]:
+    """Folders of packages and files of certificates that are named in the environment."""
+    for name in _PACKAGE_VARIABLES:
+        yield from (Path(cwd, part) for part in env.get(name, "").split(os.pathsep) if part)
+    yield from (Path(path) for name in _CERTIFICATES if (path := env.get(name)))
+
+
+def _program(file: Path, homes: Sequence[Path]) -> Iterator[Path]:
     """A file, the files that it links to, and the installation or package that each of them belongs to."""
     for each in _links(file):
         yield each
         prefix = each.parent.parent
         if each.parent.name == "bin" and _is_prefix(prefix):
-            yield from (folder for folder in (prefix, *_base(prefix)) if not _is_private(folder, home))
-        yield from _package(each, home)
+            yield from (folder for folder in (prefix, *_base(prefix)) if not is_private(folder, homes))
+        yield from _package(each, homes)
 
 
 def _links(file: Path) -> Iterator[Path]:
@@ -96,11 +117,11 @@ def _base(environment: Path) -> Iterator[Path]:
     yield from (Path(value.strip()).parent for name, _, value in pairs if name.strip() == "home")
 
 
-def _package(file: Path, home: Path) -> Iterator[Path]:
+def _package(file: Path, homes: Sequence[Path]) -> Iterator[Path]:
     """The nearest folder above a file that is a package, and the folders of packages beside and above it."""
     is_found = False
     for folder in file.parents:
-        if _is_private(folder, home):
+        if is_private(folder, homes):
             return
         if folder.name == "node_modules":
             yield folder
@@ -113,8 +134,3 @@ def _package(file: Path, home: Path) -> Iterator[Path]:
 
 def _has(folder: Path, signs: Sequence[str]) -> bool:
     return any((folder / sign).exists() for sign in signs)
-
-
-def _is_private(folder: Path, home: Path) -> bool:
-    """Whether a folder holds more than programs: the home folder, one above it, or the root of all folders."""
-    return folder == folder.parent or home == folder or folder in home.parents or folder == home / ".local"

@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 from a2c_smcp.mcp_host.config.sandbox import ANY, UNIX, SandboxSettings, bytes_of
 from a2c_smcp.mcp_host.failures import NotSandboxed
-from a2c_smcp.mcp_host.processes import landlock, readable, syscall_filter
+from a2c_smcp.mcp_host.processes import landlock, syscall_filter
+from a2c_smcp.mcp_host.sandbox import readable
 
 __all__ = ["Possible", "Sandbox", "planned", "possible"]
 
@@ -126,21 +127,25 @@ def planned(
     Raises `NotSandboxed`.
     """
     can = can or possible()
-    missing = can.missing(settings)
-    if missing and settings.required:
-        raise NotSandboxed(f'its sandbox cannot be enforced here: {"; ".join(missing)}; "required": false starts it')
-    ports = settings.connect if settings.connect != ANY else None
+    is_any, named = settings.connect == ANY, settings.connect
     inside = {name: value for name, value in env.items() if name not in _TEMPORARY or name in configured}
     return Sandbox(
         files=tuple(_files(settings, command, args, env, cwd)),
-        ports=None if ports is None else tuple(port for port in ports if isinstance(port, int)),
-        unix=ports is None or UNIX in ports,
-        memory=None if settings.memory == ANY else bytes_of(settings.memory),
+        ports=None if is_any else tuple(port for port in named if isinstance(port, int)),
+        unix=is_any or UNIX in named,
+        memory=bytes_of(settings.memory),
         processes=settings.processes if isinstance(settings.processes, int) else None,
         can=can,
-        environment={**({} if ports is None or ports else _OFFLINE), **inside},
-        warnings=tuple(f"not enforced: {each}" for each in (*missing, *can.gaps(settings))),
+        environment=inside if named else {**_OFFLINE, **inside},
+        warnings=_not_enforced(settings, can),
     )
+
+
+def _not_enforced(settings: SandboxSettings, can: Possible) -> tuple[str, ...]:
+    missing = can.missing(settings)
+    if missing and settings.required:
+        raise NotSandboxed(f'its sandbox cannot be enforced here: {"; ".join(missing)}; "required": false starts it')
+    return tuple(f"not enforced: {each}" for each in (*missing, *can.gaps(settings)))
 
 
 def _files(
@@ -150,7 +155,7 @@ def _files(
     if settings.read == ANY:
         yield "read", os.path.sep
     else:
-        yield from (("read", path) for path in _default_paths(home))
+        yield from (("read", path) for path in _default_paths(home, readable.homes_of(env)))
         yield from (("read", path) for path in readable.of_program(command, args, env, cwd))
         yield from (("read", _existing("read", path, home, cwd)) for path in settings.read)
     yield from (("device", path) for path in readable.DEVICES if os.path.exists(path))  # noqa: PTH110
@@ -160,9 +165,11 @@ def _files(
         yield from (("write", _existing("write", path, home, cwd)) for path in settings.write)
 
 
-def _default_paths(home: str) -> Iterator[str]:
+def _default_paths(home: str, homes: Sequence[Path]) -> Iterator[str]:
     inside = (os.path.join(home, path) for path in readable.IN_HOME)  # noqa: PTH118
-    yield from (path for path in (*readable.SYSTEM, *inside) if os.path.exists(path))  # noqa: PTH110
+    for path in (*readable.SYSTEM, *inside):
+        if os.path.exists(path) and not readable.is_private(Path(path), homes):  # noqa: PTH110
+            yield path
 
 
 def _existing(field: str, path: str, home: str, cwd: str) -> str:

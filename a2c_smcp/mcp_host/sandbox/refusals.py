@@ -1,8 +1,8 @@
 """What a sandboxed server was probably refused, for its owner's log.
 
-The kernel tells a user nothing of refusals: only root reads its audit log. So this reads what the server says, on stderr
-and in its answers: a line about missing permission that names a path, which exists and is not in the sandbox. A server
-may say anything, so the words are "seems to want". The path is logged, never the line, which may hold a secret.
+The kernel tells a user nothing of refusals: only root reads its audit log. So this reads what the server says, on
+stderr and in its answers: a line about missing permission that names a path, which exists and is not in the sandbox. A
+server may say anything, so the words are "seems to want". The path is logged, never the line, which may hold a secret.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import logging
 import os
 import re
 
-from a2c_smcp.mcp_host.processes.sandbox import Sandbox
+from a2c_smcp.mcp_host.sandbox.plan import Sandbox
 from a2c_smcp.protocol.visible import one_line
 
-__all__ = ["Refusals"]
+__all__ = ["RefusedPaths"]
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _MOST = 20
 _LONGEST_PATH = 300
 
 
-class Refusals:
+class RefusedPaths:
     """Reads the output of one start of a server. `warnings` are sentences for the owner, the same as in the log."""
 
     def __init__(self, name: str, sandbox: Sandbox) -> None:
