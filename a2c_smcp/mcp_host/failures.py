@@ -12,6 +12,7 @@ __all__ = [
     "RESOURCE_NOT_FOUND",
     "AuthRequired",
     "CommandNotFound",
+    "NotSandboxed",
     "OversizedAnswer",
     "RequestRefused",
     "ServerExists",
@@ -56,6 +57,12 @@ class CommandNotFound(StartFailed):
     """Starting again would not help."""
 
     title = "Command not found"
+
+
+class NotSandboxed(StartFailed):
+    """Its sandbox cannot be made. Starting again would not help."""
+
+    title = "MCP server cannot be in its sandbox"
 
 
 class AuthRequired(ServerFailure):

@@ -28,9 +28,11 @@ from a2c_smcp.mcp_host.transports.transport import MCPTransport
 __all__ = ["Manager", "transport_for"]
 
 _TRANSPORTS: dict[str, Callable[[Any, ProcessGuard, int, Account | None], MCPTransport]] = {
-    "stdio": lambda parameters, guard, limit, _: StdioTransport(parameters, guard, limit),
-    "streamable": lambda parameters, _, limit, account: StreamableTransport(parameters, limit, account),
-    "sse": lambda parameters, _, limit, account: SSETransport(parameters, limit, account),
+    "stdio": lambda config, guard, limit, _: StdioTransport(
+        config.server_parameters, guard, limit, sandbox=config.sandbox, name=config.name
+    ),
+    "streamable": lambda config, _, limit, account: StreamableTransport(config.server_parameters, limit, account),
+    "sse": lambda config, _, limit, account: SSETransport(config.server_parameters, limit, account),
 }
 
 
@@ -38,7 +40,7 @@ def transport_for(
     config: MCPServerConfig, guard: ProcessGuard, limit: int = MAX_BYTES, account: Account | None = None
 ) -> MCPTransport:
     """Return a transport that is not opened yet. `limit` is the most bytes of a message from the server."""
-    return _TRANSPORTS[config.type](config.server_parameters, guard, limit, account)
+    return _TRANSPORTS[config.type](config, guard, limit, account)
 
 
 OpenTransport = Callable[[MCPServerConfig, ProcessGuard, int, Account | None], MCPTransport]

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from a2c_smcp.mcp_host.failures import AuthRequired, CommandNotFound, ServerFailure, SessionLost
+from a2c_smcp.mcp_host.failures import AuthRequired, CommandNotFound, NotSandboxed, ServerFailure, SessionLost
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.logs import LogMessage
 from a2c_smcp.mcp_host.sessions.offers import OfferChange
@@ -74,7 +74,7 @@ class Restarts:
     def after(self, failure: ServerFailure, *, ready_for: float, now: float) -> Recovery:
         if isinstance(failure, AuthRequired):
             return Recovery("auth_required", None)
-        if isinstance(failure, CommandNotFound):
+        if isinstance(failure, CommandNotFound | NotSandboxed):
             return Recovery("failed", self.policy.failed_pause)
         if ready_for >= self.policy.restarts_within:
             self.in_a_row = 0

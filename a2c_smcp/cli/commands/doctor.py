@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from a2c_smcp.cli import logs, options
-from a2c_smcp.cli.checks import configuration, machine, policy, server, sign_in
+from a2c_smcp.cli.checks import configuration, machine, restrictions, server, sign_in
 from a2c_smcp.cli.checks.findings import Check, Finding, Severity, Situation, probe_server
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.setup_files import SetupOptions, find_setups, setup_options
@@ -29,9 +29,10 @@ CHECKS: dict[str, Check] = {
     "extras": machine.extras,
     "configuration": configuration.files,
     "commands": configuration.commands,
+    "sandbox": restrictions.sandboxes,
     "inputs": configuration.inputs,
     "secrets": configuration.secrets,
-    "policy": policy.policy,
+    "policy": restrictions.policy,
     "keyring": machine.keyring,
     "sign-in": sign_in.sign_in,
     "state folder": machine.state,

@@ -3,8 +3,8 @@
 Why: the files are watched, and a change of a file restarts servers. An agent with a tool that writes files could
 otherwise have any program run, send secrets to any address, or let its tools run without approval. So a change needs
 consent if it decides which program is run, with which arguments and variables, which URL is used, which name means
-which tool, which tools run without approval, what is no longer masked, whether a changed tool is asked about, or what
-scanners check. A change that only restricts, removes or describes is applied at once.
+which tool, which tools run without approval, what is no longer masked, whether a changed tool is asked about, what
+scanners check, or what a sandbox allows. A change that only restricts, removes or describes is applied at once.
 
 How: `weigh` compares the configuration that is in use with the one in the files. Each server and each input is applied
 as a whole or not at all: if one of its fields needs consent, the whole server stays as it is in use, and its changes
@@ -23,6 +23,8 @@ from a2c_smcp.computer.configuration.files import Configuration
 from a2c_smcp.computer.scanners.config import shown_scanner
 from a2c_smcp.computer.secrets import MASKED
 from a2c_smcp.computer.secrets.replace import PAIRS, masked_server
+from a2c_smcp.mcp_host.config.sandbox import as_written
+from a2c_smcp.mcp_host.config.sandbox import loosens as loosens_sandbox
 from a2c_smcp.mcp_host.config.servers import (
     CommandInput,
     MCPServerConfig,
@@ -100,7 +102,7 @@ def _server(before: MCPServerConfig | None, after: MCPServerConfig) -> Iterator[
         if name == "server_parameters":
             yield from _parameters(change.inside(name, place))
         elif _LOOSENS.get(name, _always)(old.get(name), new.get(name)):
-            yield change.difference(name, _aliases if name == "tool_meta" else _as_it_is)
+            yield change.difference(name, _SHOWN.get(name, _as_it_is))
     for tool in _loosened_tools(old, new):
         yield Difference(f"{place}: {tool}", None if before is None else "asks", "runs without asking")
 
@@ -199,6 +201,7 @@ _LOOSENS: dict[str, _Loosens] = {
     "default_tool_meta": lambda before, after: _field(before, "alias") != _field(after, "alias"),
     "vrl": _is_given,
     "desktop": lambda before, after: after == "any",
+    "sandbox": loosens_sandbox,
     "secrets": _unmasks,
     "pin": _pins_less,
     "questions_for_agents": lambda before, after: not set(after or ()) <= set(before or ()),
@@ -214,6 +217,10 @@ def _aliases(tools: Any) -> dict[str, Any]:
     """Aliases by tool: they decide which tool a name means, even a name that is forbidden."""
     known = tools if isinstance(tools, Mapping) else {}
     return {tool: alias for tool, meta in known.items() if (alias := _field(meta, "alias")) is not None}
+
+
+_SHOWN: dict[str, Callable[[Any], Any]] = {"tool_meta": _aliases, "sandbox": as_written}
+"""How a field is shown, where not as it is."""
 
 
 def _loosened_tools(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

@@ -163,7 +163,8 @@ def _in_shape(raw: dict[str, Any], config: BaseServerConfig, unknown: set[str]) 
     parameters = type(config).model_fields["server_parameters"].annotation
     known = getattr(parameters, "model_fields", {})
     given = raw.get("server_parameters", raw)
-    rest = {key: raw[key] for key in type(config).model_fields if key in raw and key not in ("name", "type")}
+    fields = {**({"sandbox": given["sandbox"]} if given.get("sandbox") else {}), **raw}
+    rest = {key: fields[key] for key in type(config).model_fields if key in fields and key not in ("name", "type")}
     return {
         "type": getattr(config, "type", ""),
         **rest,

@@ -11,6 +11,7 @@ from a2c_smcp.computer.configuration.files import Configuration
 from a2c_smcp.computer.imports.inputs import Ids
 from a2c_smcp.computer.inputs.definitions import PLACEHOLDER, Input, default_of, is_secret
 from a2c_smcp.computer.secrets.replace import replace_secrets
+from a2c_smcp.mcp_host.config.sandbox import as_written
 from a2c_smcp.mcp_host.config.servers import CommandInput, MCPServerConfig, PickStringInput, source
 
 __all__ = ["STYLES", "Export", "export"]
@@ -34,6 +35,7 @@ def _to_be_filled_in(variable: str, default: str | None) -> str:
 STYLES: dict[str, Style] = {"claude-code": _bare, "cursor": _env, "claude-desktop": _to_be_filled_in}
 
 _TYPES = {"streamable": "http", "sse": "sse"}
+_KNOWN = ("name", "type", "disabled", "server_parameters", "sandbox")
 _WRITTEN = ("command", "args", "env", "cwd", "url", "headers")
 
 
@@ -73,8 +75,14 @@ class _Exporter:
             kept, place, lambda where, name, value: self._ids.secret(config.name, where, name, value)
         )
         kind = {"type": _TYPES[config.type]} if config.type in _TYPES else {}
-        filled: dict[str, Any] = self._filled(kept)
+        filled: dict[str, Any] = self._filled({**kept, **self._sandbox(place, data)})
         return {**kind, **filled}
+
+    def _sandbox(self, place: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        if data.get("sandbox") is None:
+            return {}
+        self._notes.append(f"{place}.sandbox is written, and other programs ignore it: they run the server without one")
+        return {"sandbox": as_written(data["sandbox"])}
 
     def _filled(self, value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -103,7 +111,7 @@ class _Exporter:
 
 def _lost(config: MCPServerConfig) -> list[str]:
     """The fields that were set and that `mcpServers` cannot express."""
-    own = [name for name in config.model_fields_set if name not in ("name", "type", "disabled", "server_parameters")]
+    own = [name for name in config.model_fields_set if name not in _KNOWN]
     parameters = config.server_parameters
     own += [f"server_parameters.{name}" for name in parameters.model_fields_set if name not in _WRITTEN]
     own += [f"server_parameters.{name}" for name in _waiting(config)]

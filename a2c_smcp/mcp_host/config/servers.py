@@ -39,6 +39,7 @@ from a2c_smcp.mcp_host.config.inputs import (
     input_to_wire,
     parse_input,
 )
+from a2c_smcp.mcp_host.config.sandbox import SandboxField, SandboxSettings
 from a2c_smcp.mcp_host.config.sign_in import SIGN_IN_CONTENTS, SignInSettings
 from a2c_smcp.mcp_host.config.validation import (
     MISSING,
@@ -69,6 +70,7 @@ __all__ = [
     "PromptStringInput",
     "SSEConfig",
     "SSEParameters",
+    "SandboxSettings",
     "SignInSettings",
     "StdioConfig",
     "StdioParameters",
@@ -135,6 +137,7 @@ class StdioConfig(BaseServerConfig):
 
     type: Annotated[Literal["stdio"], FieldContent.SETTING] = "stdio"
     server_parameters: StdioParameters
+    sandbox: Annotated[SandboxField, FieldContent.PATH] = None
 
 
 class StreamableParameters(StrictModel):
@@ -219,7 +222,19 @@ def parse_server(data: object, name: str | None = None) -> MCPServerConfig:
         fields["server_parameters"] = {key: fields.pop(key) for key in list(fields) if key in known}
     elif "auth" in fields and "auth" in _PARAMETERS[kind].model_fields:
         fields["server_parameters"] = {"auth": fields.pop("auth"), **fields["server_parameters"]}
+    _take_sandbox(fields, kind, about)
     return _validated(_KINDS[kind], {**fields, "type": kind}, about, flat=flat)
+
+
+def _take_sandbox(fields: dict[str, Any], kind: str, about: str) -> None:
+    """Move a sandbox that is among the parameters. Where it would have no effect, it is an error."""
+    parameters = fields["server_parameters"]
+    if isinstance(parameters, Mapping) and "sandbox" in parameters:
+        rest = {key: value for key, value in parameters.items() if key != "sandbox"}
+        fields["server_parameters"] = rest
+        fields.setdefault("sandbox", parameters["sandbox"])
+    if kind != "stdio" and fields.get("sandbox") is not None:
+        raise config_error(about, [(("sandbox",), "only a server over stdio can be in a sandbox")])
 
 
 def source(config: BaseServerConfig) -> dict[str, Any]:

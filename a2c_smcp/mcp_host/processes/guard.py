@@ -92,6 +92,8 @@ class GuardedProcess:
         self.stdout = pipes.stdout
         self.stderr = pipes.stderr
         self.exit_code: int | None = None
+        self.excess = ""
+        """Why its watcher has ended it; empty if it has not."""
         self.exited = asyncio.Event()
         self.gone = asyncio.Event()
         self._pipes = pipes
@@ -123,8 +125,11 @@ class GuardedProcess:
     async def _listen(self) -> None:
         try:
             while line := await self._reports.readline():
-                self.exit_code = json.loads(line)["exit"]
-                self.exited.set()
+                report = json.loads(line)
+                self.excess = report.get("ended", self.excess)
+                if "exit" in report:
+                    self.exit_code = report["exit"]
+                    self.exited.set()
         except ConnectionError:
             pass
         finally:
@@ -140,8 +145,15 @@ class ProcessGuard:
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    async def launch(self, path: str, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> GuardedProcess:
-        """Start the program at `path`. Raises `StartFailed` if it cannot be executed."""
+    async def launch(
+        self,
+        path: str,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+        sandbox: Mapping[str, Any] | None = None,
+    ) -> GuardedProcess:
+        """Start the program at `path`. Raises `StartFailed` if it cannot be executed, or not in this sandbox."""
         if not hasattr(socket, "send_fds"):
             raise StartFailed("servers over stdio are not run on Windows itself, but on WSL; those over HTTP are")
         with ExitStack() as failing:
@@ -155,7 +167,7 @@ class ProcessGuard:
                 ends.close_theirs()
             control = await asyncio.open_unix_connection(sock=ours)
             failing.callback(control[1].close)
-            spec = {"path": path, "argv": [*argv], "env": {**env}, "cwd": cwd, "host": os.getpid()}
+            spec = {"path": path, "argv": [*argv], "env": {**env}, "cwd": cwd, "host": os.getpid(), "sandbox": sandbox}
             answer = await _ask(control, spec)
             if problem := answer.get("error"):
                 raise StartFailed(problem)

@@ -5,12 +5,17 @@ the stdin, stdout and stderr for one process; the guard forks a watcher for it. 
 of all descendants of the process, so that it still finds those that change their session or lose their parent. It ends
 them when the host asks for it, when the process exits, and when the host is gone: then the control socket closes, or,
 where a fork of the host holds that open, the pidfd of the host reports its end.
+
+A process with a sandbox enters it in its own child, before `exec` (`confinement`). Its watcher stays outside, makes a
+temporary folder for it, counts its descendants and their memory (`process_tree`), and ends them above a limit, through
+a process inside, the ender. That one is a child of the watcher, and not one of the descendants that are signalled here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import select
@@ -43,6 +48,7 @@ def serve(host: socket.socket) -> None:
             return
         if os.fork() == 0:
             host.close()
+            os.open(os.devnull, os.O_RDONLY)  # in its place: a pipe of ours with the number of stdin would be lost
             _watch_and_exit(descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -67,19 +73,40 @@ def watch(control: socket.socket, stdio: list[int]) -> None:
         return
     spec = json.loads(order)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    leader, problem = _launch(spec, stdio)
-    for descriptor in stdio:
-        os.close(descriptor)
-    _report(control, {"error": problem} if problem else {"pid": leader})
-    if not problem:
-        _Watcher(control, leader, spec["host"]).run()
+    with _sandbox(spec) as limits:
+        leader, problem = _launch(spec, stdio, limits)
+        for descriptor in stdio:
+            os.close(descriptor)
+        _report(control, {"error": problem} if problem else {"pid": leader})
+        if not problem:
+            _Watcher(control, leader, spec["host"], limits).run()
+
+
+@contextlib.contextmanager
+def _sandbox(spec: dict[str, Any]) -> Iterator[Any]:
+    """Yield the limits of a process in a sandbox, for which its temporary folder is there."""
+    if not spec.get("sandbox"):
+        yield None
+        return
+    with _beside("confinement").temporary_folder(spec):
+        yield _beside("process_tree").TreeLimits(spec["sandbox"], _descendants)
+
+
+def _beside(name: str) -> Any:
+    """Import a module of this folder. This script runs isolated, without the package."""
+    folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module(name)
 
 
 class _Watcher:
     """Waits for the process, the host and the clock, and escalates from waiting over SIGTERM to SIGKILL."""
 
-    def __init__(self, control: socket.socket, leader: int, host: int) -> None:
+    def __init__(self, control: socket.socket, leader: int, host: int, limits: Any = None) -> None:
         self._control = control
+        self._limits = limits
+        self._next_check = time.monotonic() if limits else float("inf")
         self._leader = leader
         self._leader_lives = True
         self._due = float("inf")
@@ -94,14 +121,26 @@ class _Watcher:
 
     def run(self) -> None:
         while self._reap():
-            left = max(0.0, min(self._due - time.monotonic(), _NOTHING_DUE))
+            left = max(0.0, min(min(self._due, self._next_check) - time.monotonic(), _NOTHING_DUE))
             for descriptor, _ in self._poll.poll(left * 1000):
                 self._handle(descriptor)
             if time.monotonic() >= self._due:
                 self._escalate()
+            if time.monotonic() >= self._next_check:
+                self._check_limits()
         if not _ON_LINUX:
             with contextlib.suppress(OSError):
                 os.killpg(self._leader, signal.SIGKILL)
+
+    def _check_limits(self) -> None:
+        if excess := self._limits.exceeded():
+            _report(self._control, {"ended": excess})
+            self._limits.end_all()
+            self._due, self._next_signals = time.monotonic() + _KILL_AGAIN, _escalation(0.0)
+            next(self._next_signals)
+            self._next_check = float("inf")
+        else:
+            self._next_check = time.monotonic() + self._limits.interval
 
     def _handle(self, descriptor: int) -> None:
         if descriptor == self._wakeups.fileno():
@@ -124,9 +163,12 @@ class _Watcher:
     def _escalate(self) -> None:
         number, pause = next(self._next_signals)
         self._due = time.monotonic() + pause
+        if self._limits and number == signal.SIGKILL:
+            self._limits.release()
         for pid in _descendants(os.getpid()) if _ON_LINUX else [-self._leader]:
             with contextlib.suppress(OSError):
-                os.kill(pid, number)
+                if not (self._limits and pid == self._limits.ender_pid):
+                    os.kill(pid, number)
 
     def _reap(self) -> bool:
         """Return whether a descendant is left."""
@@ -136,7 +178,11 @@ class _Watcher:
             except ChildProcessError:
                 return False
             if pid == 0:
+                if self._limits and not self._leader_lives and self._limits.is_empty():
+                    self._limits.release()
                 return True
+            if self._limits and pid == self._limits.ender_pid and self._leader_lives:
+                self._begin(*_LEADER_GONE)  # nobody else could end it: without an ender there is no server
             if pid == self._leader and self._leader_lives:
                 self._leader_lives = False
                 _report(self._control, {"exit": os.waitstatus_to_exitcode(status)})
@@ -149,7 +195,7 @@ def _escalation(term: float) -> Iterator[tuple[int, float]]:
         yield signal.SIGKILL, _KILL_AGAIN
 
 
-def _launch(spec: dict[str, Any], stdio: list[int]) -> tuple[int, str]:
+def _launch(spec: dict[str, Any], stdio: list[int], limits: Any) -> tuple[int, str]:
     """Return the process id, and what was wrong; empty if nothing was."""
     failed, failing = os.pipe()
     watcher = os.getpid()
@@ -160,22 +206,28 @@ def _launch(spec: dict[str, Any], stdio: list[int]) -> tuple[int, str]:
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != watcher:
                 os._exit(1)
-            _execute(spec, stdio)
+            _execute(spec, stdio, limits)
         except (OSError, ValueError) as error:
             os.write(failing, str(error).encode("utf-8", "replace"))
         finally:
             os._exit(127)
     os.close(failing)
     with open(failed, "rb") as outcome:  # noqa: PTH123  # a descriptor, not a path
-        return pid, outcome.read().decode("utf-8", "replace")
+        problem = outcome.read().decode("utf-8", "replace")
+    if limits:
+        limits.started()
+    return pid, problem
 
 
-def _execute(spec: dict[str, Any], stdio: list[int]) -> NoReturn:
+def _execute(spec: dict[str, Any], stdio: list[int], limits: Any) -> NoReturn:
     for target, descriptor in enumerate(stdio):
         os.dup2(descriptor, target)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     os.chdir(spec["cwd"])
+    if sandbox := spec.get("sandbox"):
+        limits.ender.close()
+        _beside("confinement").enter(sandbox, _beside("landlock"), _beside("syscall_filter"), limits.orders)
     os.execve(spec["path"], spec["argv"], spec["env"])  # noqa: S606  # no shell is wanted
 
 

@@ -94,7 +94,7 @@ class MCPSession:
 
     @property
     def warnings(self) -> list[str]:
-        return self._offers.warnings
+        return [*self._offers.warnings, *(self._transport.warnings if self._transport else ())]
 
     @property
     def windows(self) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -112,6 +112,8 @@ class WatchedHTTPClient(httpx2.AsyncClient):
 
 class HTTPTransport:
     """The common part of the transports over HTTP."""
+
+    warnings: Sequence[str] = ()
 
     def __init__(self, url: str, quiet_limit: float | None, limit: int, account: Account | None) -> None:
         self.quiet_limit = quiet_limit

@@ -15,10 +15,12 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client import Transport
 from mcp.shared.message import SessionMessage
 
-from a2c_smcp.mcp_host.config.servers import StdioParameters
+from a2c_smcp.mcp_host.config.servers import SandboxSettings, StdioParameters
 from a2c_smcp.mcp_host.failures import CommandNotFound, ServerFailure, ServerGone, StartFailed, in_brief
 from a2c_smcp.mcp_host.processes.environment import child_environment, find_command, why_not_found
-from a2c_smcp.mcp_host.processes.guard import GuardedProcess, ProcessGuard
+from a2c_smcp.mcp_host.processes.guard import GuardedProcess, Intercept, ProcessGuard
+from a2c_smcp.mcp_host.sandbox.plan import planned
+from a2c_smcp.mcp_host.sandbox.refusals import RefusedPaths
 from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests
 from a2c_smcp.mcp_host.transports.messages import LineDecoder, read_line, to_line, to_message
 from a2c_smcp.mcp_host.transports.transport import OnFault
@@ -41,8 +43,19 @@ class StdioTransport:
 
     quiet_limit: float | None = None
 
-    def __init__(self, parameters: StdioParameters, guard: ProcessGuard, limit: int) -> None:
+    def __init__(
+        self,
+        parameters: StdioParameters,
+        guard: ProcessGuard,
+        limit: int,
+        *,
+        sandbox: SandboxSettings | None = None,
+        name: str = "",
+    ) -> None:
         self._parameters = parameters
+        self._sandbox = sandbox
+        self._refusals: RefusedPaths | None = None
+        self._name = name
         self._limit = limit
         self._guard = guard
         self._child: GuardedProcess | None = None
@@ -67,7 +80,13 @@ class StdioTransport:
             kept = kept[-_STDERR_KEPT:].partition(b"\n")[2]
         return kept.decode("utf-8", "replace")
 
+    @property
+    def warnings(self) -> list[str]:
+        return self._refusals.warnings if self._refusals else []
+
     def failure(self) -> ServerFailure:
+        if self._child and self._child.excess:
+            return ServerGone(f"its sandbox has ended it: {self._child.excess}")
         last = in_brief(_why(self.stderr), 500)
         return ServerGone(_ending(self.exit_code) + (f": {last}" if last else ""))
 
@@ -117,7 +136,12 @@ class StdioTransport:
         path = find_command(asked.command, cwd, env)
         if path is None:
             raise CommandNotFound(f"{asked.command!r} {why_not_found(asked.command)}", command=asked.command)
-        return await self._guard.launch(path, [asked.command, *asked.args], env, cwd)
+        argv = [asked.command, *asked.args]
+        if self._sandbox is None:
+            return await self._guard.launch(path, argv, env, cwd)
+        plan = planned(self._sandbox, command=path, args=asked.args, env=env, configured=asked.env or {}, cwd=cwd)
+        self._refusals = RefusedPaths(self._name, plan)
+        return await self._guard.launch(path, argv, plan.environment, cwd, plan.spec)
 
     async def _end(self, child: GuardedProcess) -> None:
         async with anyio.create_task_group() as tasks:
@@ -130,7 +154,7 @@ class StdioTransport:
         self, child: GuardedProcess, to_session: MemoryObjectSendStream[SessionMessage | Exception]
     ) -> None:
         decoder = LineDecoder(self._parameters.encoding, self._parameters.encoding_error_handler, self._limit)
-        intercept = self.direct.handle_lines if self.direct else None
+        intercept = self._intercept()
         is_line_whole = True
         with to_session, suppress(*_SESSION_ENDED):
             while data := await child.read(_CHUNK, intercept if is_line_whole else None):
@@ -144,6 +168,18 @@ class StdioTransport:
                     await child.pause(_REPETITION_PAUSE)
             with anyio.move_on_after(_EXIT_REPORT):
                 await child.exited.wait()
+
+    def _intercept(self) -> Intercept | None:
+        """What handles the bytes of stdout first. In a sandbox they may also tell what was refused."""
+        handle, refusals = self.direct.handle_lines if self.direct else None, self._refusals
+        if refusals is None:
+            return handle
+
+        def read_first(data: bytes) -> bool:
+            refusals.read(data)
+            return handle(data) if handle else False
+
+        return read_first
 
     def _messages(self, line: str) -> list[SessionMessage]:
         if not line or line.isspace():
@@ -165,6 +201,8 @@ class StdioTransport:
 
     async def _read_stderr(self, child: GuardedProcess) -> None:
         while data := await child.stderr.read(_CHUNK):
+            if self._refusals:
+                self._refusals.read(data)
             self._stderr.append(data)
             self._stderr_bytes += len(data)
             while self._stderr_bytes - len(self._stderr[0]) >= _STDERR_KEPT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mcp.client import Transport
@@ -23,6 +23,11 @@ class MCPTransport(Protocol):
 
     direct: DirectRequests | None
     """Sends requests without the SDK, where the transport can."""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Return sentences for the owner, such as what a sandbox has refused."""
+        ...
 
     def connect(self, on_fault: OnFault) -> Transport:
         """Return the connection. `on_fault` is called at once for a failure that does not close its streams."""

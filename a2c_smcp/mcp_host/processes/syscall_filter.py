@@ -1,0 +1,130 @@
+"""A seccomp filter for what Landlock does not see: kinds of sockets, other ways to connect, memory shared by number.
+
+Standard library only: the guard process runs it, in the child, before `exec`. Landlock checks TCP ports only in
+`connect` and `bind` of plain TCP. Multipath TCP, TCP Fast Open (a `send` that connects), `listen` without `bind` and
+io_uring pass it by; it has no rule for UDP, Unix sockets and System V memory. So this filter denies these, and every
+family of sockets that it does not name. It reads numbers only, no memory of the process: it cannot tell hosts apart.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import platform
+import struct
+import sys
+from collections.abc import Iterable
+from typing import Final
+
+__all__ = ["install", "is_possible"]
+
+_PR_SET_SECCOMP, _MODE_FILTER = 22, 2
+_PR_GET_SECCOMP = 21
+_LOAD, _EQUALS, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_ALLOW, _FAIL = 0x7FFF0000, 0x00050000
+_DENIED, _UNKNOWN = _FAIL | errno.EACCES, _FAIL | errno.ENOSYS
+_NUMBER, _ARCHITECTURE, _FIRST = 0, 4, 16  # offsets in the kernel's description of a call; arguments have 8 bytes each
+_UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
+_STREAM, _DATAGRAM, _KIND_MASK = 1, 2, 0xF
+_TCP, _UDP = (0, 6), (0, 17)
+_FAST_OPEN = 0x20000000
+_X32: Final = 0x40000000
+
+_GENERIC = {
+    "socket": 198, "listen": 201, "sendto": 206, "sendmsg": 211, "sendmmsg": 269, "io_uring_setup": 425,
+    "add_key": 217, "request_key": 218, "keyctl": 219, "mq_open": 180,
+    "shmget": 194, "shmctl": 195, "shmat": 196, "msgget": 186, "msgctl": 187, "msgrcv": 188, "msgsnd": 189,
+    "semget": 190, "semctl": 191, "semtimedop": 192, "semop": 193,
+}  # fmt: skip
+_X86 = {
+    "socket": 41, "listen": 50, "sendto": 44, "sendmsg": 46, "sendmmsg": 307, "io_uring_setup": 425,
+    "add_key": 248, "request_key": 249, "keyctl": 250, "mq_open": 240,
+    "shmget": 29, "shmctl": 31, "shmat": 30, "msgget": 68, "msgctl": 71, "msgrcv": 70, "msgsnd": 69,
+    "semget": 64, "semctl": 66, "semtimedop": 220, "semop": 65,
+}  # fmt: skip
+_MACHINES = {
+    "x86_64": (0xC000003E, _X86),
+    "aarch64": (0xC00000B7, _GENERIC),
+    "riscv64": (0xC00000F3, _GENERIC),
+}
+_SHARED_BY_NUMBER = (
+    "io_uring_setup", "add_key", "request_key", "keyctl", "mq_open", "shmget", "shmctl", "shmat", "msgget", "msgctl",
+    "msgrcv", "msgsnd", "semget", "semctl", "semtimedop", "semop",
+)  # fmt: skip
+_FLAGS = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
+"""Which argument of a call holds its flags."""
+
+Instruction = tuple[int, int, int, int]
+
+
+def is_possible() -> bool:
+    """Return whether this machine's calls are known, and its kernel has filters."""
+    if sys.platform != "linux" or platform.machine() not in _MACHINES:
+        return False
+    return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0)
+
+
+def install(*, ports: bool | None, unix: bool) -> None:
+    """Filter all later calls of this process. Raises `OSError`. It must have given up new privileges before.
+
+    `ports`: whether it may connect to some TCP ports, and so use UDP, which finds their addresses; `None` for all
+    sockets. `unix`: whether it may use Unix sockets.
+    """
+    code = b"".join(struct.pack("=HBBI", *each) for each in _program(*_MACHINES[platform.machine()], ports, unix))
+    memory = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("@HP", len(code) // 8, ctypes.addressof(memory))
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_SECCOMP, _MODE_FILTER, program, 0, 0) < 0:
+        raise OSError(ctypes.get_errno(), "the filter of its sandbox was refused")
+
+
+def _program(architecture: int, calls: dict[str, int], ports: bool | None, unix: bool) -> list[Instruction]:
+    code = [(_LOAD, 0, 0, _ARCHITECTURE), *_unless(architecture, _UNKNOWN), (_LOAD, 0, 0, _NUMBER)]
+    if calls is _X86:
+        code += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _UNKNOWN)]
+    for name in _SHARED_BY_NUMBER:
+        code += _if(calls[name], [(_RETURN, 0, 0, _UNKNOWN)])
+    if ports is None:
+        return [*code, (_RETURN, 0, 0, _ALLOW)]
+    if not unix:
+        code += _if(calls["listen"], [(_RETURN, 0, 0, _DENIED)])
+    for name, argument in _FLAGS.items():
+        fast_open = [(_LOAD, 0, 0, _of_argument(argument)), (_ANY_BIT, 0, 1, _FAST_OPEN), (_RETURN, 0, 0, _DENIED)]
+        code += _if(calls[name], [*fast_open, (_RETURN, 0, 0, _ALLOW)])
+    code += _if(calls["socket"], _socket(ports=ports, unix=unix))
+    return [*code, (_RETURN, 0, 0, _ALLOW)]
+
+
+def _socket(*, ports: bool, unix: bool) -> list[Instruction]:
+    """Deny every socket but plain TCP and UDP, netlink without rights, and Unix sockets, as far as they are allowed."""
+    code: list[Instruction] = [(_LOAD, 0, 0, _of_argument(0)), *_if(_NETLINK, [(_RETURN, 0, 0, _ALLOW)])]
+    if unix:
+        code += _if(_UNIX, [(_RETURN, 0, 0, _ALLOW)])
+    if ports:
+        for family in (_INET, _INET6):
+            kind = [(_LOAD, 0, 0, _of_argument(1)), (_AND, 0, 0, _KIND_MASK)]
+            code += _if(family, [*kind, *_if(_STREAM, _protocol(_TCP)), *_if(_DATAGRAM, _protocol(_UDP)), _REFUSE])
+    return [*code, _REFUSE]
+
+
+_REFUSE: Instruction = (_RETURN, 0, 0, _DENIED)
+
+
+def _protocol(allowed: Iterable[int]) -> list[Instruction]:
+    code: list[Instruction] = [(_LOAD, 0, 0, _of_argument(2))]
+    for each in allowed:
+        code += _if(each, [(_RETURN, 0, 0, _ALLOW)])
+    return [*code, _REFUSE]
+
+
+def _if(value: int, then: list[Instruction]) -> list[Instruction]:
+    """Run these instructions if the loaded number is this value. They have to end with a return."""
+    return [(_EQUALS, 0, len(then), value), *then]
+
+
+def _unless(value: int, outcome: int) -> list[Instruction]:
+    return [(_EQUALS, 1, 0, value), (_RETURN, 0, 0, outcome)]
+
+
+def _of_argument(position: int) -> int:
+    """Return the offset of the lower half of an argument, on a little-endian machine."""
+    return _FIRST + 8 * position

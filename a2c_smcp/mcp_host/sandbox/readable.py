@@ -1,0 +1,136 @@
+"""What every sandboxed server may read: the system, interpreters, installed packages, and its own program.
+
+No folder here holds documents or keys of the owner: of the home folder only those into which programs are installed.
+Nothing of it may be written: what a server changes there, other programs would run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["DEVICES", "IN_HOME", "SYSTEM", "homes_of", "is_private", "of_program"]
+
+SYSTEM = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store", "/snap",
+    "/etc/alternatives", "/etc/ca-certificates", "/etc/crypto-policies", "/etc/debian_version", "/etc/fonts",
+    "/etc/gai.conf", "/etc/group", "/etc/host.conf", "/etc/hostname", "/etc/hosts", "/etc/ld.so.cache",
+    "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/locale.alias", "/etc/locale.conf",
+    "/etc/localtime", "/etc/lsb-release", "/etc/magic", "/etc/mime.types", "/etc/nsswitch.conf", "/etc/os-release",
+    "/etc/passwd", "/etc/pki", "/etc/protocols", "/etc/resolv.conf", "/etc/services", "/etc/ssl", "/etc/terminfo",
+    "/etc/timezone",
+    "/proc/cpuinfo", "/proc/filesystems", "/proc/loadavg", "/proc/meminfo", "/proc/self", "/proc/stat", "/proc/sys",
+    "/proc/uptime", "/proc/version", "/proc/vmstat",
+    "/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage",
+)  # fmt: skip
+"""Files and folders of the system, as far as they exist. `/proc/self` is that of the server, not of its children."""
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+"""These may be written, too."""
+
+IN_HOME = (
+    ".asdf", ".bun", ".cache/deno", ".cache/node", ".cache/uv", ".cargo/bin", ".conda", ".deno", ".fnm", ".gem/ruby",
+    ".local/bin", ".local/lib", ".local/pipx", ".local/share/fnm", ".local/share/mise", ".local/share/pipx",
+    ".local/share/pnpm", ".local/share/pypoetry", ".local/share/uv", ".local/share/virtualenvs", ".local/state/fnm",
+    ".npm/_cacache", ".npm/_npx", ".npm-global", ".nvm", ".pyenv", ".rbenv", ".rustup/toolchains", ".sdkman",
+    ".virtualenvs", ".volta", "go/bin", "miniconda3", "miniforge3",
+)  # fmt: skip
+"""Where interpreters and packages are installed, and the caches of npx and uvx."""
+
+_PREFIX_SIGNS = ("pyvenv.cfg", "conda-meta", "lib/node_modules", "include/node")
+_PACKAGE_SIGNS = ("package.json", "pyproject.toml", "setup.py", "deno.json")
+_MOST_LINKS = 10
+_PACKAGE_VARIABLES = ("PYTHONPATH", "NODE_PATH")
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+
+
+def of_program(command: str, args: Sequence[str], env: Mapping[str, str], cwd: str) -> list[str]:
+    """Return what a server needs to read of its own program: command, script, their packages, certificates.
+
+    `command` is an absolute path. The script is the first argument that is a file.
+    """
+    homes = homes_of(env)
+    files = [Path(command), *_script(args, cwd)]
+    found = [path for file in files for path in _program(file, homes)]
+    found += [*_named_by(env, cwd)]
+    return [str(path) for path in dict.fromkeys(found) if path.exists()]
+
+
+def homes_of(env: Mapping[str, str]) -> tuple[Path, ...]:
+    """The home folder of the owner, and the one that a server is told."""
+    told = env.get("HOME")
+    return tuple(dict.fromkeys((Path.home(), *([Path(told)] if told else ()))))
+
+
+def is_private(folder: Path, homes: Sequence[Path]) -> bool:
+    """Whether a folder holds more than programs: a home folder, one above it, or the root of all folders."""
+    return folder == folder.parent or any(
+        home == folder or folder in home.parents or folder == home / ".local" for home in homes
+    )
+
+
+def _script(args: Sequence[str], cwd: str) -> list[Path]:
+    paths = (os.path.join(cwd, word) for word in args)  # noqa: PTH118
+    return [Path(path) for path in paths if os.path.isfile(path)][:1]  # noqa: PTH113  # no error for any text
+
+
+def _named_by(env: Mapping[str, str], cwd: str) -> Iterator[Path]:
+    """Folders of packages and files of certificates that are named in the environment."""
+    for name in _PACKAGE_VARIABLES:
+        yield from (Path(cwd, part) for part in env.get(name, "").split(os.pathsep) if part)
+    yield from (Path(path) for name in _CERTIFICATES if (path := env.get(name)))
+
+
+def _program(file: Path, homes: Sequence[Path]) -> Iterator[Path]:
+    """A file, the files that it links to, and the installation or package that each of them belongs to."""
+    for each in _links(file):
+        yield each
+        prefix = each.parent.parent
+        if each.parent.name == "bin" and _is_prefix(prefix):
+            yield from (folder for folder in (prefix, *_base(prefix)) if not is_private(folder, homes))
+        yield from _package(each, homes)
+
+
+def _links(file: Path) -> Iterator[Path]:
+    """A file, and what it links to, one link after the other: a virtual environment is between two links."""
+    for _ in range(_MOST_LINKS):
+        yield Path(os.path.abspath(file))  # noqa: PTH100  # links stay
+        if not file.is_symlink():
+            break
+        file = file.parent / file.readlink()
+    yield file.resolve()
+
+
+def _is_prefix(folder: Path) -> bool:
+    """Whether an interpreter is installed in a folder."""
+    return _has(folder, _PREFIX_SIGNS) or any((folder / "lib").glob("python3*"))
+
+
+def _base(environment: Path) -> Iterator[Path]:
+    """The installation of Python that a virtual environment stands on."""
+    try:
+        lines = (environment / "pyvenv.cfg").read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        return
+    pairs = (line.partition("=") for line in lines)
+    yield from (Path(value.strip()).parent for name, _, value in pairs if name.strip() == "home")
+
+
+def _package(file: Path, homes: Sequence[Path]) -> Iterator[Path]:
+    """The nearest folder above a file that is a package, and the folders of packages beside and above it."""
+    is_found = False
+    for folder in file.parents:
+        if is_private(folder, homes):
+            return
+        if folder.name == "node_modules":
+            yield folder
+        if (folder / "node_modules").is_dir():
+            yield folder / "node_modules"
+        if not is_found and _has(folder, _PACKAGE_SIGNS):
+            is_found = True
+            yield folder
+
+
+def _has(folder: Path, signs: Sequence[str]) -> bool:
+    return any((folder / sign).exists() for sign in signs)

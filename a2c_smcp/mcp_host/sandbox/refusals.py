@@ -1,0 +1,60 @@
+"""What a sandboxed server was probably refused, for its owner's log.
+
+The kernel tells a user nothing of refusals: only root reads its audit log. So this reads what the server says, on
+stderr and in its answers: a line about missing permission that names a path, which exists and is not in the sandbox. A
+server may say anything, so the words are "seems to want". The path is logged, never the line, which may hold a secret.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+
+from a2c_smcp.mcp_host.sandbox.plan import Sandbox
+from a2c_smcp.protocol.visible import one_line
+
+__all__ = ["RefusedPaths"]
+
+logger = logging.getLogger(__name__)
+
+_HINTS = (b"ermission denied", b"EACCES", b"ermissionError", b"not permitted", b"EPERM")
+_LINE = re.compile(rb"[^\n]*(?:" + b"|".join(_HINTS) + rb")[^\n]*")
+_PATH = re.compile(r"""'(/[^'\n]+)'|"(/[^"\n\\]+)"|(?<![\w./])(/[^\s'",:;)\\]+)""")
+_LONGEST_LINE = 4096
+_MOST = 20
+_LONGEST_PATH = 300
+
+
+class RefusedPaths:
+    """Reads the output of one start of a server. `warnings` are sentences for the owner, the same as in the log."""
+
+    def __init__(self, name: str, sandbox: Sandbox) -> None:
+        self._name = name
+        self._sandbox = sandbox
+        self._seen: set[str] = set()
+        self.warnings: list[str] = [*sandbox.warnings]
+        for warning in self.warnings:
+            logger.warning("%s: sandbox: %s", name, warning)
+
+    def read(self, data: bytes) -> None:
+        """Look for refusals in a piece of output. One that is cut in half is not found."""
+        if len(self._seen) >= _MOST or not any(hint in data for hint in _HINTS):
+            return
+        for line in _LINE.findall(data):
+            for found in _PATH.findall(line[:_LONGEST_LINE].decode("utf-8", "replace")):
+                self._add(next(filter(None, found)))
+
+    def _add(self, path: str) -> None:
+        if path in self._seen or len(self._seen) >= _MOST or not os.path.lexists(path):
+            return
+        self._seen.add(path)
+        if not self._sandbox.allows("read", path):
+            self._warn("read", path)
+        elif not self._sandbox.allows("write", path):
+            self._warn("write", path)
+
+    def _warn(self, access: str, path: str) -> None:
+        shown = one_line(path, _LONGEST_PATH)
+        self.warnings.append(f"it seems to want to {access} {shown}, which its sandbox refuses (sandbox.{access})")
+        logger.warning("%s: sandbox: %s", self._name, self.warnings[-1])
