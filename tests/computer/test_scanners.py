@@ -17,7 +17,7 @@ import pytest
 from a2c_smcp.computer.calls.incoming import CallOptions
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import parse_configuration, read_all
-from a2c_smcp.computer.configuration.watch import RefusedChanges
+from a2c_smcp.computer.configuration.watch import RefusedChanges, digest_of_configuration
 from a2c_smcp.computer.scanners.config import parse_scanner
 from a2c_smcp.errors import ConfigError
 from tests.computer.hosted import hosted, pids_with, ready
@@ -434,7 +434,7 @@ async def test_a_scanner_that_its_owner_has_declined_is_not_imported_by_the_next
     evil.write_text(f"open({str(marker)!r}, 'w').close()\ndef scan(call):\n    return {{}}\n", "utf-8")
     file.write_text(json.dumps({"mcpServers": {}, "scanners": [{"function": f"{evil}:scan"}]}), "utf-8")
     environ = {**surroundings(tmp_path), "COLUMNS": "300"}
-    RefusedChanges([file], tmp_path / "a2c-smcp").note(read_all([file]), ["scanners: changed"])
+    RefusedChanges([file], digest_of_configuration, tmp_path / "a2c-smcp").note(read_all([file]), ["scanners: changed"])
     process = await start_program("computer", "--config", str(file), "--no-input", env=environ)
     said = b"".join(await process.communicate()).decode()
     assert process.returncode == 1

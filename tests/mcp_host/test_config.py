@@ -341,7 +341,8 @@ def test_models_and_the_structures_of_000_have_the_same_fields(
     config: type[BaseModel], shapes: tuple[Any, Any]
 ) -> None:
     shape, parameters = shapes
-    ours = {"bundle_id", "desktop", "protocol", "secrets", "questions_for_agents"}
+    ours = {"bundle_id", "desktop", "protocol", "secrets", "questions_for_agents", "pin"}
+    ours |= {"sandbox"} if "sandbox" in config.model_fields else set()
     assert config.model_fields.keys() - ours == shape.__required_keys__ | shape.__optional_keys__
     nested = config.model_fields["server_parameters"].annotation
     assert nested is not None

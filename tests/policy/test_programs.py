@@ -213,7 +213,7 @@ def test_grants_with_an_end_are_kept_and_older_ones_get_one(tmp_path: Path) -> N
     assert {*known()[1]} == {*grants}
     (file,) = (tmp_path / "approvals").iterdir()
     kept = json.loads(file.read_text())["http://hub desk"]
-    assert sorted(map(len, kept)) == [3, 5, 5]
+    assert sorted(map(len, kept)) == [3, 6, 6]
     ends = {each.for_good: each.until for each in known(600)[1]}
     assert all(ends.values())
     later = {each.for_good: each.until for each in known(6000)[1]}
