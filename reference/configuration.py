@@ -106,8 +106,8 @@ _MEANINGS: dict[str, str] = {
 """By field: a field has the same meaning in every model. A field without a row is an error."""
 
 _POLICY = """\
-`--policy FILE` names a file that is JSON or TOML, like the others. Unknown fields are errors. The [guide](../guides/policy.md) has
-examples."""
+`--policy FILE` names a file that is JSON or TOML, like the others. Unknown fields are errors. The
+[guide](../guides/policy.md) has examples."""
 
 _POLICY_MEANINGS: dict[str, str] = {
     "default": "What decides if no rule matches; without it, the configuration does.",
