@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from a2c_smcp.cli.setup_files import NAMES, SetupOptions
+from a2c_smcp.computer.policy.rules import AccessPolicy, BudgetEntry, PolicyRule, ServerStatement
 from a2c_smcp.computer.scanners.config import ScannerConfig
 from a2c_smcp.mcp_host.config import servers as model
 from a2c_smcp.server import Limits, Settings
@@ -119,6 +120,35 @@ _MEANINGS: dict[str, str] = {
 }
 """By field: a field has the same meaning in every model. A field without a row is an error."""
 
+_POLICY = """\
+`--policy FILE` names a file that is JSON or TOML, like the others. Unknown fields are errors. The
+[guide](../guides/policy.md) has examples."""
+
+_POLICY_MEANINGS: dict[str, str] = {
+    "default": "What decides if no rule matches; without it, the configuration does.",
+    "read_only": "Only tools that are known to change nothing; for a server, the names of such tools.",
+    "grants_last": "How long a permanent approval lasts at most, like `8h`.",
+    "servers": "At the top, what you say about tools, by server; in rules and budgets, names of servers.",
+    "rules": "The first rule that matches decides.",
+    "budgets": "A call has to fit all that apply to it.",
+    "agents": "Names of agents; `*` stands for any characters.",
+    "offices": "Names of offices.",
+    "tools": "Names of tools, those of their servers or those that agents see.",
+    "name": "How it is called in answers and explanations.",
+    "then": "What happens to calls that match.",
+    "annotations": "Annotations of the tool that you vouch for, or whose server you trust.",
+    "arguments": "A JSON Schema that the arguments have to fit.",
+    "every_time": "A permanent approval does not answer the question.",
+    "until": "A day or a time, after which the rule matches nothing.",
+    "why": "What an agent is told if the rule denies its call.",
+    "per": "Counted for each `agent`, `office`, `server` or `tool`.",
+    "calls_per_minute": "Calls in any 60 seconds.",
+    "running": "Calls at once.",
+    "bytes_per_hour": "Bytes of arguments and results; a number, or a size like `10MB`.",
+    "trust_hints": "The annotations that the server gives its tools count.",
+    "destructive": "Names of tools that destroy something.",
+}
+
 
 def page() -> str:
     return markdown.page(
@@ -129,6 +159,9 @@ def page() -> str:
         "## The file of `up`",
         _UP,
         table(["field", "default", "means"], [_setting(field) for field in dataclasses.fields(SetupOptions)]),
+        "## The policy file",
+        _POLICY,
+        *(_model(each, _POLICY_MEANINGS) for each in (AccessPolicy, PolicyRule, BudgetEntry, ServerStatement)),
         "## Environment",
         table(["variable", "option", "of"], [(code(each[0]), code(each[1]), each[2]) for each in environment()]),
         "`A2C_INPUT_<ID>` is the value of an input: `github-token` is read from `A2C_INPUT_GITHUB_TOKEN`.",
@@ -140,11 +173,11 @@ def page() -> str:
     )
 
 
-def _model(model: type[BaseModel]) -> str:
+def _model(model: type[BaseModel], meanings: dict[str, str] = _MEANINGS) -> str:
     schema = model.model_json_schema()
     required = schema.get("required", [])
     rows = [
-        (code(name), words(field), "required" if name in required else _default(field), _MEANINGS[name])
+        (code(name), words(field), "required" if name in required else _default(field), meanings[name])
         for name, field in schema["properties"].items()
     ]
     about = (model.__doc__ or "").split("\n\n")[0] if "__doc__" in vars(model) else ""

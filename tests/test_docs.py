@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 from a2c_smcp.cli.app import build
 from a2c_smcp.computer.configuration.files import parse_configuration
 from a2c_smcp.computer.configuration.text import loads
+from a2c_smcp.computer.policy.rules import parse_policy
 from a2c_smcp.protocol.events import EVENTS
 from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider
 from reference.commands import environment
@@ -137,10 +139,12 @@ def test_a_make_target_in_an_example_exists(words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("block", blocks("json", "toml"))
 def test_a_file_in_an_example_can_be_read(block: Block, tmp_path: Path) -> None:
-    """MCP servers are read by our parser, which must know every field; keys by the Server; anything else is JSON."""
+    """MCP servers and policies are read by our parsers, which must know every field; keys by the Server."""
     form = "toml" if block.language == "toml" else "json"
-    data = loads(block.text) if form == "json" else None
-    if form == "toml" or isinstance(data, list) or {"servers", "mcpServers", "inputs"} & data.keys():
+    data = loads(block.text) if form == "json" else tomllib.loads(block.text)
+    if "rules" in data:
+        assert parse_policy(data, block.page.name).rules
+    elif form == "toml" or isinstance(data, list) or {"servers", "mcpServers", "inputs"} & data.keys():
         assert parse_configuration(block.text, block.page.name, form).unknown == ()
     elif any(name.startswith("sha256:") for name in data):
         keys = tmp_path / "keys.json"

@@ -91,10 +91,9 @@ class Computer(ServerControl):
     `sign`: answers are signed. Both need the extra `devices`. The keys of this device are kept in the keyring, or in
     `state_folder`, and made on first use, unless `identity` is given.
 
-    `pin` says what happens when a tool changes its definition (`pins.py`),
-    for servers that do not say it themselves; `run` keeps the definitions in `state_folder`. `scanners` check each call
-    before and after it runs: functions, or texts as of `--scanner` (`scanners/`). `rules`
-    are those of a policy file, or its path: who may call what.
+    `pin` says what happens when a tool changes its definition (`pins.py`), for servers that do not say it themselves;
+    `run` keeps the definitions in `state_folder`. `scanners` check each call before and after it runs: functions, or
+    texts as of `--scanner` (`scanners/`). `rules` are those of a policy file, or its path: who may call what.
     """
 
     def __init__(

@@ -200,7 +200,10 @@ async def test_scanners_of_a_watched_file_change_only_after_a_yes_and_are_not_ev
         return [scanner.name for scanner in computer.scanners.before]
 
     put(kept)
-    async with watched(path, owner, RefusedChanges([path], digest_of_configuration, tmp_path / "state")) as (computer, faults):
+    async with watched(path, owner, RefusedChanges([path], digest_of_configuration, tmp_path / "state")) as (
+        computer,
+        faults,
+    ):
         computer.scanners.configure(read_all([path]).scanners)
         put(evil)
         await until(lambda: len(owner.asked) == 1)
@@ -210,7 +213,10 @@ async def test_scanners_of_a_watched_file_change_only_after_a_yes_and_are_not_ev
         await until(lambda: len(owner.asked) == 2)
         await until(lambda: "add" not in [tool["name"] for tool in computer.get_tools()])
         assert used(computer) == [f"{kept}:scan"], "the rest of the change is applied"
-        assert RefusedChanges([path], digest_of_configuration, tmp_path / "state").lines_of(read_all([path])) == owner.asked[1]
+        assert (
+            RefusedChanges([path], digest_of_configuration, tmp_path / "state").lines_of(read_all([path]))
+            == owner.asked[1]
+        )
         put(evil, tmp_path / "missing.py")
         await until(lambda: len(owner.asked) == 3)
         owner.answers[2].set_result(True)

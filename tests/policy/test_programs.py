@@ -171,7 +171,7 @@ async def test_a_computer_follows_its_policy_and_a_loosening_does_not_survive_a_
         async def calls() -> str:
             return (await agent.emit_tool_call("laptop", "add", {"a": 1, "b": 2})).text
 
-        await until_it_goes(lambda: agent.emit_tool_call("laptop", "whoami", {}))
+        await until_it_goes(lambda: agent.emit_tool_call("laptop", "environment", {}))
         with pytest.raises(ToolForbidden):
             await calls()
         put(place, {})
@@ -259,7 +259,8 @@ async def test_the_prompt_shows_the_policy_and_grants_for_a_time(machine: Machin
     await up.shows(lambda screen: re.search(r"clerk +good +pay +20\d\d-", screen.text))
     machine.put("../work/policy.json", {"rules": [{"tools": "pay", "then": "allow"}]})
     await up.shows("the configuration has changed, and this needs your yes:")
-    await up.shows('policy: without the rule {"name": "paying", "then": "ask", "tools": ["pay"]}')
+    await up.shows('instead of {"tools": ["pay"], "name": "paying", "then": "ask"}')
+    await up.shows("apply it? [y/N]:")
     up.types("y\r")
     await up.shows("the policy has changed: 1 rule")
 

@@ -27,14 +27,17 @@ from a2c_smcp.registry.schemas.check import Schema
 
 __all__ = ["policy"]
 
-policy = typer.Typer(help="Explain what a policy file decides.", no_args_is_help=True)
+policy = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 
 EXIT_CODES = {"allow": 0, "ask": 3, "deny": 4}
 
 
 @policy.callback()
 def _group() -> None:
-    """Explain what a policy file decides."""
+    """Explain what a policy file decides.
+
+    Example: a2c-smcp policy check planner read_file '{"path": "/tmp/a"}' --policy policy.json --server files
+    """
 
 
 @policy.command()

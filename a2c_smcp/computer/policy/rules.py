@@ -14,7 +14,16 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from a2c_smcp.computer.configuration.text import read_data
@@ -121,7 +130,7 @@ def _checked_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 _Names: TypeAlias = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_listed)]
-_Seconds: TypeAlias = Annotated[float, BeforeValidator(_seconds)]
+_Seconds: TypeAlias = Annotated[float, BeforeValidator(_seconds), WithJsonSchema({"type": "string"})]
 _Count: TypeAlias = Annotated[int, Field(ge=1, le=_MOST_CALLS)]
 
 
@@ -257,11 +266,13 @@ def parse_policy(data: object, where: str = "policy") -> AccessPolicy:
     except ValidationError as error:
         faults = [_sentence(data, path, said) for path, said in faults_of(error)]
         raise ConfigError("; ".join(faults), subject=where, faults=faults) from None
-    labels = [*(each.name for each in policy.rules), *(each.name for each in policy.budgets)]
-    names = [name for name in labels if name]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        fault = f"the name {twice[0]!r} is given twice"
-        raise ConfigError(fault, subject=where, faults=[fault])
+    for kind, labels in (
+        ("rules", [each.name for each in policy.rules]),
+        ("budgets", [b.name for b in policy.budgets]),
+    ):
+        if twice := sorted({name for name in labels if name and labels.count(name) > 1}):
+            fault = f"{kind}: the name {twice[0]!r} is given twice"
+            raise ConfigError(fault, subject=where, faults=[fault])
     return policy
 
 
