@@ -6,7 +6,7 @@ import asyncio
 import json
 import shlex
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,11 @@ from tests.clients.bridged import (
     listening,
     over_http,
     run,
+    surroundings,
     target,
 )
-from tests.program import PROGRAM, forked, run_program
+from tests.ports import free_port
+from tests.program import PROGRAM, Running, forked, run_program, start_program
 from tests.shown_output import Machine, is_printed, steps
 from tests.test_guides import Up
 
@@ -105,6 +107,45 @@ async def use(client: str, place: BridgedOffice, url: str | None) -> None:
     assert found.get("revision") == REVISIONS.get(client)
     async with asyncio.timeout(PATIENCE):
         await place.cancelled.wait()
+
+
+@pytest.mark.covers("bridge-killed")
+@pytest.mark.parametrize("line", ["sdk", "client"])
+async def test_a_client_goes_on_when_the_bridge_is_killed_in_the_middle_of_a_call(
+    place: BridgedOffice, line: str
+) -> None:
+    words = ("bridge", "--port", str(free_port()), "--url", place.url, "--office", place.office, "--bearer-key", KEY)
+    program = [NODE, PROGRAMS.parent / "typescript" / "restart.mjs", TYPESCRIPT[2], line]
+    async with AsyncExitStack() as stack, asyncio.timeout(PATIENCE):
+
+        async def start() -> Running:
+            process = await start_program(*words, env=surroundings(place.folder))
+            stack.callback(ended, process)
+            assert process.stdout
+            assert (await process.stdout.readline()).startswith(b"listening on ")
+            return process
+
+        bridge = await start()
+        url = f"http://127.0.0.1:{words[2]}/mcp"
+        client = await asyncio.create_subprocess_exec(
+            *program, json.dumps(target(place, url)), env=surroundings(place.folder), stdin=-1, stdout=-1
+        )
+        stack.callback(ended, client)
+        assert client.stdin
+        assert client.stdout
+        assert await client.stdout.readline() == b"called\n"
+        bridge.kill()
+        await bridge.wait()
+        await start()
+        client.stdin.write(b"\n")
+        found = json.loads(await client.stdout.readline())
+    assert (len(found["answers"]), found["call"]) == (1, "5")
+    assert found["answers"] != ["result"]
+
+
+def ended(process: Any) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
 
 
 # The MCP Inspector

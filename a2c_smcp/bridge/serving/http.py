@@ -152,7 +152,14 @@ def for_web_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
 def until_over(receive: Receive, over: asyncio.Event) -> Receive:
     """`receive`, for which the client is gone when it is over: the streams to it end, and what waits for it."""
 
+    is_read = False
+
     async def receive_until_over() -> MutableMapping[str, Any]:
+        nonlocal is_read
+        if not is_read:  # the body comes at once: no need to wait for two things
+            message = await receive()
+            is_read = not message.get("more_body")
+            return message
         receiving = asyncio.ensure_future(receive())
         ending = asyncio.ensure_future(over.wait())
         try:
