@@ -63,6 +63,8 @@ class Requests:
     ) -> CallToolResult:
         """Call a tool. A caller that stops waiting cancels the call on the computer. `more` are further fields."""
         seconds = _whole_seconds(timeout)
+        if receive:
+            receive.prepare()
         call = self._addressed(computer, office, req_id) | {"tool_name": tool, "params": params, "timeout": seconds}
         call["blobs"] = True
         if more:
