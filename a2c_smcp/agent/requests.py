@@ -58,6 +58,8 @@ class Requests:
         """Call a tool. A caller that stops waiting cancels the call on the computer. `more` are further fields."""
         computer, tool, office, req_id = outgoing.computer, outgoing.tool, outgoing.office, outgoing.req_id
         seconds = _whole_seconds(outgoing.timeout)
+        if receive:
+            receive.prepare()
         call = self._addressed(computer, office, req_id)
         call |= {"tool_name": tool, "params": outgoing.params, "timeout": seconds, "blobs": True}
         if more:

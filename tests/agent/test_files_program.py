@@ -149,6 +149,10 @@ async def test_what_cannot_be_sent_or_saved_is_said_with_what_to_do(
         assert remedy in refused.err
     other.answers("client:tool_call", {"content": [MARKED], "isError": False})
     other.answers("client:get_blob", {"code": 4018, "message": "no", "details": {"reason": "gone"}})
+    nowhere: Ended = await run("call", "tower", "show", "--save", str(file / "folder"))
+    assert (nowhere.code, nowhere.out) == (1, "")
+    assert "Not a directory. Correct that, or name another place." in nowhere.err
+    assert "client:tool_call" not in dict(other.asked)
     lost: Ended = await run("call", "tower", "show", "--save", str(tmp_path / "new"))
     assert lost.code == 1
     assert "Ask again" in lost.err

@@ -14,7 +14,9 @@ from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import CapabilityNotSupported, NotFound, SMCPError
 from tests.agent.twins import KINDS, at_work
 from tests.computer.hosted import hosted, ready
-from tests.computer.supervised import good
+from tests.computer.libraries import both as eras
+from tests.computer.libraries import library as library_config
+from tests.computer.supervised import good, quick
 from tests.waiting import until
 
 both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
@@ -87,3 +89,25 @@ async def test_what_is_not_there_is_an_error_of_its_kind(kind: Any, library: Com
             await agent.get_prompts("laptop", "good")
         with pytest.raises(NotFound, match="No such computer"):
             await agent.get_servers("tower")
+
+
+@both
+@eras
+@pytest.mark.covers("agent-reads", "questions-result")
+async def test_what_is_asked_first_is_the_answer_and_the_next_request_goes_on(
+    kind: Any, era: str, shared_hub: Any, office: str, tmp_path: Path, start: Any
+) -> None:
+    computer = Computer("laptop", policy=quick())
+    computer.add_server(library_config(era, tmp_path))
+    async with hosted(computer, shared_hub.url, office, tmp_path), start(kind) as agent:
+        await ready(computer, "the library")
+        for method, what, field in (("read_resource", "ask:x", "contents"), ("get_prompt", "ask", "messages")):
+            ask = getattr(agent, method)
+            asked = await ask("laptop", "the_library", what, questions="result")
+            ((key, request),) = asked["inputRequests"].items()
+            assert request["params"]["message"] == "Which city?"
+            given = {key: {"action": "accept", "content": {"city": "PEK"}}}
+            done = await ask("laptop", "the_library", what, input_responses=given, request_state=asked["requestState"])
+            assert "PEK" in str(done[field][0])
+            unasked = await ask("laptop", "the_library", what)
+            assert "nobody: cancel" in str(unasked[field][0])

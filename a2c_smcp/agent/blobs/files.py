@@ -93,9 +93,11 @@ async def write_file(path: Path, write: Callable[[BinaryIO], Awaitable[Any]], *,
             file.flush()
             draft = draft or _named(file, path.parent)
         return _settled(draft, path, replace=replace)
-    except BaseException:
+    except BaseException as error:
         if draft:
             _remove(draft)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -43,6 +44,15 @@ class Receive(NamedTuple):
     save_to: AnyPath | None = None
     on_transfer: OnProgress | None = None
 
+    def prepare(self) -> None:
+        """Make the folder, before the tool runs. Raises `OSError` if nothing can be written into it."""
+        if self.save_to is None:
+            return
+        folder = Path(self.save_to)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
 
 class Transfers:
     """`on_progress` gets the bytes that have gone, and all bytes, as a tool's progress."""
@@ -71,8 +81,6 @@ class Transfers:
         """The result with all its contents. The tool has run, also if they cannot be fetched."""
         folder = None if receive.save_to is None else Path(receive.save_to)
         try:
-            if folder:
-                folder.mkdir(parents=True, exist_ok=True)
             async with self.reporting(receive.on_transfer) as on_bytes:
                 content = await complete_items(self.downloads, result.content, computer, office, on_bytes, folder)
             result = result if content is result.content else replace(result, content=content)

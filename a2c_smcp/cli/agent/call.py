@@ -19,6 +19,7 @@ from uuid import uuid4
 import typer
 
 from a2c_smcp.agent import Answer, EmitOptions, Question
+from a2c_smcp.agent.blobs import Receive
 from a2c_smcp.cli.agent.files import file_failure, put_result, show_saved
 from a2c_smcp.cli.agent.run import OfficeContext
 from a2c_smcp.cli.conversation import Conversations
@@ -80,6 +81,10 @@ class ToolCallWork:
 
     async def __call__(self, context: OfficeContext) -> None:
         try:
+            Receive(self.save_to).prepare()
+        except OSError as error:
+            raise file_failure(error) from None
+        try:
             with spinning(context.terminal, f"{self.tool} on {self.computer}", "Ctrl-C cancels it") as meter:
                 result = await self._result(context, meter)
         except ToolNotFound as error:
@@ -92,7 +97,8 @@ class ToolCallWork:
             longer = "" if self.extend else ", --extend as much as it needs while it shows progress"
             raise Failed(error.message, f"It was cancelled there; --timeout gives it more time{longer}.") from None
         except OSError as error:
-            raise file_failure(error) from None
+            remedy = f"{self.tool} has run on {self.computer}; what is saved by now is whole. Name another place."
+            raise file_failure(error, remedy) from None
         show_saved(result, context)
         if self.as_json:
             put_result(result.to_wire(), "--save DIR writes them to a file")

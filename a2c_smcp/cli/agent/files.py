@@ -23,9 +23,9 @@ _SHOWN = 200
 """Characters of binary content that a terminal is shown."""
 
 
-def file_failure(error: OSError) -> Failed:
+def file_failure(error: OSError, remedy: str = "Correct that, or name another place.") -> Failed:
     what = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
-    return Failed(what, "Correct that, or name another place; nothing is left behind.")
+    return Failed(what, remedy)
 
 
 @dataclass(frozen=True)
