@@ -468,7 +468,7 @@ async def test_a_file_is_there_when_it_is_complete_and_replaces_another_only_if_
     path = tmp_path / "name.txt"
     path.write_bytes(b"old")
     assert await write_file(path, write) == tmp_path / "name-2.txt"
-    with pytest.raises(OSError, match="full: '.*/name.txt'"):
+    with pytest.raises(OSError, match=r"full: '.*/name\.txt'"):
         await write_file(path, fail, replace=True)
     assert path.read_bytes() == b"old"
     assert await write_file(path, write, replace=True) == path
