@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import threading
@@ -26,6 +27,8 @@ from tests.peer import Peer, Wire
 from tests.valkey import running_valkey
 from tests.web_server import by_uvicorn
 
+gc.disable()  # until all tests are collected, which takes two thirds of the time without it
+
 # A slow machine is not a failing test: there is no bound on the time of an example.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("deep", settings.get_profile("suite"), max_examples=3_000)  # make test-deep
@@ -38,6 +41,13 @@ def pytest_configure() -> None:
     """A shell lets its background jobs ignore Ctrl-C, and the programs of the tests would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: the collector shall not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

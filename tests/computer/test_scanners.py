@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shlex
 import sys
 import threading
 from collections.abc import Callable
@@ -446,7 +447,9 @@ async def test_a_scanner_that_its_owner_has_declined_is_not_imported_by_the_next
 
 
 @pytest.mark.covers("examples")
-@pytest.mark.parametrize("written", [f"{EXAMPLE}:scan", f"{sys.executable} -S {EXAMPLE}"], ids=["function", "command"])
+@pytest.mark.parametrize(
+    "written", [f"{EXAMPLE}:scan", shlex.join([sys.executable, "-S", str(EXAMPLE)])], ids=["function", "command"]
+)
 async def test_the_example_redacts_e_mail_addresses(
     shared_hub: Any, agent: Peer, office: str, tmp_path: Path, written: str
 ) -> None:

@@ -22,7 +22,7 @@ __all__ = ["ScannerConfig", "When", "parse_scanner", "shown_scanner"]
 
 When: TypeAlias = Literal["before", "after"]
 
-_FUNCTION = re.compile(r"(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|\S+\.py):[A-Za-z_]\w*")
+_FUNCTION = re.compile(r"(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|.+\.py):[A-Za-z_]\w*")
 """`module:function` or `file.py:function`."""
 _BOTH: tuple[When, ...] = ("before", "after")
 _DEADLINE, _LONGEST = 10.0, 600.0
