@@ -36,13 +36,14 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
-_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
+_REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _ALL_FILES = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 _OF_ONE_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _RIGHTS = {
     "read": _READ,
     "write": ((1 << 15) - 1) & ~(_MAKE_CHAR | _MAKE_BLOCK),
+    "move": _REFER,
     "device": _READ_FILE | _WRITE_FILE | _IOCTL_DEV,
 }
 _BIND_TCP, _CONNECT_TCP = 1, 2
@@ -84,9 +85,10 @@ def separate() -> None:
 
     Needs version `SIGNALS_SINCE`. Raises `OSError`.
     """
-    attributes = struct.pack("=QQQ", 0, 0, _SIGNALS)
+    attributes = struct.pack("=QQQ", _REFER, 0, _SIGNALS)
     ruleset = _checked(_call(_CREATE_RULESET, attributes, len(attributes), 0))
     try:
+        _allow_files(ruleset, [("move", os.path.sep)], _REFER)  # a ruleset that does not allow it denies it
         _checked(_call(_RESTRICT_SELF, ruleset, 0))
     finally:
         os.close(ruleset)
