@@ -14,6 +14,7 @@ import stat
 import struct
 import sys
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 __all__ = ["BY_ABI", "SIGNALS_SINCE", "abi", "give_up_privileges", "restrict", "separate"]
@@ -96,7 +97,7 @@ def separate() -> None:
 
 def give_up_privileges() -> None:
     """Let no later `exec` gain a privilege; a sandbox cannot be entered otherwise."""
-    _checked(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _checked(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
 def _ruleset(version: int, files: int, *, has_ports: bool) -> int:
@@ -124,9 +125,14 @@ def _add(ruleset: int, kind: int, rule: bytes) -> None:
     _checked(_call(_ADD_RULE, ruleset, kind, rule, 0))
 
 
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def _call(number: int, *arguments: int | bytes | None) -> int:
     words = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
-    result: int = ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), *words)
+    result: int = _libc().syscall(ctypes.c_long(number), *words)
     return result
 
 
