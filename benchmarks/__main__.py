@@ -31,6 +31,7 @@ SECTIONS: dict[str, Path] = {
     "bridge": OURS,
     "bridge_catalog": OURS,
     "tool_search": OURS,
+    "sandboxed_start": OURS,
 }
 """Each is a module of its own, and the Python that has what it stands on."""
 

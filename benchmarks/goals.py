@@ -78,6 +78,7 @@ GOALS = (
     Goal("bridge.slow", "the same: the others, beside the two", "≤", 1.5, "× their p50 without them"),
     Goal("bridge_catalog.tools", "200 computers with 50 equal tools: what an MCP client is sent", "≤", 50, " tools"),
     Goal("bridge_catalog.build", "the same list", "≤", 50, " ms of CPU to build"),
+    Goal("sandboxed_start.added", "start of an MCP server in a strict sandbox", "≤", 20, " ms more than without"),
 )
 
 

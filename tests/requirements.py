@@ -245,6 +245,8 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "003 scenarios": {
         "mcp-stdio": "A stdio server is run with all its parameters, and ends with all its children.",
+        "sandbox": "A stdio server may do what its sandbox allows; where it cannot be enforced, it does not start.",
+        "sandbox-escapes": "A server gets neither out of its sandbox nor above its limits, and is usable afterwards.",
         "mcp-eras": "Servers of both MCP eras are spoken with.",
         "mcp-transports": "stdio, streamable HTTP and SSE are spoken.",
         "mcp-robust": "A server that misbehaves harms nobody else.",

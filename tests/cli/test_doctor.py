@@ -21,6 +21,7 @@ from a2c_smcp.cli.checks import server as server_checks
 from a2c_smcp.cli.checks.findings import Certificate, ServerProbe, Severity, Situation
 from a2c_smcp.cli.commands.doctor import CHECKS
 from a2c_smcp.installation import EXTRAS
+from a2c_smcp.mcp_host.sandbox.plan import possible
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.cli.programs import PROGRAM, Place, good
 from tests.computer.pseudo_terminal import on_a_terminal
@@ -150,6 +151,22 @@ INPUTS = [
     {"id": "printed", "type": "command", "command": "no-such-command"},
     {"id": "unused", "type": "promptString", "description": "Nobody wants it"},
 ]
+
+
+async def test_what_a_sandbox_can_do_here_is_said_and_one_that_cannot_be_made_is_a_problem(
+    place: Place, examine: Any
+) -> None:
+    box = {"read": ["/no/such/folder"]}
+    place.write({"good": good(), "boxed": {**good(), "sandbox": box}, "open": {**good(), "sandbox": {"write": ["/"]}}})
+    found = (await examine())["sandbox"]
+    assert found[0][0] == "ok"
+    assert "andbox" in found[0][1]
+    if possible().ports:
+        assert "files, moving files between folders, truncating files, TCP ports" in found[0][1]
+        (level, missing), (other, home) = (each for each in found[1:] if "not enforced" not in each[1])
+        assert (level, other) == ("problem", "warning")
+        assert "The sandbox of server 'boxed' cannot be made, so it does not start: sandbox.read:" in missing
+        assert "The sandbox of server 'open' lets it write to your home folder" in home
 
 
 async def test_inputs_without_a_value_are_asked_for_on_a_terminal_only(place: Place, examine: Any) -> None:

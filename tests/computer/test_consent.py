@@ -17,6 +17,8 @@ pytestmark = pytest.mark.covers("config-consent")
 TOKEN = "t0ken-0123456789"
 FILES = {"command": "files", "args": ["/srv"], "env": {"API_TOKEN": TOKEN, "MODE": "safe"}}
 REMOTE = {"type": "streamable", "url": "https://example.com/mcp", "headers": {"X-Tag": "a"}}
+BOX: dict[str, Any] = {"read": ["/srv"], "write": ["/var/x"], "connect": [443], "memory": "512 MiB"}
+BOXED = {**FILES, "sandbox": BOX}
 META: dict[str, Any] = {"tool_meta": {"rm": {"auto_apply": False}}, "forbidden_tools": ["format"]}
 
 
@@ -87,6 +89,16 @@ NEED_CONSENT: dict[str, tuple[dict[str, Any] | None, dict[str, Any], str]] = {
         'servers.s.questions_for_agents: ["url"]',
     ),
     "windows of any kind": (FILES, {**FILES, "desktop": "any"}, 'servers.s.desktop: "any"'),
+    "no sandbox any more": (BOXED, FILES, 'servers.s.sandbox: nothing instead of {"read": ["/srv"]'),
+    "more to read": (BOXED, {**BOXED, "sandbox": {**BOX, "read": ["/srv", "/"]}}, "servers.s.sandbox: "),
+    "more to write": (BOXED, {**BOXED, "sandbox": {**BOX, "write": ["/srv"]}}, "servers.s.sandbox: "),
+    "anything to write": (BOXED, {**BOXED, "sandbox": {**BOX, "write": "any"}}, "servers.s.sandbox: "),
+    "a port more": (BOXED, {**BOXED, "sandbox": {**BOX, "connect": [443, 22]}}, "servers.s.sandbox: "),
+    "more memory": (BOXED, {**BOXED, "sandbox": {**BOX, "memory": "1 GiB"}}, "servers.s.sandbox: "),
+    "more memory by default": (BOXED, {**BOXED, "sandbox": "strict"}, 'servers.s.sandbox: "strict" instead of '),
+    "more processes": (BOXED, {**BOXED, "sandbox": {**BOX, "processes": "any"}}, "servers.s.sandbox: "),
+    "a sandbox that is not required": (BOXED, {**BOXED, "sandbox": {**BOX, "required": False}}, "servers.s.sandbox: "),
+    "an input as a sandbox": (BOXED, {**BOXED, "sandbox": "${input:x}"}, "servers.s.sandbox: "),
     "no secret any more": (FILES, {**FILES, "secrets": {"API_TOKEN": False}}, "servers.s.secrets"),
     "changed tools may run": (FILES, {**FILES, "pin": "off"}, 'servers.s.pin: "off"'),
     "changed tools need not ask": (
@@ -117,6 +129,10 @@ HARMLESS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**FILES, "default_tool_meta": {"auto_apply": True}, "tool_meta": {"rm": {"auto_apply": False}}},
     ),
     "no default any more": ({**FILES, "default_tool_meta": {"auto_apply": True}}, FILES),
+    "a sandbox": (FILES, BOXED),
+    "less to read": (BOXED, {**BOXED, "sandbox": {**BOX, "read": []}}),
+    "what may be written may be read": (BOXED, {**BOXED, "sandbox": {**BOX, "read": ["/srv", "/var/x"]}}),
+    "less memory, fewer processes": (BOXED, {**BOXED, "sandbox": {**BOX, "memory": 1000000, "processes": 8}}),
     "tags": (FILES, {**FILES, "tool_meta": {"rm": {"tags": ["x"]}}}),
     "a mapper": (FILES, {**FILES, "default_tool_meta": {"ret_object_mapper": {"a": "b"}}}),
     "timeouts": (REMOTE, {**REMOTE, "timeout": 9}),

@@ -9,9 +9,12 @@ from uuid import uuid4
 
 import pytest
 
+from a2c_smcp.computer.configuration.files import Configuration
 from a2c_smcp.computer.imports.convert import Conversion, convert
+from a2c_smcp.computer.imports.exporting import STYLES, export
 from a2c_smcp.computer.imports.programs import PLAIN, PROGRAMS, Document, Machine, Program, program_of
 from a2c_smcp.computer.inputs.definitions import render
+from a2c_smcp.mcp_host.config.servers import parse_server
 
 pytestmark = pytest.mark.covers("program-import")
 
@@ -206,3 +209,23 @@ def test_imported_tools_ask_for_approval_and_a_note_says_so() -> None:
         "servers.s.default_tool_meta.auto_apply is left out",
         "servers.s.tool_meta.rm.auto_apply is left out",
     ]
+
+
+@pytest.mark.parametrize(
+    ("server", "kept"),
+    [
+        (
+            {"command": "x", "sandbox": {"read": ["${HOME}/notes"], "connect": [443]}},
+            {"read": ["/home/ann/notes"], "connect": [443]},
+        ),
+        ({"type": "stdio", "server_parameters": {"command": "x", "sandbox": "strict"}}, "strict"),
+    ],
+)
+def test_a_sandbox_is_kept_by_import_and_export(server: dict[str, Any], kept: Any) -> None:
+    (imported,) = converted(server).servers.values()
+    assert imported["sandbox"] == kept
+    written = export(Configuration({"s": parse_server(imported, "s")}), STYLES["claude-code"])
+    assert written.servers["s"]["sandbox"] == kept
+    assert written.notes == (
+        "servers.s.sandbox is written, and other programs ignore it: they run the server without one",
+    )

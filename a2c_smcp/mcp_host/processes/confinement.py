@@ -21,7 +21,6 @@ import signal
 import socket
 import stat
 import struct
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,10 +30,9 @@ _PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 47, 4
 _CAPABILITIES = 64
 _CAPABILITY_VERSION = 0x20080522
 _MOST_DESCRIPTORS = 65536
-_KILLS, _BETWEEN_KILLS = 100, 0.01
 _THREADS = 32
 """Threads for each process that is allowed."""
-_TASKS_OF_OTHERS = 2048
+_THREADS_OF_OTHERS = 2048
 """How many more threads the user's other programs may start before this one cannot."""
 _BEYOND_MEMORY = 2 * 1024**3
 """Bytes that one process may reserve beyond the limit of memory: what is reserved is often never used."""
@@ -97,9 +95,7 @@ def _end_on_order(orders: socket.socket, watcher: int) -> None:
     with contextlib.suppress(OSError):
         orders.recv(1)
     with contextlib.suppress(OSError):
-        for _ in range(_KILLS):
-            os.kill(-1, signal.SIGKILL)  # raises when nobody is left
-            time.sleep(_BETWEEN_KILLS)
+        os.kill(-1, signal.SIGKILL)
 
 
 def _set_limits(memory: int | None, processes: int | None) -> None:
@@ -109,7 +105,7 @@ def _set_limits(memory: int | None, processes: int | None) -> None:
     """
     limits = {resource.RLIMIT_CORE: 0}
     if processes is not None:
-        limits[resource.RLIMIT_NPROC] = _tasks_of_user() + _THREADS * processes + _TASKS_OF_OTHERS
+        limits[resource.RLIMIT_NPROC] = _running_threads() + _THREADS * processes + _THREADS_OF_OTHERS
     if memory is not None:
         limits[resource.RLIMIT_DATA] = memory + _BEYOND_MEMORY
     for which, most in limits.items():
@@ -119,14 +115,10 @@ def _set_limits(memory: int | None, processes: int | None) -> None:
             resource.setrlimit(which, (lower, lower))
 
 
-def _tasks_of_user() -> int:
-    """How many threads the user of this process has."""
-    user, count = os.getuid(), 0
-    for entry in os.listdir("/proc"):  # noqa: PTH208  # names, not paths
-        with contextlib.suppress(OSError):
-            if entry.isdecimal() and os.stat(f"/proc/{entry}").st_uid == user:  # noqa: PTH116
-                count += max(os.stat(f"/proc/{entry}/task").st_nlink - 2, 1)  # noqa: PTH116
-    return count
+def _running_threads() -> int:
+    """How many threads the machine has, and so at least as many as this user."""
+    with open("/proc/loadavg", "rb") as averages:  # noqa: PTH123
+        return int(averages.read().split()[3].partition(b"/")[2])
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ __all__ = ["GuardedProcess", "ProcessGuard"]
 _PROGRAM = Path(__file__).with_name("guard_program.py")
 _PIPE_BYTES = 1024 * 1024
 _READ_AHEAD = 1024 * 1024
+_PLAIN, _SANDBOXED = b"+", b"s"
 
 Control = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Intercept = Callable[[bytes], bool]
@@ -161,7 +162,7 @@ class ProcessGuard:
             failing.callback(ours.close)
             ends = _PipeEnds(failing)
             try:
-                self._send([theirs.fileno(), *ends.theirs])
+                self._send([theirs.fileno(), *ends.theirs], _SANDBOXED if sandbox else _PLAIN)
             finally:
                 theirs.close()
                 ends.close_theirs()
@@ -184,12 +185,12 @@ class ProcessGuard:
         if process is not None:
             await in_thread(_await_exit, process)  # also when the interpreter is about to end
 
-    def _send(self, descriptors: list[int]) -> None:
+    def _send(self, descriptors: list[int], kind: bytes) -> None:
         try:
-            socket.send_fds(self._open_socket(), [b"+"], descriptors)
+            socket.send_fds(self._open_socket(), [kind], descriptors)
         except OSError:
             self._forget()
-            socket.send_fds(self._open_socket(), [b"+"], descriptors)
+            socket.send_fds(self._open_socket(), [kind], descriptors)
 
     def _open_socket(self) -> socket.socket:
         if self._socket is None:

@@ -1,10 +1,10 @@
 """The guard process and its watchers (see `guard`). Standard library only.
 
-It runs as a script whose standard input is a unix socket to the host. Each message there carries a control socket and
-the stdin, stdout and stderr for one process; the guard forks a watcher for it. The watcher makes itself the subreaper
-of all descendants of the process, so that it still finds those that change their session or lose their parent. It ends
-them when the host asks for it, when the process exits, and when the host is gone: then the control socket closes, or,
-where a fork of the host holds that open, the pidfd of the host reports its end.
+It runs as a script whose standard input is a unix socket to the host. Each message there, a byte, carries a control
+socket and the stdin, stdout and stderr for one process; the guard forks a watcher for it. The watcher makes itself the
+subreaper of all descendants of the process, so that it still finds those that change their session or lose their
+parent. It ends them when the host asks for it, when the process exits, and when the host is gone: then the control
+socket closes, or, where a fork of the host holds that open, the pidfd of the host reports its end.
 
 A process with a sandbox enters it in its own child, before `exec` (`confinement`). Its watcher stays outside, makes a
 temporary folder for it, counts its descendants and their memory (`process_tree`), and ends them above a limit, through
@@ -35,6 +35,7 @@ _HOST_GONE = (0.3, 0.5)  # seconds to wait before SIGTERM, and before SIGKILL
 _LEADER_GONE = (0.0, 0.3)
 _KILL_AGAIN = 0.05
 _NOTHING_DUE = 3600.0
+_SANDBOXED = b"s"
 
 
 def serve(host: socket.socket) -> None:
@@ -46,6 +47,8 @@ def serve(host: socket.socket) -> None:
         message, descriptors, _, _ = socket.recv_fds(host, 1, 4)
         if not message:
             return
+        if message == _SANDBOXED:
+            _load_sandbox()
         if os.fork() == 0:
             host.close()
             os.open(os.devnull, os.O_RDONLY)  # in its place: a pipe of ours with the number of stdin would be lost
@@ -73,13 +76,16 @@ def watch(control: socket.socket, stdio: list[int]) -> None:
         return
     spec = json.loads(order)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    with _sandbox(spec) as limits:
-        leader, problem = _launch(spec, stdio, limits)
-        for descriptor in stdio:
-            os.close(descriptor)
-        _report(control, {"error": problem} if problem else {"pid": leader})
-        if not problem:
-            _Watcher(control, leader, spec["host"], limits).run()
+    try:
+        with _sandbox(spec) as limits:
+            leader, problem = _launch(spec, stdio, limits)
+            for descriptor in stdio:
+                os.close(descriptor)
+            _report(control, {"error": problem} if problem else {"pid": leader})
+            if not problem:
+                _Watcher(control, leader, spec["host"], limits).run()
+    except (OSError, ImportError) as error:
+        _report(control, {"error": str(error)})
 
 
 @contextlib.contextmanager
@@ -90,6 +96,13 @@ def _sandbox(spec: dict[str, Any]) -> Iterator[Any]:
         return
     with _beside("confinement").temporary_folder(spec):
         yield _beside("process_tree").TreeLimits(spec["sandbox"], _descendants)
+
+
+def _load_sandbox() -> None:
+    """Import what sandboxes need once, for all watchers that are forked from now on."""
+    with contextlib.suppress(ImportError):  # the watcher reports it
+        for name in ("confinement", "landlock", "process_tree", "syscall_filter"):
+            _beside(name)
 
 
 def _beside(name: str) -> Any:

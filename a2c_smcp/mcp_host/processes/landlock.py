@@ -14,6 +14,7 @@ import stat
 import struct
 import sys
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 __all__ = ["BY_ABI", "SIGNALS_SINCE", "abi", "give_up_privileges", "restrict", "separate"]
@@ -36,13 +37,14 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
-_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
+_REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _ALL_FILES = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 _OF_ONE_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _RIGHTS = {
     "read": _READ,
     "write": ((1 << 15) - 1) & ~(_MAKE_CHAR | _MAKE_BLOCK),
+    "move": _REFER,
     "device": _READ_FILE | _WRITE_FILE | _IOCTL_DEV,
 }
 _BIND_TCP, _CONNECT_TCP = 1, 2
@@ -84,9 +86,10 @@ def separate() -> None:
 
     Needs version `SIGNALS_SINCE`. Raises `OSError`.
     """
-    attributes = struct.pack("=QQQ", 0, 0, _SIGNALS)
+    attributes = struct.pack("=QQQ", _REFER, 0, _SIGNALS)
     ruleset = _checked(_call(_CREATE_RULESET, attributes, len(attributes), 0))
     try:
+        _allow_files(ruleset, [("move", os.path.sep)], _REFER)  # a ruleset that does not allow it denies it
         _checked(_call(_RESTRICT_SELF, ruleset, 0))
     finally:
         os.close(ruleset)
@@ -94,7 +97,7 @@ def separate() -> None:
 
 def give_up_privileges() -> None:
     """Let no later `exec` gain a privilege; a sandbox cannot be entered otherwise."""
-    _checked(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _checked(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
 def _ruleset(version: int, files: int, *, has_ports: bool) -> int:
@@ -122,9 +125,14 @@ def _add(ruleset: int, kind: int, rule: bytes) -> None:
     _checked(_call(_ADD_RULE, ruleset, kind, rule, 0))
 
 
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def _call(number: int, *arguments: int | bytes | None) -> int:
     words = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
-    result: int = ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), *words)
+    result: int = _libc().syscall(ctypes.c_long(number), *words)
     return result
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import platform
+import os
 import struct
 import sys
 from collections.abc import Iterable
@@ -59,7 +59,7 @@ Instruction = tuple[int, int, int, int]
 
 def is_possible() -> bool:
     """Return whether this machine's calls are known, and its kernel has filters."""
-    if sys.platform != "linux" or platform.machine() not in _MACHINES:
+    if sys.platform != "linux" or os.uname().machine not in _MACHINES:
         return False
     return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0)
 
@@ -70,7 +70,7 @@ def install(*, ports: bool | None, unix: bool) -> None:
     `ports`: whether it may connect to some TCP ports, and so use UDP, which finds their addresses; `None` for all
     sockets. `unix`: whether it may use Unix sockets.
     """
-    code = b"".join(struct.pack("=HBBI", *each) for each in _program(*_MACHINES[platform.machine()], ports, unix))
+    code = b"".join(struct.pack("=HBBI", *each) for each in _program(*_MACHINES[os.uname().machine], ports, unix))
     memory = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("@HP", len(code) // 8, ctypes.addressof(memory))
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_SECCOMP, _MODE_FILTER, program, 0, 0) < 0:

@@ -92,7 +92,10 @@ class Sandbox:
     warnings: tuple[str, ...]
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> dict[str, Any] | None:
+        """What the guard process is given; `None` where there are no sandboxes."""
+        if not self.can.is_linux:
+            return None
         return {
             "files": [[kind, path] for kind, path in self.files],
             "ports": None if self.ports is None else [*self.ports],
