@@ -279,7 +279,6 @@ _TABLE: dict[str, dict[str, str]] = {
         "computer-malformed": "A computer answers what is malformed, or too large to be answered, with its code.",
         "computer-approval": "What is not allowed beforehand is asked of the owner, or refused.",
         "approval-by-client": "If the owner allows it, a call is put to its MCP client; only a yes runs it, once.",
-        "sandbox-escapes": "A server in a sandbox does no more than it may, whatever it tries, and stays usable.",
         "pinned-tools": "A tool that changes its definition asks again, with the difference, whatever was allowed.",
         "scanners": "Scanners check calls and results; what they refuse, or fail to check, does not pass.",
         "policy-rules": "Rules decide by agent, office, tool, annotations and arguments, and never fail open.",

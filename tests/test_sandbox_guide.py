@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from a2c_smcp.cli.checks.restrictions import sandboxes
 from a2c_smcp.cli.checks.findings import Situation
+from a2c_smcp.cli.checks.restrictions import sandboxes
 from a2c_smcp.mcp_host.config.sandbox import STRICT, SandboxSettings
 from a2c_smcp.mcp_host.config.servers import StdioConfig, parse_server
 from a2c_smcp.mcp_host.processes.landlock import BY_ABI
@@ -59,9 +59,8 @@ def test_the_line_of_the_log_is_what_is_logged(tmp_path: Path, caplog: pytest.Lo
     home = tmp_path / "ann"
     (home / ".ssh").mkdir(parents=True)
     (home / ".ssh" / "config").write_text("")
-    plan = planned(
-        SandboxSettings(), command="/bin/sh", args=[], env={"HOME": str(home)}, configured={}, cwd="/", can=Possible(7, True)
-    )
+    env, can = {"HOME": str(home)}, Possible(7, True)
+    plan = planned(SandboxSettings(), command="/bin/sh", args=[], env=env, configured={}, cwd="/", can=can)
     RefusedPaths("files", plan).read(f"EACCES: permission denied, open '{home}/.ssh/config'\n".encode())
     (shown,) = re.findall(r"^```text\n(.*?)\n```", TEXT, re.DOTALL | re.MULTILINE)
     assert caplog.messages == [shown.replace("/home/ann", str(home))]
